@@ -1,0 +1,88 @@
+/*
+ * session.h - the worker's end: who am I, report, checkpoint, must I stop.
+ *
+ * A train function gets its session as an argument. A program with its own main that only wants to report opens one:
+ * below `unisono run` it is the session of that rank; anywhere else it is a world of one that warns once per kind of call
+ * and keeps nothing, so that the same program runs by itself.
+ *
+ * report() never waits for another rank. It writes into a ring in shared memory (about a microsecond) and waits only when that ring
+ * is full, or in lockstep mode until the driver took it.
+ *
+ * Thread rule: one thread at a time; uni_session_should_stop may be called from any.
+ *
+ * @example
+ * uni_session *mine = NULL;
+ * UNI_TRY(uni_session_open(&mine, err));
+ * for (int epoch = 0; epoch < 3 && !uni_session_should_stop(mine); epoch++)
+ *     UNI_TRY(uni_session_report_numbers(mine, 2, (const char *const[]){ "epoch", "loss" },
+ *                                        (const double[]){ epoch, 1.0 / (epoch + 1) }, err));
+ * uni_session_close(mine);
+ * @end
+ */
+#ifndef UNISONO_SESSION_H
+#define UNISONO_SESSION_H
+
+#include <stdbool.h>
+#include <unisono/checkpoint.h>
+#include <unisono/value.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct uni_session uni_session;
+
+/* For programs with their own main. Below a trainer that waits for a function (uni_main) it is UNI_ESTATE. */
+UNI_API UNI_MUST_USE int uni_session_open(uni_session **out, uni_error *err);
+/* Says that this rank is done and waits until its last checkpoint was handed over. */
+UNI_API void uni_session_close(uni_session *session);
+
+UNI_API int uni_session_world_rank(const uni_session *session);
+UNI_API int uni_session_world_size(const uni_session *session);
+UNI_API int uni_session_local_rank(const uni_session *session);
+UNI_API int uni_session_local_world_size(const uni_session *session);
+UNI_API int uni_session_node_rank(const uni_session *session);
+UNI_API int uni_session_attempt(const uni_session *session); /* from 1 */
+/* A dictionary, maybe empty; borrowed. */
+UNI_API const uni_value *uni_session_config(const uni_session *session);
+UNI_API const char *uni_session_experiment_name(const uni_session *session);
+UNI_API const char *uni_session_run_dir(const uni_session *session); /* "" in a world of one */
+UNI_API const char *uni_session_storage_path(const uni_session *session);
+/* false in a world of one. */
+UNI_API bool uni_session_is_worker(const uni_session *session);
+
+/* What goes with a report. At most one of directory and dict. */
+typedef struct uni_checkpoint_source {
+    const char *directory;  /* made by uni_session_checkpoint_dir: moved; any other: copied and left alone */
+    const uni_value *dict;  /* copied before the call returns */
+} uni_checkpoint_source;
+
+/* One iteration of this rank. metrics: a dictionary (numbers, strings, lists, nested dictionaries) or NULL. Autofilled:
+ * _timestamp, _time_this_iter_s, _training_iteration. checkpoint may be NULL. */
+UNI_API UNI_MUST_USE int uni_session_report(uni_session *session, const uni_value *metrics,
+                                            const uni_checkpoint_source *checkpoint, uni_error *err);
+/* The same for plain numbers, without building a dictionary. Whole numbers below 2^53 are kept as integers. */
+UNI_API UNI_MUST_USE int uni_session_report_numbers(uni_session *session, int count, const char *const *names,
+                                                    const double *values, uni_error *err);
+
+/* Ray Train v1's form: a checkpoint by itself, not tied to a report. Ranks other than 0 are accepted and not stored. */
+UNI_API UNI_MUST_USE int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni_error *err);
+/* The dictionary of the newest complete checkpoint of this run, or of the one given to the run; *out is NULL (and the return 0) when there
+ * is none. The caller frees it. */
+UNI_API UNI_MUST_USE int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err);
+/* The same as a handle, for directories; *out NULL when there is none. The caller closes it. */
+UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_error *err);
+/* A fresh empty directory on the run's own filesystem, to write checkpoint files into and hand to report; the string is the caller's
+ * to free(). */
+UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err);
+
+/* true once this rank has reached the iteration at which all ranks agreed to stop (SIGTERM, early stop, time limit): save a last checkpoint
+ * and return. The same iteration on every rank. */
+UNI_API bool uni_session_should_stop(const uni_session *session);
+/* Says on behalf of this rank that the whole run should stop at the next common iteration (early stopping). */
+UNI_API void uni_session_request_stop(uni_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,16 @@
+/* unisono.h - all public headers. See docs/architecture.md for the map. */
+#ifndef UNISONO_UNISONO_H
+#define UNISONO_UNISONO_H
+
+#include <unisono/array.h>
+#include <unisono/checkpoint.h>
+#include <unisono/log.h>
+#include <unisono/run.h>
+#include <unisono/session.h>
+#include <unisono/status.h>
+#include <unisono/track.h>
+#include <unisono/trainer.h>
+#include <unisono/value.h>
+#include <unisono/version.h>
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * file.h - files as we need them: whole or not at all, and errors that name the path.
+ *
+ * All paths are UTF-8 C strings. Nothing here follows a symbolic link when it removes or walks. Every write
+ * goes through uni__write_all, which tests replace to crash or fail at the n-th write. Any thread.
+ */
+#ifndef UNISONO_BASE_FILE_H
+#define UNISONO_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <unisono/status.h>
+
+int uni__write_all(int fd, const void *data, size_t size, const char *path, uni_error *err) UNI_MUST_USE;
+/* Whole file, zero-terminated (size does not count the zero); more than limit bytes is UNI_ELIMIT. */
+int uni__read_file(char **out, size_t *size, const char *path, size_t limit, uni_error *err) UNI_MUST_USE;
+/* Writes a temporary beside it, fsyncs (when durable), renames, fsyncs the directory (when durable). */
+int uni__write_file(const char *path, const void *data, size_t size, bool durable, uni_error *err) UNI_MUST_USE;
+int uni__fsync_path(const char *path, uni_error *err) UNI_MUST_USE; /* file or directory */
+int uni__make_dirs(const char *path, mode_t mode, uni_error *err) UNI_MUST_USE; /* mkdir -p */
+/* rm -r, without following links; a path that is not there is success. */
+int uni__remove_tree(const char *path, uni_error *err) UNI_MUST_USE;
+/* Reflink where the filesystem can, otherwise copy_file_range, otherwise read and write. Keeps the mode. */
+int uni__copy_file(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
+/* Recursive; regular files, directories and symbolic links (copied as links); others are refused. */
+int uni__copy_tree(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
+/* malloc'ed "a/b"; NULL without memory. Parts are joined until a NULL. */
+char *uni__path_join(const char *first, ...) __attribute__((sentinel));
+char *uni__path_absolute(const char *path, uni_error *err); /* resolves ~ and relative paths, not links */
+bool uni__path_exists(const char *path);
+bool uni__path_is_dir(const char *path);
+
+/* Calls visit for every regular file and link below dir in sorted order, with its path relative to dir;
+ * stops at the first negative return and hands it on. */
+typedef int (*uni__visit_file)(void *context, const char *relative_path, const char *full_path, uint64_t size,
+                               uni_error *err);
+int uni__walk_files(const char *dir, uni__visit_file visit, void *context, uni_error *err) UNI_MUST_USE;
+
+/* XXH3 64 of a file's contents as 16 hex digits (and a zero). */
+int uni__hash_file(const char *path, char out[17], uint64_t *size, uni_error *err) UNI_MUST_USE;
+void uni__hash_bytes(const void *data, size_t size, char out[17]);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * text.h - a growing byte buffer, and numbers written as shortest text that reads back to the same bits.
+ *
+ * Used by every writer of JSON, CSV, msgpack and tables. A failed allocation sets `failed` and later
+ * appends do nothing, so that callers check once at the end. Any thread; one at a time per buffer.
+ */
+#ifndef UNISONO_BASE_TEXT_H
+#define UNISONO_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unisono/status.h>
+
+typedef struct uni__text {
+    char *data; /* zero-terminated whenever not NULL */
+    size_t size, capacity;
+    bool failed;
+} uni__text;
+
+void uni__text_free(uni__text *text);
+void uni__text_clear(uni__text *text); /* keeps the memory */
+/* Room for `extra` more bytes; returns where to write (size is not changed), or NULL. */
+char *uni__text_reserve(uni__text *text, size_t extra);
+void uni__text_add(uni__text *text, const void *data, size_t size);
+void uni__text_add_string(uni__text *text, const char *string);
+void uni__text_add_format(uni__text *text, const char *format, ...) UNI_PRINTF(2, 3);
+void uni__text_add_int(uni__text *text, int64_t value);
+/* Shortest round-trip form; always contains '.', 'e' or is "NaN", "Infinity", "-Infinity". */
+void uni__text_add_double(uni__text *text, double value);
+/* A JSON string with its quotes; invalid UTF-8 bytes become U+FFFD. */
+void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
+
+/* The number alone: at most UNI__NUMBER_SIZE bytes, not zero-terminated; returns the length. */
+#define UNI__NUMBER_SIZE 32
+size_t uni__format_double(char *out, double value);
+size_t uni__format_int(char *out, int64_t value);
+
+#endif
