@@ -1,0 +1,603 @@
+/*
+ * run_reader.c - run directories seen from outside (unisono/run.h).
+ *
+ * Everything comes from the files of docs/formats.md: run.json says what was asked and how it stands, journal.jsonl
+ * what happened, results.jsonl what was reported. run.json is rewritten atomically, so it is always whole; but after
+ * SIGKILL of the controller it says "running" for ever. So a run that claims to be alive is believed only if the
+ * process with the recorded pid exists and started at the recorded tick (field 22 of /proc/PID/stat): a pid that was
+ * given to another process is told apart. A run of another host cannot be asked and is believed.
+ *
+ * Thread: the caller's; a handle belongs to one at a time.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <unisono/run.h>
+
+#include "base/file.h"
+#include "base/journal.h"
+#include "base/log.h"
+#include "track/results.h"
+
+#define RUN_FORMAT "unisono run"
+#define RUN_VERSION 1
+
+struct uni_run {
+    char *dir;
+    char *id;
+    uni_value *description;
+    uni_value *events; /* NULL until asked for */
+    uni_run_status status;
+};
+
+/* ---- names and places ---- */
+
+static int home_directory(char **out, uni_error *err)
+{
+    const char *home = getenv("HOME");
+    if (!home || home[0] != '/') {
+        const struct passwd *user = getpwuid(getuid());
+        home = user ? user->pw_dir : NULL;
+    }
+    if (!home)
+        return uni_error_set(
+            err, UNI_ENOTFOUND,
+            "no home directory is known for this user: give the storage path, or set "
+            "UNISONO_RESULTS");
+    *out = uni__path_join(home, "unisono_results", NULL);
+    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+}
+
+int uni_run_storage(const char *storage, char **out, uni_error *err)
+{
+    *out = NULL;
+    if (!storage || !storage[0])
+        storage = getenv("UNISONO_RESULTS");
+    if (!storage || !storage[0])
+        return home_directory(out, err);
+    const char *scheme = strstr(storage, "://");
+    if (scheme) {
+        if (strncmp(storage, "file://", 7) != 0 || storage[7] != '/')
+            return uni_error_set(err, UNI_EUNSUPPORTED,
+                                 "storage path %s: only directories of this machine (a path or "
+                                 "file:///path) are supported; mount it and give the path",
+                                 storage);
+        storage += 7;
+    }
+    *out = uni__path_absolute(storage, err);
+    return *out ? 0 : (err && err->code ? err->code : UNI_ENOMEM);
+}
+
+/* 7 for "run_007", 0 for anything else. */
+static long run_number(const char *name)
+{
+    if (strncmp(name, "run_", 4) != 0 || name[4] < '0' || name[4] > '9')
+        return 0;
+    char *end = NULL;
+    long number = strtol(name + 4, &end, 10);
+    return *end == '\0' && number > 0 && number < 1000000000 ? number : 0;
+}
+
+static bool is_run_dir(const char *dir)
+{
+    char *file = uni__path_join(dir, "run.json", NULL);
+    bool found = file && uni__path_exists(file);
+    free(file);
+    return found;
+}
+
+/* The run_NNN below dir with the highest number, as a malloc'ed path; NULL when there is none. */
+static char *newest_below(const char *dir)
+{
+    DIR *entries = opendir(dir);
+    if (!entries)
+        return NULL;
+    char best[256] = "";
+    long best_number = 0;
+    for (struct dirent *entry = readdir(entries); entry; entry = readdir(entries)) {
+        long number = run_number(entry->d_name);
+        if (number <= best_number)
+            continue;
+        char *path = uni__path_join(dir, entry->d_name, NULL);
+        if (path && is_run_dir(path)) {
+            best_number = number;
+            snprintf(best, sizeof best, "%s", entry->d_name);
+        }
+        free(path);
+    }
+    closedir(entries);
+    return best_number ? uni__path_join(dir, best, NULL) : NULL;
+}
+
+/* dir itself when it is a run, otherwise the newest run directly below. Takes dir. */
+static char *run_at(char *dir)
+{
+    if (!dir || is_run_dir(dir))
+        return dir;
+    char *newest = newest_below(dir);
+    free(dir);
+    return newest;
+}
+
+/* ---- the nearest name, for messages ---- */
+
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[65];
+    size_t length_a = strnlen(a, 64), length_b = strnlen(b, 64);
+    for (size_t j = 0; j <= length_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= length_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[length_b];
+}
+
+static void nearest_name(const char *storage, const char *name, char *out, size_t size)
+{
+    out[0] = '\0';
+    char wanted[256];
+    snprintf(wanted, sizeof wanted, "%s", name);
+    char *slash = strchr(wanted, '/');
+    if (slash)
+        *slash = '\0';
+    size_t best = strlen(wanted) / 3 + 2;
+    DIR *entries = opendir(storage);
+    for (struct dirent *entry = entries ? readdir(entries) : NULL; entry;
+         entry = readdir(entries)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        size_t distance = edit_distance(wanted, entry->d_name);
+        if (distance < best) {
+            best = distance;
+            snprintf(out, size, "%s", entry->d_name);
+        }
+    }
+    if (entries)
+        closedir(entries);
+}
+
+static int not_found(const char *name, const char *storage, uni_error *err)
+{
+    char nearest[256];
+    nearest_name(storage, name, nearest, sizeof nearest);
+    if (nearest[0])
+        return uni_error_set(
+            err, UNI_ENOTFOUND,
+            "there is no run \"%s\" in %s. Did you mean %s? (`unisono ls` lists them)", name,
+            storage, nearest);
+    return uni_error_set(err, UNI_ENOTFOUND,
+                         "there is no run \"%s\" in %s: `unisono ls` lists the runs, --storage or "
+                         "UNISONO_RESULTS says where to look",
+                         name, storage);
+}
+
+/* ---- is it alive ---- */
+
+/* Start time of a process in clock ticks since boot; 0 when there is no such process (or a zombie). */
+static uint64_t start_ticks_of(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    char line[1024];
+    size_t length = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[length] = '\0';
+    const char *after_name = strrchr(line, ')'); /* the name may hold spaces and parentheses */
+    char state = 0;
+    unsigned long long ticks = 0;
+    if (!after_name ||
+        sscanf(after_name + 1,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &state, &ticks) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : ticks;
+}
+
+static bool is_other_host(const uni_value *description)
+{
+    char here[256] = "";
+    gethostname(here, sizeof here - 1);
+    return strcmp(uni_dict_get_string(description, "hostname", here), here) != 0;
+}
+
+static bool controller_alive(const uni_value *description)
+{
+    if (is_other_host(description))
+        return true;
+    const uni_value *controller = uni_dict_get(description, "controller");
+    int64_t pid = uni_dict_get_int(controller, "pid", 0);
+    int64_t ticks = uni_dict_get_int(controller, "start_ticks", 0);
+    if (pid <= 0 || pid > INT32_MAX)
+        return false;
+    uint64_t now = start_ticks_of((pid_t)pid);
+    return now != 0 && (ticks == 0 || now == (uint64_t)ticks);
+}
+
+static const char *const status_names[] = {
+    [UNI_RUN_STARTING] = "starting",   [UNI_RUN_RUNNING] = "running",
+    [UNI_RUN_SUCCEEDED] = "succeeded", [UNI_RUN_FAILED] = "failed",
+    [UNI_RUN_STOPPED] = "stopped",     [UNI_RUN_INTERRUPTED] = "interrupted",
+};
+
+const char *uni_run_status_name(uni_run_status status)
+{
+    return (unsigned)status <= UNI_RUN_INTERRUPTED ? status_names[status] : "?";
+}
+
+static uni_run_status read_status(const uni_value *description)
+{
+    const char *text = uni_dict_get_string(description, "status", "");
+    for (int status = UNI_RUN_STARTING; status <= UNI_RUN_STOPPED; status++) {
+        if (strcmp(text, status_names[status]) != 0)
+            continue;
+        if (status <= UNI_RUN_RUNNING && !controller_alive(description))
+            return UNI_RUN_INTERRUPTED;
+        return (uni_run_status)status;
+    }
+    return UNI_RUN_INTERRUPTED;
+}
+
+/* ---- opening ---- */
+
+static int read_description(uni_run *run, uni_error *err)
+{
+    char *path = uni__path_join(run->dir, "run.json", NULL);
+    if (!path)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = uni_json_read_file(&run->description, path, err);
+    if (status == 0 && strcmp(uni_dict_get_string(run->description, "format", ""), RUN_FORMAT) != 0)
+        status = uni_error_set(err, UNI_EFORMAT,
+                               "%s is not a run's description (its format is not "
+                               "\"" RUN_FORMAT "\")",
+                               path);
+    else if (status == 0 && uni_dict_get_int(run->description, "version", 0) > RUN_VERSION)
+        status = uni_error_set(
+            err, UNI_EVERSION,
+            "%s has format version %lld, this program reads up to %d: use a newer "
+            "unisono",
+            path, (long long)uni_dict_get_int(run->description, "version", 0), RUN_VERSION);
+    free(path);
+    return status;
+}
+
+/* NAME/run_001 from the description, or from the path when it was moved by hand. */
+static char *make_id(const uni_run *run)
+{
+    const char *id = uni_dict_get_string(run->description, "id", NULL);
+    if (id)
+        return strdup(id);
+    const char *slash = strrchr(run->dir, '/');
+    while (slash && slash > run->dir && slash[-1] != '/')
+        slash--;
+    return strdup(slash ? slash : run->dir);
+}
+
+/* Takes dir. */
+static int open_dir(uni_run **out, char *dir, uni_error *err)
+{
+    *out = NULL;
+    int status = 0;
+    uni_run *run = calloc(1, sizeof *run);
+    if (!run) {
+        free(dir);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a run");
+    }
+    run->dir = dir;
+    UNI_TRY_GOTO(read_description(run, err), fail);
+    run->id = make_id(run);
+    if (!run->id) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a run");
+        goto fail;
+    }
+    run->status = read_status(run->description);
+    *out = run;
+    return 0;
+fail:
+    uni_run_close(run);
+    return status;
+}
+
+static int keep_first(void *context, uni_run *run, uni_error *err)
+{
+    *(char **)context = strdup(uni_run_dir(run));
+    return UNI_EEND;
+}
+
+static int newest_of_all(char **out, const char *storage, uni_error *err)
+{
+    *out = NULL;
+    int status = uni_run_list(storage, keep_first, out, err);
+    if (*out)
+        return 0;
+    if (status < 0 && status != UNI_EEND)
+        return status;
+    return uni_error_set(
+        err, UNI_ENOTFOUND,
+        "there are no runs in %s: start one with `unisono run -n 2 -- PROGRAM`, or "
+        "give --storage",
+        storage);
+}
+
+int uni_run_open(uni_run **out, const char *name, const char *storage, uni_error *err)
+{
+    *out = NULL;
+    char *place = NULL;
+    char *dir = NULL;
+    int status = 0;
+    UNI_TRY(uni_run_storage(storage, &place, err));
+    if (!name || !name[0]) {
+        UNI_TRY_GOTO(newest_of_all(&dir, place, err), done);
+    } else {
+        if (name[0] != '/' && name[0] != '~' && strncmp(name, "./", 2) != 0)
+            dir = run_at(uni__path_join(place, name, NULL));
+        if (!dir) {
+            char *absolute = uni__path_absolute(name, err);
+            dir = absolute ? run_at(absolute) : NULL;
+        }
+        if (!dir) {
+            status = not_found(name, place, err);
+            goto done;
+        }
+    }
+    status = open_dir(out, dir, err);
+done:
+    free(place);
+    return status;
+}
+
+void uni_run_close(uni_run *run)
+{
+    if (!run)
+        return;
+    uni_value_free(run->description);
+    uni_value_free(run->events);
+    free(run->id);
+    free(run->dir);
+    free(run);
+}
+
+const char *uni_run_id(const uni_run *run)
+{
+    return run->id;
+}
+
+const char *uni_run_dir(const uni_run *run)
+{
+    return run->dir;
+}
+
+uni_run_status uni_run_status_of(const uni_run *run)
+{
+    return run->status;
+}
+
+const uni_value *uni_run_description(const uni_run *run)
+{
+    return run->description;
+}
+
+bool uni_run_is_live(const uni_run *run)
+{
+    return run->status == UNI_RUN_STARTING || run->status == UNI_RUN_RUNNING;
+}
+
+/* ---- what happened, what was reported ---- */
+
+static int keep_event(void *context, const uni_value *record, uni_error *err)
+{
+    if (uni_list_take(context, uni_value_copy(record)) < 0)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the journal");
+    return 0;
+}
+
+int uni_run_events(uni_run *run, const uni_value **out, uni_error *err)
+{
+    *out = NULL;
+    if (!run->events) {
+        char *path = uni__path_join(run->dir, "journal.jsonl", NULL);
+        uni_value *events = uni_value_list();
+        uni__journal_report report = { 0 };
+        int status =
+            path && events ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for the journal");
+        if (status == 0 && uni__path_exists(path))
+            status = uni__journal_read(path, "journal", keep_event, events, &report, err);
+        if (status == 0 && report.damaged > 0)
+            uni__warn("%s: %zu damaged lines were passed over", path, report.damaged);
+        free(path);
+        if (status < 0) {
+            uni_value_free(events);
+            return status;
+        }
+        run->events = events;
+    }
+    *out = run->events;
+    return 0;
+}
+
+int uni_run_reports(uni_run *run, uni_run_visit visit, void *context, uni_error *err)
+{
+    char *path = uni__path_join(run->dir, "results.jsonl", NULL);
+    if (!path)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = uni__path_exists(path) ? uni__results_read(path, visit, context, err) : 0;
+    free(path);
+    return status;
+}
+
+/* ---- stopping and removing ---- */
+
+/* The signal goes through a descriptor of the process, taken before its identity is checked: no other process can get it. */
+static int signal_controller(const uni_run *run, int number, uni_error *err)
+{
+    pid_t pid = (pid_t)uni_dict_get_int(uni_dict_get(run->description, "controller"), "pid", 0);
+    int handle = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (handle < 0 && errno != ESRCH)
+        return uni_error_set_errno(err, errno, "opening the controller of %s (pid %ld)", run->id,
+                                   (long)pid);
+    int status = 0;
+    char path[64];
+    struct stat owner;
+    snprintf(path, sizeof path, "/proc/%ld", (long)pid);
+    if (handle < 0 || !controller_alive(run->description))
+        status = uni_error_set(err, UNI_ESTATE,
+                               "the controller of %s (pid %ld) is gone already: "
+                               "`unisono run --resume %s` goes on",
+                               run->id, (long)pid, run->id);
+    else if (stat(path, &owner) == 0 && owner.st_uid != geteuid() && geteuid() != 0)
+        status = uni_error_set(err, UNI_EPERMISSION, "%s (pid %ld) belongs to another user",
+                               run->id, (long)pid);
+    else if (syscall(SYS_pidfd_send_signal, handle, number, NULL, 0) < 0)
+        status = uni_error_set_errno(err, errno, "asking the controller of %s (pid %ld) to stop",
+                                     run->id, (long)pid);
+    if (handle >= 0)
+        close(handle);
+    return status;
+}
+
+int uni_run_stop(uni_run *run, bool now, uni_error *err)
+{
+    if (!uni_run_is_live(run))
+        return uni_error_set(err, UNI_ESTATE, "%s is not running: it is %s", run->id,
+                             uni_run_status_name(run->status));
+    if (is_other_host(run->description))
+        return uni_error_set(err, UNI_EUNSUPPORTED, "%s runs on host %s: stop it there", run->id,
+                             uni_dict_get_string(run->description, "hostname", "?"));
+    return signal_controller(run, now ? SIGKILL : SIGTERM, err);
+}
+
+int uni_run_remove(uni_run *run, uni_error *err)
+{
+    /* It may have been resumed since it was opened. */
+    uni_run *again = NULL;
+    UNI_TRY(uni_run_open(&again, run->dir, NULL, err));
+    bool live = uni_run_is_live(again);
+    uni_run_close(again);
+    if (live)
+        return uni_error_set(err, UNI_EBUSY, "%s is running: `unisono stop %s` first", run->id,
+                             run->id);
+    UNI_TRY(uni__remove_tree(run->dir, err));
+    /* The experiment's directory goes with its last run; one with other files in it stays. */
+    char *parent = strdup(run->dir);
+    char *slash = parent ? strrchr(parent, '/') : NULL;
+    if (slash && slash > parent) {
+        *slash = '\0';
+        (void)!rmdir(parent);
+    }
+    free(parent);
+    return 0;
+}
+
+/* ---- listing ---- */
+
+typedef struct run_list {
+    uni_run **items;
+    size_t count, capacity;
+} run_list;
+
+static int list_add(run_list *list, uni_run *run, uni_error *err)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 64;
+        uni_run **items = realloc(list->items, capacity * sizeof *items);
+        if (!items)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu runs", capacity);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = run;
+    return 0;
+}
+
+static int list_experiment(run_list *list, const char *dir, uni_error *err)
+{
+    DIR *entries = opendir(dir);
+    if (!entries)
+        return 0; /* a file, or somebody else's directory */
+    int status = 0;
+    for (struct dirent *entry = readdir(entries); entry && status == 0; entry = readdir(entries)) {
+        if (!run_number(entry->d_name))
+            continue;
+        char *path = uni__path_join(dir, entry->d_name, NULL);
+        if (!path || !is_run_dir(path)) {
+            free(path);
+            continue;
+        }
+        uni_run *run = NULL;
+        uni_error reason = { 0 };
+        if (open_dir(&run, path, &reason) < 0) {
+            uni__warn("%s/%s is passed over: %s", dir, entry->d_name, reason.message);
+            continue;
+        }
+        status = list_add(list, run, err);
+        if (status < 0)
+            uni_run_close(run);
+    }
+    closedir(entries);
+    return status;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const uni_run *left = *(uni_run *const *)a, *right = *(uni_run *const *)b;
+    double left_time = uni_dict_get_float(left->description, "created", 0);
+    double right_time = uni_dict_get_float(right->description, "created", 0);
+    if (left_time != right_time)
+        return left_time < right_time ? 1 : -1;
+    return strcmp(right->id, left->id);
+}
+
+int uni_run_list(const char *storage, uni_run_list_visit visit, void *context, uni_error *err)
+{
+    char *place = NULL;
+    run_list list = { 0 };
+    int status = 0;
+    UNI_TRY(uni_run_storage(storage, &place, err));
+    DIR *entries = opendir(place);
+    if (!entries && errno != ENOENT) {
+        status = uni_error_set_errno(err, errno, "listing the runs in %s", place);
+        goto done;
+    }
+    for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && status == 0;
+         entry = readdir(entries)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *dir = uni__path_join(place, entry->d_name, NULL);
+        status = dir ? list_experiment(&list, dir, err)
+                     : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+        free(dir);
+    }
+    if (list.count > 1)
+        qsort(list.items, list.count, sizeof *list.items, newest_first);
+    for (size_t i = 0; i < list.count && status == 0; i++)
+        status = visit(context, list.items[i], err);
+done:
+    for (size_t i = 0; i < list.count; i++)
+        uni_run_close(list.items[i]);
+    free(list.items);
+    if (entries)
+        closedir(entries);
+    free(place);
+    return status;
+}
