@@ -1,0 +1,46 @@
+/*
+ * update.h - passes over flat float buffers for optimizers and reductions: one read and one write of each number, vectorised by
+ * run-time dispatch, each with a plain version beside it (update_reference_*). For src/nn and src/strategy.
+ *
+ * All take the range already cut (pointers to its first float). The gradient is multiplied by `scale` on the way. `decay` is the decoupled
+ * weight decay times the learning rate: w -= decay * w before the update. Any thread; ranges of different threads must not overlap.
+ */
+#ifndef UNISONO_TENSOR_UPDATE_H
+#define UNISONO_TENSOR_UPDATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* w -= lr * g */
+void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay);
+/* v = momentum * v - lr * g; w += nesterov ? momentum * v - lr * g : v */
+void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr, float momentum, bool nesterov, float scale,
+                          float decay);
+
+typedef struct uni__adam {
+    float alpha; /* lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) */
+    float beta_1, beta_2, epsilon, scale, decay;
+} uni__adam;
+/* m += (g - m) (1 - beta_1); v += (g^2 - v) (1 - beta_2); w -= alpha * m / (sqrt(v) + epsilon). v_max: amsgrad's, or NULL. */
+void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n, const uni__adam *adam);
+
+typedef struct uni__rmsprop {
+    float lr, rho, momentum, epsilon, scale, decay;
+} uni__rmsprop;
+/* v = rho v + (1 - rho) g^2; with mean (centered) v - mean^2; step = lr g / sqrt(v + epsilon); with momenta a momentum of it. */
+void uni__update_rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
+                         const uni__rmsprop *rmsprop);
+/* a += g^2; w -= lr g / sqrt(a + epsilon) */
+void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr, float epsilon, float scale, float decay);
+
+double uni__sum_squares(const float *x, size_t n);                        /* in double, in blocks: the same for any caller */
+void uni__scale_in_place(float *x, size_t n, float scale);                /* x *= scale */
+void uni__clip_in_place(float *x, size_t n, float scale, float limit);    /* clip(x * scale, -limit, limit) */
+void uni__add_in_place(float *into, const float *from, size_t n);         /* into += from */
+/* into = sum of `count` buffers, added in their order. */
+void uni__sum_buffers(float *into, const float *const *from, int count, size_t n);
+
+/* Runs body(context, index, count) on `threads` threads of the calling thread's own team and waits. threads <= 1: here. */
+void uni__parallel(int threads, void (*body)(void *context, int index, int count), void *context);
+
+#endif
