@@ -59,7 +59,8 @@ UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_d
 #define UNI_NO_RETRIES (-2) /* max_failures: the first failure ends the run */
 
 typedef struct uni_trainer_options {
-    uni_program *main;           /* from uni_main; needed for .function, not for .program */
+    uni_program *main;           /* from uni_main; .function needs this or worker_program, .program needs neither */
+    const char *const *worker_program; /* argv of another program that runs functions by name (the Python door's) */
     int num_workers;             /* default 1 */
     const char *backend;         /* "native" (default), "tensorflow", "torch", "horovod", "none" */
     const char *launcher;        /* "local" (default) */
@@ -85,7 +86,6 @@ typedef struct uni_trainer_options {
 typedef struct uni_run_options {
     const char *function;            /* a name given to uni_main, or */
     const char *const *program;      /* argv of any program, NULL-terminated */
-    bool program_is_linked;          /* the program uses libunisono and must say hello within hello_timeout */
     const uni_value *config;         /* dictionary or NULL */
     uni_sink *const *sinks;          /* besides results.jsonl; NULL with 0: progress.csv only */
     int num_sinks;                   /* -1: none at all, not even progress.csv */
@@ -116,6 +116,10 @@ UNI_API UNI_MUST_USE int uni_trainer_fit(uni_trainer *trainer, const uni_run_opt
 UNI_API void uni_trainer_shutdown(uni_trainer *trainer);
 /* Any thread, also a signal handler's helper: all ranks stop at the same iteration; now=true kills them. */
 UNI_API void uni_trainer_stop(uni_trainer *trainer, bool now);
+
+/* What a run would do, without doing it: {"workers": [{"rank", "local_rank", "node_rank", "environment": {...}}], "logdir", "cpus_per_worker",
+ * "warnings": [...]}. For --dry-run. */
+UNI_API UNI_MUST_USE int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *run, uni_value **out, uni_error *err);
 
 UNI_API const char *uni_trainer_logdir(const uni_trainer *trainer);         /* STORAGE/NAME */
 UNI_API const char *uni_trainer_latest_run_dir(const uni_trainer *trainer); /* NULL before the first run */

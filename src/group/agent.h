@@ -1,0 +1,33 @@
+/*
+ * agent.h - what controller and agent say to each other (wire.h frames, msgpack dictionaries).
+ *
+ * unisono-agent is the parent of the workers. Two small single-threaded processes: the keeper, which only waits, and below it the agent, which
+ * does the work. Both are subreapers: whichever is killed, the other ends every descendant, orphans that called setsid included. The agent
+ * ends its tree when the controller's end of the channel closes; workers ask the kernel to be killed when the agent dies.
+ * The `alive` pipe is held by the keeper alone: its end of file says that nothing is left.
+ */
+#ifndef UNISONO_GROUP_AGENT_H
+#define UNISONO_GROUP_AGENT_H
+
+enum uni__agent_frame {
+    /* controller -> agent */
+    UNI__AGENT_SPAWN =
+        1, /* rank, mode, exe, argv, env, cwd, log, memory; descriptors: channel, page, eventfd, report pipe */
+    UNI__AGENT_KILL, /* rank, signal: to the worker's process group */
+    UNI__AGENT_KILL_ALL, /* {}: SIGKILL for every descendant, answered by ALL_DEAD */
+    /* agent -> controller */
+    UNI__AGENT_HELLO, /* pid: of the agent */
+    UNI__AGENT_SPAWNED, /* rank, pid */
+    UNI__AGENT_SPAWN_FAILED, /* rank, errno, what */
+    UNI__AGENT_EXITED, /* rank, pid, exit_code, signal, core, oom */
+    UNI__AGENT_STOPPED, /* rank, pid, stopped (true: SIGSTOP and the like, false: continued) */
+    UNI__AGENT_ALL_DEAD /* left: processes that could not be killed within two seconds */
+};
+
+/* Where a worker finds its descriptors, and the variable that says so: "1:<mode>:<pid of the agent>:<channel>:<page>:<eventfd>"; mode is
+ * f (run functions by name) or p (a program of its own). */
+#define UNI__SESSION_VARIABLE "UNISONO_SESSION"
+#define UNI__REPORT_VARIABLE "UNISONO_REPORT_FD"
+#define UNI__WORKER_FIRST_FD 200
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * agent_tree.c - ending descendants: kill the direct children; a subreaper inherits their children, so repeating it
+ * reaches everybody, whatever sessions and process groups they made for themselves.
+ */
+#include "group/agent_tree.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* The parent of a process, or -1. The name in /proc/PID/stat may contain anything, so the last ')' counts. */
+static pid_t parent_of(const char *pid_text)
+{
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid_text);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -1;
+    size_t n = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[n] = '\0';
+    char *close_paren = strrchr(line, ')');
+    int parent = -1;
+    if (!close_paren || sscanf(close_paren + 1, " %*c %d", &parent) != 1)
+        return -1;
+    return parent;
+}
+
+static int kill_children_by_scan(pid_t self)
+{
+    DIR *proc = opendir("/proc");
+    int count = 0;
+    if (!proc)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        if (!isdigit((unsigned char)entry->d_name[0]) || parent_of(entry->d_name) != self)
+            continue;
+        kill((pid_t)atoi(entry->d_name), SIGKILL);
+        count++;
+    }
+    closedir(proc);
+    return count;
+}
+
+static int kill_children(void)
+{
+    char path[64];
+    pid_t self = getpid();
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", self, self);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return kill_children_by_scan(self);
+    int pid, count = 0;
+    while (fscanf(file, "%d", &pid) == 1) {
+        kill(pid, SIGKILL);
+        count++;
+    }
+    fclose(file);
+    return count;
+}
+
+int uni__tree_kill(int timeout_ms, void (*reaped)(void *context, pid_t pid, int status),
+                   void *context)
+{
+    uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
+    for (long pause_us = 50;; pause_us = pause_us < 2000 ? pause_us * 2 : 2000) {
+        int left = kill_children();
+        for (;;) {
+            int status;
+            pid_t pid = waitpid(-1, &status, WNOHANG);
+            if (pid < 0 && errno == ECHILD)
+                return 0;
+            if (pid <= 0)
+                break;
+            if (reaped)
+                reaped(context, pid, status);
+        }
+        if (uni__monotonic_ns() >= deadline)
+            return left;
+        nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
+    }
+}
+
+/* The value behind `oom_kill ` in a cgroup's counter file, or -1. */
+static int64_t read_counter(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    long long value = -1;
+    char line[256];
+    if (!file)
+        return -1;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "oom_kill %lld", &value) == 1)
+            break;
+    fclose(file);
+    return value;
+}
+
+int64_t uni__oom_kills(pid_t pid, uint64_t *identity)
+{
+    char path[64], line[1024], counter[1280];
+    int64_t value = -1;
+    snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
+    FILE *file = fopen(path, "re");
+    *identity = 0;
+    if (!file)
+        return -1;
+    while (value < 0 && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        if (strstr(controllers + 1, "memory"))
+            snprintf(counter, sizeof counter, "/sys/fs/cgroup/memory%s/memory.oom_control", group);
+        else if (controllers[1] == '\0')
+            snprintf(counter, sizeof counter, "/sys/fs/cgroup%s/memory.events", group);
+        else
+            continue;
+        value = read_counter(counter);
+        for (const char *at = counter; *at; at++)
+            *identity = (*identity ^ (uint8_t)*at) * 1099511628211ull;
+    }
+    fclose(file);
+    return value;
+}

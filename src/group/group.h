@@ -1,0 +1,93 @@
+/*
+ * group.h - the mechanism of a worker group: an agent, n slots for workers, and the one thread that owns them.
+ *
+ * The group starts, watches and kills processes and moves frames; what a run is, what counts as a failure and what happens then is the
+ * trainer's business (src/train), which gets told through uni__group_events. All callbacks and all functions marked [controller] run on
+ * the controller thread, a libuv loop; uni__group_post gets work onto it from anywhere. The user's process is never forked but to exec the
+ * agent, its SIGCHLD is never touched, and it has no child processes that its own wait() could meet.
+ *
+ * A worker's slot is its rank. Its page and ring (page.h) are made anew at each spawn and read to the end before its exit is told, so that
+ * nothing a dead worker published is lost.
+ */
+#ifndef UNISONO_GROUP_GROUP_H
+#define UNISONO_GROUP_GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <unisono/value.h>
+
+#include "group/page.h"
+
+typedef struct uni__group uni__group;
+
+typedef struct uni__exit {
+    int pid;
+    int exit_code; /* -1 when a signal ended it */
+    int signal; /* 0 when it exited by itself */
+    bool core, oom;
+} uni__exit;
+
+/* [controller] all of them. */
+typedef struct uni__group_events {
+    void (*spawned)(void *context, int rank, int pid);
+    void (*spawn_failed)(void *context, int rank, const char *sentence);
+    /* One whole message of the worker (parts joined), in the order of sending. `size` 0 is allowed. */
+    void (*message)(void *context, int rank, int type, const uint8_t *payload, size_t size);
+    /* A descriptor that the worker passed on its channel; the callee takes it. */
+    void (*descriptor)(void *context, int rank, int number, int fd);
+    /* The worker's ring or channel is damaged. */
+    void (*broken)(void *context, int rank, const char *sentence);
+    /* A line on the worker's report pipe, without its newline. */
+    void (*line)(void *context, int rank, const char *line, size_t size);
+    void (*exited)(void *context, int rank, const uni__exit *exit);
+    void (*stopped)(void *context, int rank, bool stopped);
+    void (*silent)(
+        void *context, int rank,
+        double seconds); /* at every tick while no heartbeat comes from a claimed session */
+    void (*all_dead)(void *context, int left);
+    void (*agent_lost)(void *context);
+    void (*drained)(void *context); /* after a round of messages: a good moment to flush */
+    void (*tick)(void *context); /* about ten times a second */
+    void (*signalled)(
+        void *context,
+        int signal); /* SIGINT or SIGTERM, when uni__group_handle_signals was called */
+} uni__group_events;
+
+/* Starts the agent and the controller thread. */
+int uni__group_new(uni__group **out, int num_workers, const uni__group_events *events,
+                   void *context, uni_error *err) UNI_MUST_USE;
+/* Not from the controller thread. Ends everything that is left (SIGKILL) and waits until it is gone. */
+void uni__group_free(uni__group *group);
+
+/* Any thread: runs function(argument) on the controller thread, in order. */
+void uni__group_post(uni__group *group, void (*function)(void *argument), void *argument);
+/* Any thread but the controller's: the same, and waits for it. */
+void uni__group_call(uni__group *group, void (*function)(void *argument), void *argument);
+
+typedef struct uni__spawn {
+    int rank;
+    bool runs_functions; /* mode f: hello expected; otherwise a program of its own */
+    const char *exe;
+    const uni_value *argv, *environment; /* lists of strings */
+    const char *cwd, *log;
+    uint64_t memory; /* bytes; 0: no limit */
+} uni__spawn;
+
+/* [controller] */
+int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err) UNI_MUST_USE;
+int uni__group_send(uni__group *group, int rank, int type, const void *payload, size_t size, int fd,
+                    uni_error *err) UNI_MUST_USE;
+void uni__group_kill(uni__group *group, int rank, int signal); /* rank -1: every worker */
+void uni__group_kill_all(uni__group *group); /* every descendant; ends in all_dead */
+uni__page *uni__group_page(uni__group *group, int rank); /* NULL before the first spawn */
+int uni__group_pid(uni__group *group, int rank); /* 0 when it is not running */
+/* function(context of the events) after so many milliseconds; one at a time, a new call replaces the old one, NULL cancels. */
+void uni__group_after(uni__group *group, int milliseconds, void (*function)(void *context));
+/* Reads what the worker has published by now (also called before `exited`). */
+void uni__group_drain(uni__group *group, int rank);
+/* Reads the worker's channel now, for descriptors that a message speaks of. */
+void uni__group_pull(uni__group *group, int rank);
+int uni__group_handle_signals(uni__group *group, bool on, uni_error *err) UNI_MUST_USE;
+bool uni__group_agent_alive(uni__group *group);
+
+#endif

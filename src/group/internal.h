@@ -1,0 +1,67 @@
+/*
+ * internal.h - the insides of a group, shared by group.c (thread, timers, posts) and links.c (rings, pipes, agent). Only for this
+ * module.
+ */
+#ifndef UNISONO_GROUP_INTERNAL_H
+#define UNISONO_GROUP_INTERNAL_H
+
+#include <pthread.h>
+#include <uv.h>
+
+#include "group/group.h"
+#include "group/wire.h"
+
+typedef struct uni__slot {
+    uni__group *group;
+    int rank, pid;
+    bool live;
+    uni__page *page;
+    uni__wire wire; /* to the worker; fd -1 when there is none */
+    int report_fd;
+    uv_poll_t *report_poll;
+    char *line;
+    size_t line_size;
+    bool line_too_long;
+    uint8_t *joined; /* parts of a message that came so far */
+    size_t joined_size;
+    uint64_t heartbeat, heartbeat_ns;
+    bool broken;
+} uni__slot;
+
+typedef struct uni__posted {
+    struct uni__posted *next;
+    void (*function)(void *argument);
+    void *argument;
+} uni__posted;
+
+struct uni__group {
+    uv_loop_t loop;
+    uv_async_t async;
+    uv_prepare_t prepare;
+    uv_timer_t tick, after;
+    uv_poll_t *event_poll, *agent_poll, *alive_poll;
+    uv_signal_t signals[2];
+    bool handles_signals;
+    pthread_t thread;
+    int num_slots, event_fd, alive_fd, agent_pid;
+    uni__slot *slots;
+    uni__wire agent;
+    bool agent_alive, closing;
+    uint64_t last_tick_ns;
+    void (*after_function)(void *context);
+    const uni__group_events *events;
+    void *context;
+    pthread_mutex_t lock; /* posted list */
+    uni__posted *first, *last;
+};
+
+/* links.c */
+int uni__links_start_agent(uni__group *group, uni_error *err) UNI_MUST_USE;
+int uni__links_start_events(uni__group *group,
+                            uni_error *err) UNI_MUST_USE; /* the eventfd that workers ring */
+void uni__links_before_sleep(uv_prepare_t *handle);
+void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
+void uni__links_empty_slot(uni__slot *worker);
+void uni__links_free_poll(uv_handle_t *handle);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * launch.c - finding and starting unisono-agent.
+ *
+ * posix_spawn, because the caller's process may be large and full of threads. The first process of the agent forks and
+ * ends at once, so that the caller gets no lasting child.
+ */
+#include "group/launch.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+extern char **environ;
+
+#ifndef UNI_LIBEXEC_DIR
+#define UNI_LIBEXEC_DIR "/usr/libexec/unisono"
+#endif
+
+/* The folder of the shared object (or program) that this code is in. */
+static int own_folder(char *out, size_t size)
+{
+    Dl_info info;
+    char real[PATH_MAX];
+    if (!dladdr((void *)&uni__launch_agent, &info) || !info.dli_fname)
+        return -1;
+    /* A statically linked program may be known by a bare name. */
+    if (!realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", real))
+        return -1;
+    char *slash = strrchr(real, '/');
+    if (!slash)
+        return -1;
+    *slash = '\0';
+    return snprintf(out, size, "%s", real) < (int)size ? 0 : -1;
+}
+
+static int find_agent(char *out, size_t size, uni_error *err)
+{
+    /* Beside the library, in libexec of the same prefix (with and without a multiarch folder), in a build tree. */
+    static const char *const below[] = { "unisono-agent", "../libexec/unisono/unisono-agent",
+                                         "../../libexec/unisono/unisono-agent",
+                                         "../group/unisono-agent", "../src/group/unisono-agent" };
+    char folder[PATH_MAX];
+    const char *asked = getenv("UNISONO_AGENT");
+    if (asked && asked[0]) {
+        snprintf(out, size, "%s", asked);
+        return access(out, X_OK) == 0
+                   ? 0
+                   : uni_error_set_errno(err, errno,
+                                         "UNISONO_AGENT names %s, which cannot be executed", asked);
+    }
+    if (own_folder(folder, sizeof folder) == 0)
+        for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
+            if (snprintf(out, size, "%s/%s", folder, below[i]) < (int)size &&
+                access(out, X_OK) == 0)
+                return 0;
+        }
+    snprintf(out, size, "%s/unisono-agent", UNI_LIBEXEC_DIR);
+    if (access(out, X_OK) == 0)
+        return 0;
+    return uni_error_set(
+        err, UNI_ENOTFOUND,
+        "the program unisono-agent was found neither beside the library nor in %s: install unisono "
+        "completely, or set UNISONO_AGENT to its path",
+        UNI_LIBEXEC_DIR);
+}
+
+static int spawn_agent(const char *path, int channel, int alive, uni_error *err)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    pid_t pid = -1;
+    char *arguments[] = { "unisono-agent", "3", "4", NULL };
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, 0, 1);
+    posix_spawn_file_actions_adddup2(&actions, 0, 2);
+    posix_spawn_file_actions_adddup2(&actions, channel, 3);
+    posix_spawn_file_actions_adddup2(&actions, alive, 4);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
+    int error = posix_spawn(&pid, path, &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (error)
+        return uni_error_set_errno(err, error, "cannot start %s", path);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
+int uni__launch_agent(int *channel, int *alive, uni_error *err)
+{
+    char path[PATH_MAX + 64];
+    int pair[2] = { -1, -1 }, pipe_ends[2] = { -1, -1 }, status;
+    *channel = *alive = -1;
+    UNI_TRY(find_agent(path, sizeof path, err));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
+        pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) < 0) {
+        status = uni_error_set_errno(err, errno, "cannot make the connection to the agent");
+        goto fail;
+    }
+    /* Kept clear of 3 and 4, which the agent gets its own ends at. */
+    int theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, 10),
+        pulse = fcntl(pipe_ends[1], F_DUPFD_CLOEXEC, 10);
+    close(pair[1]);
+    close(pipe_ends[1]);
+    pair[1] = theirs;
+    pipe_ends[1] = pulse;
+    UNI_TRY_GOTO(spawn_agent(path, pair[1], pipe_ends[1], err), fail);
+    close(pair[1]);
+    close(pipe_ends[1]);
+    *channel = pair[0];
+    *alive = pipe_ends[0];
+    return 0;
+fail:
+    for (int i = 0; i < 2; i++) {
+        if (pair[i] >= 0)
+            close(pair[i]);
+        if (pipe_ends[i] >= 0)
+            close(pipe_ends[i]);
+    }
+    return status;
+}

@@ -1,0 +1,89 @@
+/*
+ * page.h - the memory that a worker shares with its controller: one header page and a ring of frames.
+ *
+ * It is a memfd, made by the controller for every worker it spawns and passed by descriptor; nothing in the file system
+ * names it. The worker is the only writer of the ring, the controller the only reader, so both ends are lock-free:
+ * `head` counts the bytes written, `tail` the bytes read. A frame is 8 bytes of header and its payload, padded to 8, never
+ * split over the ring's end (a skip frame fills the rest). What does not fit one frame goes as several, all but the last
+ * with the MORE flag. What a killed worker had published stays readable: nothing that report() accepted is lost.
+ *
+ * Waking: the reader sets `reader_waits` before it sleeps and looks once more; the writer that finds it set clears it and
+ * writes to the group's eventfd. So a busy controller costs the worker no system call. The other way (ring full, lockstep,
+ * stop_at, room for a checkpoint) the worker sleeps on a futex in the page.
+ *
+ * Frame header, little-endian: u32 payload size, u8 type, u8 flags, u16 zero.
+ * Everything read from here by the controller is checked against the ring's bounds: a worker may scribble over its own memory.
+ */
+#ifndef UNISONO_GROUP_PAGE_H
+#define UNISONO_GROUP_PAGE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unisono/status.h>
+
+#define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
+#define UNI__PAGE_VERSION 1u
+#define UNI__RING_BYTES (4u << 20)
+#define UNI__RING_OFFSET 4096u
+#define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
+#define UNI__FRAME_MAX (1u << 20) /* payload of one frame */
+
+enum { UNI__FRAME_SKIP = 0 };
+enum { UNI__FRAME_MORE = 1 };
+
+/* What a worker asks for through its page. */
+enum { UNI__STOP_NONE = 0, UNI__STOP_EARLY = 1, UNI__STOP_PREEMPTED = 2 };
+
+typedef struct uni__page {
+    uint32_t magic, version;
+    _Atomic uint32_t owner; /* pid of the process that claimed the session; 0: nobody */
+    _Atomic uint32_t stop_request; /* UNI__STOP_*, set by the worker */
+    _Atomic uint32_t stopping; /* set by the controller: wait for stop_at */
+    _Atomic uint32_t stop_at_known; /* futex; stop_at is valid */
+    _Atomic int64_t stop_at; /* the iteration at which all ranks stop */
+    _Atomic uint32_t stop_seen; /* the train function was told to stop */
+    _Atomic uint32_t loaded; /* the train function loaded a checkpoint in this attempt */
+    _Atomic uint32_t released; /* futex; lockstep: iterations the driver consumed (low 32 bits) */
+    _Atomic uint32_t checkpoints_taken; /* by the worker */
+    _Atomic uint32_t
+        checkpoints_done; /* futex; by the controller: its bytes are in the staging directory */
+    _Atomic uint32_t slot_free[2]; /* futex; the snapshot buffer may be written again */
+    _Atomic uint64_t waited_ns; /* time report() waited for room, lockstep or checkpoints */
+
+    _Alignas(64) _Atomic uint64_t heartbeat; /* counts up about four times a second */
+    _Atomic int64_t iteration; /* the last one that report() began */
+    _Alignas(64) _Atomic uint64_t head; /* written by the worker */
+    _Atomic uint32_t reader_waits;
+    _Alignas(64) _Atomic uint64_t tail; /* written by the controller */
+    _Atomic uint32_t writer_waits;
+    _Atomic uint32_t tail_futex; /* counts every advance of tail that a writer may wait for */
+} uni__page;
+
+_Static_assert(sizeof(uni__page) <= UNI__RING_OFFSET, "the header fits its page");
+
+/* Controller: a fresh page; *fd is the memfd to pass on. */
+int uni__page_new(uni__page **out, int *fd, uni_error *err) UNI_MUST_USE;
+/* Worker: maps a page from its descriptor. */
+int uni__page_map(uni__page **out, int fd, uni_error *err) UNI_MUST_USE;
+void uni__page_unmap(uni__page *page);
+
+/* Worker. Reserve room for one frame's payload (size <= UNI__FRAME_MAX): the place to write it, or NULL when the ring is full now.
+ * Commit publishes it (type must not be SKIP) with the size that was really used; returns true when the reader waits and must be
+ * woken through the eventfd. */
+void *uni__ring_reserve(uni__page *page, size_t size);
+bool uni__ring_commit(uni__page *page, void *payload, size_t size, int type, int flags);
+
+/* Controller. The next frame: 1 and its payload inside the ring, 0 when there is none, UNI_EFORMAT when the worker damaged the ring.
+ * uni__ring_pop gives the space back. */
+int uni__ring_peek(uni__page *page, const uint8_t **payload, size_t *size, int *type, int *flags,
+                   uni_error *err) UNI_MUST_USE;
+void uni__ring_pop(uni__page *page);
+bool uni__ring_is_empty(uni__page *page);
+
+/* Futexes on words in the page (shared between processes). Wait returns when *word != value, after a wake, or after timeout_ms. */
+void uni__futex_wait(_Atomic uint32_t *word, uint32_t value, int timeout_ms);
+void uni__futex_wake(_Atomic uint32_t *word);
+
+#endif
