@@ -81,7 +81,7 @@ UNI_API size_t uni_list_size(const uni_value *list);                        /* 0
 UNI_API const uni_value *uni_list_get(const uni_value *list, size_t index); /* NULL when out of range */
 UNI_API UNI_MUST_USE int uni_list_take(uni_value *list, uni_value *item);   /* appends */
 
-/* Dictionaries. */
+/* Dictionaries. Keys are UTF-8 (others are refused with UNI_EINVAL). */
 UNI_API size_t uni_dict_size(const uni_value *dict);
 UNI_API const uni_value *uni_dict_get(const uni_value *dict, const char *key); /* NULL when missing */
 UNI_API const char *uni_dict_key_at(const uni_value *dict, size_t index);
@@ -93,7 +93,8 @@ UNI_API bool uni_dict_get_bool(const uni_value *dict, const char *key, bool fall
 UNI_API int64_t uni_dict_get_int(const uni_value *dict, const char *key, int64_t fallback);
 UNI_API double uni_dict_get_float(const uni_value *dict, const char *key, double fallback);
 UNI_API const char *uni_dict_get_string(const uni_value *dict, const char *key, const char *fallback);
-/* Follows "a.b.c" through nested dictionaries (and list indices as numbers). */
+/* Follows "a.b.c" through nested dictionaries (and list indices as numbers). A key that has dots itself is
+ * found too, when no nested path of that name exists. */
 UNI_API const uni_value *uni_value_path(const uni_value *value, const char *dotted_path);
 
 /* JSON. Reading is strict (UTF-8, duplicate keys refused, depth and size limits); numbers without '.' or

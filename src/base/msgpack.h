@@ -52,8 +52,8 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err) UNI
 /* Steps over one whole value. */
 int uni__cursor_skip(uni__cursor *cursor, uni_error *err) UNI_MUST_USE;
 int uni__cursor_read_value(uni__cursor *cursor, uni_value **out, uni_error *err) UNI_MUST_USE;
-/* Writes one value as JSON text (non-finite numbers as null; `nonfinite`, when not NULL, gets
- * "path":"NaN" members, comma-separated, with dotted paths below `prefix`). */
+/* Appends one value as JSON text (non-finite numbers as null; `nonfinite`, when not NULL, gets
+ * "path":"NaN" members, comma-separated, with dotted paths from this value on: uni_value_path finds them). */
 int uni__cursor_to_json(uni__cursor *cursor, uni__text *out, uni__text *nonfinite, uni_error *err) UNI_MUST_USE;
 
 #endif

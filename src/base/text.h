@@ -31,6 +31,10 @@ void uni__text_add_double(uni__text *text, double value);
 /* A JSON string with its quotes; invalid UTF-8 bytes become U+FFFD. */
 void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
 
+/* Bytes of the UTF-8 character at the beginning (1 to 4); 0 when it is none: cut off, overlong, a surrogate. */
+size_t uni__utf8_sequence(const char *string, size_t length);
+bool uni__utf8_valid(const char *string, size_t length);
+
 /* The number alone: at most UNI__NUMBER_SIZE bytes, not zero-terminated; returns the length. */
 #define UNI__NUMBER_SIZE 32
 size_t uni__format_double(char *out, double value);

@@ -1,0 +1,12 @@
+/* json.h - JSON into a buffer that is there already (the public functions are in unisono/value.h). Any thread. */
+#ifndef UNISONO_BASE_JSON_H
+#define UNISONO_BASE_JSON_H
+
+#include <unisono/value.h>
+#include "base/text.h"
+
+/* Appends the value; flags as for uni_json_write. On failure the text may have a part of it. */
+int uni__json_add(uni__text *text, const uni_value *value, unsigned flags,
+                  uni_error *err) UNI_MUST_USE;
+
+#endif

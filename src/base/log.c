@@ -1,0 +1,82 @@
+/*
+ * log.c - the library's warnings, to stderr or to the program's function.
+ *
+ * The level and the function are the process-wide state that the design allows. The level is atomic and
+ * starts as "not asked yet": the first message reads UNISONO_LOG. The function is set before threads start
+ * (unisono/log.h), so it needs no lock. A message is one write(2) to stderr, so that lines of several
+ * processes do not mix.
+ */
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/log.h"
+
+#define NOT_ASKED (-1)
+
+static atomic_int current_level = NOT_ASKED;
+static uni_log_function current_function;
+static void *current_context;
+
+static uni_log_level level_of_environment(void)
+{
+    static const char *const names[] = { "off", "error", "warn", "info", "debug" };
+    const char *asked = getenv("UNISONO_LOG");
+    for (size_t i = 0; asked && i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(asked, names[i]) == 0)
+            return (uni_log_level)i;
+    return UNI_LOG_WARN;
+}
+
+void uni_log_level_set(uni_log_level level)
+{
+    atomic_store(&current_level, (int)level);
+}
+
+uni_log_level uni_log_level_get(void)
+{
+    int level = atomic_load(&current_level);
+    if (level == NOT_ASKED) {
+        int expected = NOT_ASKED;
+        level = (int)level_of_environment();
+        /* Somebody may have set it in between: theirs wins. */
+        if (!atomic_compare_exchange_strong(&current_level, &expected, level))
+            level = expected;
+    }
+    return (uni_log_level)level;
+}
+
+void uni_log_function_set(uni_log_function function, void *context)
+{
+    current_function = function;
+    current_context = context;
+}
+
+void uni__log(uni_log_level level, const char *format, ...)
+{
+    if (level == UNI_LOG_OFF || level > uni_log_level_get())
+        return;
+    static const char prefix[] = "unisono: ";
+    char line[sizeof prefix + UNI_ERROR_MESSAGE_SIZE + 256];
+    memcpy(line, prefix, sizeof prefix);
+    char *message = line + sizeof prefix - 1;
+    size_t room = sizeof line - sizeof prefix; /* keeps one byte for the line's end */
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(message, room, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        return;
+    if (current_function) {
+        current_function(current_context, level, message);
+        return;
+    }
+    size_t size = (size_t)length < room ? (size_t)length : room - 1;
+    message[size] = '\n';
+    /* A warning that cannot be written has nobody left to be told to. */
+    ssize_t written = write(STDERR_FILENO, line, (size_t)(message - line) + size + 1);
+    (void)written;
+}

@@ -1,0 +1,113 @@
+/*
+ * random.c - Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+ * SC 2011), and a keyed permutation.
+ *
+ * The permutation is an alternating Feistel network on the b bits that n needs, split in two parts of
+ * floor(b/2) and ceil(b/2) bits: each round changes one part by a hash of the other, so each round (and all of
+ * them) is a bijection of [0, 2^b). Values at or above n are sent through again ("cycle walking"): since the
+ * walk follows a cycle of a bijection it comes back below n, and since 2^b < 2n that takes fewer than two tries
+ * on average. Pure functions; any thread.
+ */
+#include <errno.h>
+#include <math.h>
+#include <sys/random.h>
+#include <unisono/status.h>
+#include "base/random.h"
+
+#define PHILOX_ROUNDS 10
+#define PERMUTE_ROUNDS 8
+
+void uni__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c0 = n0;
+        c1 = (uint32_t)p1;
+        c2 = n2;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u; /* golden ratio */
+        k1 += 0xBB67AE85u; /* sqrt(3) - 1 */
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+static void block(uint64_t key, uint64_t stream, uint64_t index, uint32_t out[4])
+{
+    const uint32_t counter[4] = { (uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
+                                  (uint32_t)(stream >> 32) };
+    const uint32_t words[2] = { (uint32_t)key, (uint32_t)(key >> 32) };
+    uni__philox(counter, words, out);
+}
+
+uint64_t uni__random_u64(uint64_t key, uint64_t stream, uint64_t index)
+{
+    uint32_t out[4];
+    block(key, stream, index, out);
+    return (uint64_t)out[1] << 32 | out[0];
+}
+
+double uni__random_unit(uint64_t key, uint64_t stream, uint64_t index)
+{
+    return (double)(uni__random_u64(key, stream, index) >> 11) * 0x1p-53;
+}
+
+double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index)
+{
+    uint32_t out[4];
+    block(key, stream, index, out);
+    /* Box-Muller. The radius needs (0, 1]: log(0) would be infinite. */
+    uint64_t radius_bits = ((uint64_t)out[1] << 32 | out[0]) >> 11;
+    uint64_t angle_bits = ((uint64_t)out[3] << 32 | out[2]) >> 11;
+    double radius = sqrt(-2.0 * log((double)(radius_bits + 1) * 0x1p-53));
+    return radius * cos(6.283185307179586476925 * ((double)angle_bits * 0x1p-53));
+}
+
+/* The finaliser of splitmix64: every input bit changes every output bit with probability about 1/2. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
+{
+    if (n < 2)
+        return 0;
+    int bits = 64 - __builtin_clzll(n - 1);
+    int low_bits = (bits + 1) / 2;
+    uint64_t low_mask = ((uint64_t)1 << low_bits) - 1;
+    uint64_t high_mask = ((uint64_t)1 << (bits - low_bits)) - 1;
+    uint64_t low = index & low_mask, high = (index >> low_bits) & high_mask;
+    uint64_t seed = mix(key + 0x9E3779B97F4A7C15u);
+    do {
+        for (int round = 0; round < PERMUTE_ROUNDS; round += 2) {
+            low ^= mix(mix(high + (uint64_t)round) ^ seed) & low_mask;
+            high ^= mix(mix(low + (uint64_t)round + 1) ^ seed) & high_mask;
+        }
+    } while ((high << low_bits | low) >= n);
+    return high << low_bits | low;
+}
+
+int uni__random_system(void *out, size_t size)
+{
+    char *at = out;
+    while (size > 0) {
+        ssize_t got = getrandom(at, size, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return UNI_EIO;
+        at += got;
+        size -= (size_t)got;
+    }
+    return 0;
+}
