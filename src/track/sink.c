@@ -1,0 +1,93 @@
+/*
+ * sink.c - a sink is a vtable and its self; and the sink that calls the user's own functions.
+ *
+ * Thread: construction anywhere, everything else on the sink thread (runner.c).
+ */
+#include <unisono/track.h>
+
+#include <stdlib.h>
+
+#include "track/sink.h"
+
+int uni_sink_new(uni_sink **out, const uni_sink_vtable *vtable, void *self, uni_error *err)
+{
+    *out = NULL;
+    if (vtable == NULL || vtable->name == NULL)
+        return uni_error_set(err, UNI_EINVAL, "a sink needs a vtable with a name");
+    uni_sink *sink = malloc(sizeof *sink);
+    if (sink == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the sink \"%s\"", vtable->name);
+    *sink = (uni_sink){ vtable, self };
+    *out = sink;
+    return 0;
+}
+
+void uni_sink_free(uni_sink *sink)
+{
+    if (sink == NULL)
+        return;
+    if (sink->vtable->free != NULL)
+        sink->vtable->free(sink->self);
+    free(sink);
+}
+
+const char *uni_sink_name(const uni_sink *sink)
+{
+    return sink->vtable->name;
+}
+
+/* ---- the user's own functions ---- */
+
+static int callback_start(void *self, const uni_run_info *info, uni_error *err)
+{
+    const uni_callback *callback = self;
+    if (callback->on_start != NULL)
+        callback->on_start(callback->context, info);
+    return 0;
+}
+
+static int callback_result(void *self, const uni_reports *reports, uni_error *err)
+{
+    const uni_callback *callback = self;
+    if (callback->on_result != NULL)
+        callback->on_result(callback->context, reports);
+    return 0;
+}
+
+static int callback_event(void *self, const uni_event *event, uni_error *err)
+{
+    const uni_callback *callback = self;
+    if (callback->on_event != NULL)
+        callback->on_event(callback->context, event);
+    return 0;
+}
+
+static int callback_finish(void *self, const uni_finish_info *info, uni_error *err)
+{
+    const uni_callback *callback = self;
+    if (callback->on_finish != NULL)
+        callback->on_finish(callback->context, info);
+    return 0;
+}
+
+static const uni_sink_vtable callback_vtable = {
+    .name = "callback",
+    .start = callback_start,
+    .result = callback_result,
+    .event = callback_event,
+    .finish = callback_finish,
+    .free = free,
+};
+
+int uni_sink_callback(uni_sink **out, const uni_callback *callback, uni_error *err)
+{
+    *out = NULL;
+    uni_callback *copy = malloc(sizeof *copy);
+    if (copy == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
+    *copy = *callback;
+    int status = uni_sink_new(out, &callback_vtable, copy, err);
+    if (status < 0)
+        free(copy);
+    return status;
+}
