@@ -149,6 +149,11 @@ static void put_bytes(uni__packer *packer, const void *data, size_t size)
         memcpy(at, data, size);
 }
 
+void uni__pack_raw(uni__packer *packer, const void *data, size_t size)
+{
+    put_bytes(packer, data, size);
+}
+
 void uni__pack_string(uni__packer *packer, const char *text, size_t length)
 {
     if (length < 32)

@@ -30,6 +30,8 @@ void uni__pack_string(uni__packer *packer, const char *text, size_t length);
 void uni__pack_bytes(uni__packer *packer, const void *data, size_t size);
 void uni__pack_list(uni__packer *packer, size_t count);
 void uni__pack_map(uni__packer *packer, size_t count);
+/* Bytes as they are, for what surrounds the msgpack in a frame. */
+void uni__pack_raw(uni__packer *packer, const void *data, size_t size);
 /* A whole tree. Arrays are refused (UNI_EUNSUPPORTED), depth limited (UNI_ELIMIT). */
 int uni__pack_value(uni__packer *packer, const uni_value *value, uni_error *err) UNI_MUST_USE;
 void uni__packer_free(uni__packer *packer);

@@ -1,0 +1,115 @@
+/* cause.c - why a run failed, in plain words. Pure functions; any thread. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/run_internal.h"
+
+const char *uni__cause_name(uni__cause_class kind)
+{
+    static const char *const names[] = {
+#define NAME(name, text, exit_code) [UNI__CAUSE_##name] = text,
+        UNI__CAUSE_LIST(NAME)
+#undef NAME
+    };
+    return kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
+}
+
+int uni__cause_exit_code(const uni__cause *cause)
+{
+    static const int codes[] = {
+#define CODE(name, text, exit_code) [UNI__CAUSE_##name] = exit_code,
+        UNI__CAUSE_LIST(CODE)
+#undef CODE
+    };
+    if (codes[cause->kind])
+        return codes[cause->kind];
+    if (cause->signal)
+        return UNI_EXIT_SIGNAL_BASE + cause->signal;
+    return cause->exit_code > 0 ? cause->exit_code : UNI_EXIT_FAILURE;
+}
+
+static const char *advice_for_signal(int number)
+{
+    switch (number) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+        return " (a crash in its own code or in a library: look at its log, or run that rank under gdb)";
+    case SIGABRT:
+        return " (it aborted itself: its log says why)";
+    case SIGKILL:
+        return " (killed from outside, or by the kernel for lack of memory where no counter tells)";
+    default:
+        return "";
+    }
+}
+
+void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions, bool had_returned)
+{
+    cause->rank = rank;
+    cause->pid = how->pid;
+    cause->exit_code = how->exit_code;
+    cause->signal = how->signal;
+    cause->time = uni__wall_seconds();
+    cause->error_code = UNI_EWORKER;
+    if (how->oom) {
+        cause->kind = UNI__CAUSE_OOM;
+        snprintf(cause->message, sizeof cause->message,
+                 "rank %d (pid %d) was killed by the kernel because the memory limit of its cgroup was reached: give it more memory, "
+                 "use fewer workers or smaller batches",
+                 rank, how->pid);
+    } else if (how->signal == SIGTERM) {
+        cause->kind = UNI__CAUSE_PREEMPTED;
+        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) was told to end by SIGTERM and did", rank, how->pid);
+    } else if (how->signal) {
+        cause->kind = UNI__CAUSE_SIGNAL;
+        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) was killed by signal %d, %s%s%s", rank, how->pid,
+                 how->signal, strsignal(how->signal), how->core ? ", core dumped" : "", advice_for_signal(how->signal));
+    } else {
+        cause->kind = UNI__CAUSE_EXIT;
+        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) exited with code %d%s", rank, how->pid, how->exit_code,
+                 runs_functions && !had_returned ? " before its train function returned" : "");
+    }
+}
+
+uni_value *uni__cause_to_value(const uni__cause *cause)
+{
+    if (cause->kind == UNI__CAUSE_NONE)
+        return uni_value_null();
+    uni_value *out = uni_value_dict(), *tail = uni_value_list();
+    int status = 0;
+    status |= uni_dict_take(out, "class", uni_value_string(uni__cause_name(cause->kind)));
+    status |= uni_dict_take(out, "rank", uni_value_int(cause->rank));
+    status |= uni_dict_take(out, "host", uni_value_string(cause->host));
+    status |= uni_dict_take(out, "pid", uni_value_int(cause->pid));
+    if (cause->signal)
+        status |= uni_dict_take(out, "signal", uni_value_int(cause->signal));
+    else if (cause->exit_code >= 0)
+        status |= uni_dict_take(out, "exit_code", uni_value_int(cause->exit_code));
+    status |= uni_dict_take(out, "attempt", uni_value_int(cause->attempt));
+    status |= uni_dict_take(out, "iteration", uni_value_int(cause->iteration));
+    status |= uni_dict_take(out, "time", uni_value_float(cause->time));
+    status |= uni_dict_take(out, "message", uni_value_string(cause->message));
+    for (const char *line = cause->log_tail; line && *line;) {
+        size_t length = strcspn(line, "\n");
+        status |= uni_list_take(tail, uni_value_string_n(line, length));
+        line += length + (line[length] == '\n');
+    }
+    status |= uni_dict_take(out, "log_tail", tail);
+    if (status == 0)
+        return out;
+    uni_value_free(out);
+    return NULL;
+}
+
+void uni__cause_clear(uni__cause *cause)
+{
+    free(cause->log_tail);
+    memset(cause, 0, sizeof *cause);
+    cause->rank = -1;
+    cause->exit_code = -1;
+}

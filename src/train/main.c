@@ -1,0 +1,133 @@
+/*
+ * main.c - uni_main: one program, driver and worker.
+ *
+ * In a worker: claim the session, run the functions that the controller names, one after the other (warm workers), exit when told to or
+ * when the controller is gone. SIGTERM there means preemption: the handler marks the page and rings the controller, which lets all ranks stop at
+ * the same iteration.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <unisono/trainer.h>
+
+#include "base/msgpack.h"
+#include "base/text.h"
+#include "checkpoint/dict.h"
+#include "train/main_internal.h"
+#include "train/session_internal.h"
+
+#define EXIT_INTERNAL 70
+
+/* For the signal handler only: a process runs at most one worker loop. */
+static uni_session *signalled_session;
+
+static void on_sigterm(int number)
+{
+    uni_session *session = signalled_session;
+    if (!session)
+        return;
+    uint32_t none = UNI__STOP_NONE;
+    atomic_compare_exchange_strong(&session->page->stop_request, &none, UNI__STOP_PREEMPTED);
+    uni__session_ring_bell(session);
+}
+
+static const uni_function *find_function(const uni_function *functions, const char *name)
+{
+    for (; functions && functions->name; functions++)
+        if (strcmp(functions->name, name) == 0)
+            return functions;
+    return NULL;
+}
+
+static int say_error(uni_session *session, const uni_error *error)
+{
+    uni__packer packer = { 0 };
+    const char *message = error->message[0] ? error->message : "the train function returned an error without a message";
+    uni__pack_map(&packer, 2);
+    uni__pack_string(&packer, "code", 4);
+    uni__pack_int(&packer, error->code < 0 ? error->code : UNI_EFUNCTION);
+    uni__pack_string(&packer, "message", 7);
+    uni__pack_string(&packer, message, strlen(message));
+    int status = packer.overflow ? UNI_ENOMEM : uni__session_say(session, UNI__SAYS_ERROR, packer.data, packer.size, NULL);
+    uni__packer_free(&packer);
+    return status;
+}
+
+/* The result may hold arrays, so it travels in the form of a dictionary checkpoint. Takes the result. */
+static int say_return(uni_session *session, uni_value *result)
+{
+    uni_error err = { 0 };
+    size_t size = 0;
+    void *bytes = NULL;
+    uni_value *wrapped = uni_value_dict();
+    int status = uni_dict_take(wrapped, "result", result ? result : uni_value_null());
+    if (status == 0)
+        status = uni__dict_encoded_size(wrapped, &size, &err);
+    if (status == 0 && !(bytes = malloc(size)))
+        status = uni_error_set(&err, UNI_ENOMEM, "no memory for the result of %zu bytes", size);
+    if (status == 0)
+        status = uni__dict_encode(wrapped, bytes, size, &err);
+    if (status == 0)
+        status = uni__session_say(session, UNI__SAYS_RETURN, bytes, size, &err);
+    else
+        status = say_error(session, &err);
+    free(bytes);
+    uni_value_free(wrapped);
+    return status;
+}
+
+static int run_function(uni_session *session, const uni_function *functions, const char *name)
+{
+    uni_error err = { 0 };
+    uni_value *result = NULL;
+    const uni_function *function = find_function(functions, name);
+    int status = function ? function->call(session, &result, &err)
+                          : uni_error_set(&err, UNI_ENOTFOUND, "this program has no train function \"%s\"", name);
+    fflush(NULL);
+    if (status < 0) {
+        uni_value_free(result);
+        err.code = err.code < 0 ? err.code : status;
+        fprintf(stderr, "unisono: rank %d: %s\n", uni_session_world_rank(session), err.message);
+        return say_error(session, &err);
+    }
+    return say_return(session, result);
+}
+
+static int serve(uni_session *session, const uni_function *functions)
+{
+    signalled_session = session;
+    struct sigaction action = { .sa_handler = on_sigterm, .sa_flags = SA_RESTART };
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    for (;;) {
+        char *name = NULL;
+        int order = uni__session_next_order(session, &name, NULL);
+        int status = order == UNI__TO_WORKER_RUN ? run_function(session, functions, name) : -1;
+        free(name);
+        if (order == UNI__TO_WORKER_SHUTDOWN)
+            return 0;
+        if (status < 0)
+            return EXIT_INTERNAL; /* the controller is gone or speaks another language */
+    }
+}
+
+int uni_main(int argc, char **argv, const uni_function *functions, uni_driver driver)
+{
+    uni_error err = { 0 };
+    const char *variable = getenv("UNISONO_SESSION");
+    /* A program started by `unisono run` runs its driver; the session waits there for uni_session_open. */
+    if (variable && strncmp(variable, "1:f:", 4) == 0) {
+        uni_session *session = NULL;
+        if (uni__session_claim(&session, &err) < 0) {
+            fprintf(stderr, "unisono: %s\n", err.message);
+            exit(EXIT_INTERNAL);
+        }
+        if (session)
+            exit(serve(session, functions));
+    }
+    uni_program program = { .functions = functions, .argc = argc, .argv = argv };
+    return driver(&program, argc, argv);
+}

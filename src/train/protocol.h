@@ -1,0 +1,27 @@
+/*
+ * protocol.h - what a session and its controller say to each other.
+ *
+ * Worker to controller, in the ring (group/page.h): the types below. Controller to worker, on the channel (group/wire.h): UNI__TO_WORKER_*.
+ * The worker also passes the descriptors of its snapshot buffers on the channel, frame type = slot number + 1.
+ */
+#ifndef UNISONO_TRAIN_PROTOCOL_H
+#define UNISONO_TRAIN_PROTOCOL_H
+
+enum uni__from_worker {
+    UNI__SAYS_HELLO = 1,  /* msgpack {"pid"} */
+    UNI__SAYS_REPORT,     /* i64 iteration, then one msgpack map: the metrics */
+    UNI__SAYS_CHECKPOINT, /* msgpack {"iteration", "alone": bool, "path"} or {..., "slot", "size"}; precedes the report of its iteration */
+    UNI__SAYS_RETURN,     /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
+    UNI__SAYS_ERROR,      /* msgpack {"code", "message"}: the function failed */
+    UNI__SAYS_CLOSED      /* a program of its own closed its session */
+};
+
+enum uni__to_worker {
+    UNI__TO_WORKER_RUN = 1, /* msgpack dictionary, keys in session_setup.c; descriptor: the dictionary to resume from, when it is in memory */
+    UNI__TO_WORKER_SHUTDOWN /* {} */
+};
+
+#define UNI__SNAPSHOT_SLOTS 2
+#define UNI__CHECKPOINTS_IN_FLIGHT 2 /* a worker waits before it hands over one more */
+
+#endif

@@ -1,0 +1,252 @@
+/*
+ * run_internal.h - one run: what is asked, what is known of each rank, and the state machine's place. Only for this module.
+ *
+ * Threads: everything in uni__run belongs to the controller thread, except what says otherwise. The persist thread (persist.c) has the
+ * checkpoint store; the sink thread has the sinks; the user's thread makes the run, waits for `done`, and takes it apart again.
+ */
+#ifndef UNISONO_TRAIN_RUN_INTERNAL_H
+#define UNISONO_TRAIN_RUN_INTERNAL_H
+
+#include <pthread.h>
+#include <unisono/run.h>
+#include <unisono/trainer.h>
+
+#include "base/journal.h"
+#include "group/group.h"
+#include "group/host.h"
+#include "track/results.h"
+#include "track/runner.h"
+#include "train/protocol.h"
+
+typedef struct uni__run uni__run;
+typedef struct uni__persist uni__persist;
+
+/* ---- causes (cause.c) ---- */
+
+/* class, name in files, exit code of the command (0: the cause has its own) */
+#define UNI__CAUSE_LIST(X)                                                                                             \
+    X(NONE, "none", 0)                                                                                                 \
+    X(EXIT, "exit", 0)                                                                                                 \
+    X(SIGNAL, "signal", 0)                                                                                             \
+    X(ERROR, "error", UNI_EXIT_FAILURE)                                                                                \
+    X(OOM, "oom", 0)                                                                                                   \
+    X(STOPPED, "stopped", UNI_EXIT_FROZEN)                                                                             \
+    X(SILENT, "silent", UNI_EXIT_FROZEN)                                                                               \
+    X(NO_HELLO, "no_hello", UNI_EXIT_NOT_STARTED)                                                                      \
+    X(PREEMPTED, "preempted", UNI_EXIT_PREEMPTED)                                                                      \
+    X(DISK_FULL, "disk_full", UNI_EXIT_DISK_FULL)                                                                      \
+    X(TIME_LIMIT, "time_limit", UNI_EXIT_TIME_LIMIT)                                                                   \
+    X(NO_PROGRESS, "no_progress", UNI_EXIT_TIME_LIMIT)                                                                 \
+    X(AGENT, "agent", UNI_EXIT_INTERNAL)                                                                               \
+    X(LAUNCH, "launch", UNI_EXIT_NOT_STARTED)                                                                          \
+    X(CHECKPOINT, "checkpoint", UNI_EXIT_FAILURE)                                                                      \
+    X(INTERNAL, "internal", UNI_EXIT_INTERNAL)
+
+typedef enum uni__cause_class {
+#define UNI__CAUSE_ENUM(name, text, exit_code) UNI__CAUSE_##name,
+    UNI__CAUSE_LIST(UNI__CAUSE_ENUM)
+#undef UNI__CAUSE_ENUM
+} uni__cause_class;
+
+typedef struct uni__cause {
+    uni__cause_class kind;
+    int rank; /* -1: nobody's in particular */
+    int pid, exit_code, signal, attempt;
+    int64_t iteration;
+    double time;
+    int error_code; /* the uni_status for the caller */
+    char host[256];
+    char message[UNI_ERROR_MESSAGE_SIZE]; /* a whole sentence, rank and all */
+    char *log_tail;                       /* up to 20 lines, or NULL */
+} uni__cause;
+
+const char *uni__cause_name(uni__cause_class kind);
+int uni__cause_exit_code(const uni__cause *cause);
+/* A death, from how the process ended. We did not ask for it. */
+void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions, bool had_returned);
+uni_value *uni__cause_to_value(const uni__cause *cause);
+void uni__cause_clear(uni__cause *cause);
+
+/* ---- ranks ---- */
+
+typedef enum uni__rank_state {
+    UNI__RANK_GONE,    /* no process */
+    UNI__RANK_STARTED, /* spawned, nothing heard */
+    UNI__RANK_IDLE,    /* a warm worker between runs */
+    UNI__RANK_RUNNING,
+    UNI__RANK_DONE /* returned, or exited with 0 as a program */
+} uni__rank_state;
+
+typedef struct uni__rank {
+    uni__rank_state state;
+    int pid;
+    bool hello, session_closed;
+    int64_t iteration;     /* last report that arrived in this attempt */
+    uint8_t *metrics;      /* of that report, msgpack */
+    size_t metrics_size, metrics_capacity;
+    uint8_t *returned; /* encoded {"result": ...} */
+    size_t returned_size;
+    uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
+    bool warned_silent;
+    int64_t log_start; /* size of its log when this attempt began */
+    struct {
+        void *memory;
+        size_t size;
+    } snapshots[UNI__SNAPSHOT_SLOTS];
+} uni__rank;
+
+/* ---- the run ---- */
+
+typedef enum uni__run_state {
+    UNI__RUN_NEW,
+    UNI__RUN_RUNNING,   /* workers start or train */
+    UNI__RUN_FAILING,   /* a cause is known; survivors are being ended */
+    UNI__RUN_WAITING,   /* all dead; looking for the checkpoint to go on from, or backing off */
+    UNI__RUN_FINISHING, /* all ranks done; checkpoints are being completed */
+    UNI__RUN_DONE
+} uni__run_state;
+
+typedef enum uni__stop_reason {
+    UNI__NOT_STOPPING,
+    UNI__STOPPING_EARLY,    /* a rank asked for it: success */
+    UNI__STOPPING_PREEMPT,  /* SIGTERM */
+    UNI__STOPPING_INTERRUPT,/* SIGINT */
+    UNI__STOPPING_CALLER,   /* uni_trainer_stop */
+    UNI__STOPPING_TIME      /* time limit */
+} uni__stop_reason;
+
+typedef struct uni__ports {
+    int *fds, *numbers, count; /* held until the run is over */
+} uni__ports;
+
+struct uni__run {
+    uni_trainer *trainer;
+    uni__group *group;
+    int num_workers;
+    uni__rank *ranks; /* the trainer's: warm workers outlive a run */
+
+    /* asked for */
+    char *function, *exe;
+    uni_value *program; /* argv, or NULL */
+    uni_value *config;
+    uni_checkpoint_policy policy;
+    char *score_attribute;
+    char *from_checkpoint; /* verified path, or NULL */
+    uni_value *from_dict;
+    double time_limit, progress_timeout;
+    bool v1, resumed, keep_warm;
+
+    /* places */
+    char *id, *dir, *logs_dir, *staging_dir;
+    int number;
+    uni__journal *journal;
+    pthread_mutex_t journal_lock; /* controller and persist thread write it */
+    uni__results_writer *writer;
+    uni__sink_runner *sinks;
+    uni__persist *persist;
+    uni__ports ports;
+
+    /* where it stands */
+    uni__run_state state;
+    int attempt, failures, quick_failures;
+    uint64_t begun_ns, attempt_ns, last_report_ns;
+    double created;
+    uni__cause cause; /* of the last failure */
+    uni__cause previous_cause;
+    int64_t progress_mark, previous_progress; /* highest iteration, to tell a crash loop */
+    char victims[512];
+    int exits_expected; /* processes that we are ending */
+    uni__stop_reason stopping;
+    int64_t stop_at;
+    uint64_t stop_deadline_ns, stop_soft_ns;
+    bool hard_stop, no_retry, said_lost_progress, waiting_for_persist;
+    bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
+    int64_t best_number, latest_number;
+    char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
+    char resume_path[4096];                  /* what the present attempt started from */
+    int resume_fd;                           /* the same as a dictionary in memory, or -1 */
+    bool bad_lines_said;
+    double longest_checkpoint_s;
+
+    /* the end */
+    pthread_mutex_t done_lock;
+    pthread_cond_t done_cond;
+    bool done; /* with done_lock */
+    uni_error error;
+};
+
+/* run_dir.c */
+int uni__run_dir_make(uni__run *run, const char *logdir, uni_error *err) UNI_MUST_USE;
+int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err) UNI_MUST_USE; /* after its controller died */
+int uni__run_write_description(uni__run *run, const char *status, uni_error *err) UNI_MUST_USE;
+void uni__run_note(uni__run *run, const char *event, uni_value *record, bool durable); /* takes the record (may be NULL) */
+char *uni__run_log_path(const uni__run *run, int rank);
+char *uni__run_log_tail(const uni__run *run, int rank, int lines);
+void uni__run_cap_logs(uni__run *run);
+
+/* environment.c */
+int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err) UNI_MUST_USE;
+void uni__ports_release(uni__ports *ports);
+uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run, int rank); /* list of "NAME=value" */
+
+/* control.c: the state machine, on the controller thread */
+extern const uni__group_events uni__trainer_events;
+void uni__run_begin(void *run);                   /* posted by the user's thread */
+void uni__run_fail(uni__run *run, const uni__cause *cause);
+void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error); /* our own side failed: no retry */
+void uni__run_stop(uni__run *run, uni__stop_reason reason);
+void uni__run_rank_done(uni__run *run, int rank);
+void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...) UNI_PRINTF(4, 5);
+void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *sentence); /* answer of uni__persist_find_resume */
+void uni__run_persisted(uni__run *run);           /* answer of uni__persist_flush */
+
+/* attempt.c: starting workers and giving them their order */
+int uni__attempt_start(uni__run *run, uni_error *err) UNI_MUST_USE;
+int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err) UNI_MUST_USE; /* warm workers without a run */
+
+/* messages.c: what workers say */
+void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
+void uni__run_descriptor(uni__run *run, int rank, int number, int fd);
+void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
+void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attempt */
+
+/* persist.c: checkpoints on their own thread. Calls from the controller thread; answers are posted back to it. */
+int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err) UNI_MUST_USE;
+void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot, const void *memory, size_t size);
+void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone, const char *path, bool copy);
+/* Rank has reported this iteration (metrics: msgpack, kept with the checkpoint of that iteration) or is done. Completes what every live rank
+ * has passed. */
+void uni__persist_reported(uni__persist *persist, int rank, int64_t iteration, const void *metrics, size_t size);
+void uni__persist_rank_done(uni__persist *persist, int rank);
+void uni__persist_new_attempt(uni__persist *persist, int attempt); /* gives up what was not complete */
+void uni__persist_find_resume(uni__persist *persist);              /* -> uni__run_resume_known */
+void uni__persist_flush(uni__persist *persist);                    /* -> uni__run_persisted, after all that was asked for so far */
+bool uni__persist_is_waiting(const uni__persist *persist);         /* some checkpoint waits for reports of other ranks */
+/* Not on the controller thread: ends the thread. The dictionary that was last taken, or NULL, is the caller's. */
+void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **latest_dict);
+
+/* result.c */
+uni_result *uni__result_new(uni__run *run);
+void uni__result_set_latest_dict(uni_result *result, uni_value *dict);
+
+/* trainer.c */
+struct uni_trainer {
+    uni_trainer_options options; /* strings are our own copies */
+    uni_value *worker_argv;      /* of .main or .worker_program, or NULL */
+    char *worker_exe;
+    const uni_function *functions; /* of .main, to check names before anything starts */
+    uni_value *extra_environment;
+    char *storage, *logdir, *name, *latest_run_dir;
+    uni__host host;
+    double cpus_each;
+    uni__group *group;
+    bool started, warned_crowded;
+    uni__rank *ranks;
+    uni__run *run; /* controller thread */
+    pthread_mutex_t lock; /* current: for uni_trainer_stop from any thread */
+    uni__run *current;
+    void (*idle_exit)(uni_trainer *trainer);
+    int interrupts;
+};
+
+#endif

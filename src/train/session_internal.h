@@ -1,0 +1,74 @@
+/* session_internal.h - the insides of a session, shared by session*.c and main.c. Only for this module. */
+#ifndef UNISONO_TRAIN_SESSION_INTERNAL_H
+#define UNISONO_TRAIN_SESSION_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unisono/session.h>
+
+#include "base/msgpack.h"
+#include "group/page.h"
+#include "group/wire.h"
+#include "train/protocol.h"
+
+/* Kinds of calls that warn once when there is no trainer. */
+enum { UNI__WARNED_REPORT = 1, UNI__WARNED_SAVE = 2, UNI__WARNED_LOAD = 4, UNI__WARNED_DIRECTORY = 8 };
+
+typedef struct uni__snapshot {
+    uint8_t *memory;
+    size_t size;
+} uni__snapshot;
+
+struct uni_session {
+    bool is_worker;    /* has a controller */
+    bool runs_functions;
+    int rank, size, local_rank, local_size, node_rank, attempt;
+    uni_value *config;
+    char *run_dir, *staging_dir, *name, *storage, *checkpoint;
+    int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
+    bool lockstep, detailed, took_checkpoint;
+    unsigned warned;
+
+    uni__page *page;
+    uni__wire wire;
+    int event_fd;
+    int64_t iteration;
+    uint64_t last_report_ns, begun_ns;
+    char hostname[256];
+    uni__packer packer; /* reports that do not take the short way */
+
+    pthread_t heart;
+    bool heart_runs;
+    _Atomic uint32_t heart_stop;
+    pthread_mutex_t snapshot_lock;
+    uni__snapshot snapshots[UNI__SNAPSHOT_SLOTS];
+    _Atomic size_t prefault; /* size that the heart should make the second buffer, or 0 */
+};
+
+/* session_setup.c */
+/* Claims the session that the environment names; *out is NULL (and the return 0) when there is none. Removes the variables. */
+int uni__session_claim(uni_session **out, uni_error *err) UNI_MUST_USE;
+int uni__session_alone(uni_session **out, uni_error *err) UNI_MUST_USE;
+/* Waits for the next order of the controller: the frame's type, or negative. RUN fills the session. function gets the name, malloc'ed. */
+int uni__session_next_order(uni_session *session, char **function, uni_error *err) UNI_MUST_USE;
+void uni__session_free(uni_session *session);
+
+/* session_send.c */
+/* One message to the controller, in as many frames as it takes; waits for room. UNI_EPEER when the controller is gone. */
+int uni__session_say(uni_session *session, int type, const void *data, size_t size, uni_error *err) UNI_MUST_USE;
+/* Waits until *word no longer is `value`; keeps the time; UNI_EPEER when the controller is gone. */
+int uni__session_wait(uni_session *session, _Atomic uint32_t *word, uint32_t value, uni_error *err) UNI_MUST_USE;
+void uni__session_ring_bell(uni_session *session);
+bool uni__session_controller_gone(uni_session *session);
+void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call);
+/* A descriptor to the controller. */
+int uni__session_pass(uni_session *session, int number, int fd, uni_error *err) UNI_MUST_USE;
+
+/* session_checkpoint.c */
+/* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */
+int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source, int64_t iteration, bool alone,
+                                 uni_error *err) UNI_MUST_USE;
+void uni__session_prefault(uni_session *session); /* the heart calls it */
+void uni__session_drop_snapshots(uni_session *session);
+
+#endif

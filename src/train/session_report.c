@@ -1,0 +1,196 @@
+/*
+ * session_report.c - report(): one write into the ring.
+ *
+ * The numbers-only form packs straight into shared memory: no allocation, no lock, no system call while the controller is
+ * awake. Stopping together: the iteration is published before `stopping` is read (both sequentially consistent), so either
+ * the controller counts this iteration in when it chooses stop_at, or this rank sees that it must wait for stop_at.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "train/session_internal.h"
+
+#define SHORT_MAX 4096 /* bytes of a report that takes the short way */
+#define AUTOFILL_ROOM 512
+
+bool uni_session_should_stop(const uni_session *session)
+{
+    uni__page *page = session->page;
+    if (!page || !atomic_load(&page->stop_at_known))
+        return false;
+    bool stop = atomic_load(&page->iteration) >= atomic_load(&page->stop_at);
+    if (stop)
+        atomic_store(&page->stop_seen, 1);
+    return stop;
+}
+
+void uni_session_request_stop(uni_session *session)
+{
+    if (!session->page)
+        return;
+    uint32_t none = UNI__STOP_NONE;
+    atomic_compare_exchange_strong(&session->page->stop_request, &none, UNI__STOP_EARLY);
+    uni__session_ring_bell(session);
+}
+
+/* Publishes the next iteration and, when the group is stopping, learns where it will stop. */
+static int begin_iteration(uni_session *session, uni_error *err)
+{
+    atomic_store(&session->page->iteration, ++session->iteration);
+    if (atomic_load(&session->page->stopping))
+        return uni__session_wait(session, &session->page->stop_at_known, 0, err);
+    return 0;
+}
+
+static int end_iteration(uni_session *session, uni_error *err)
+{
+    uni__page *page = session->page;
+    for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) - (uint32_t)session->iteration) < 0;)
+        UNI_TRY(uni__session_wait(session, &page->released, seen, err));
+    return 0;
+}
+
+typedef struct autofill {
+    double seconds;   /* of this iteration */
+    bool has_seconds; /* the caller gave its own */
+    int count;        /* keys that will be added */
+} autofill;
+
+static autofill measure(uni_session *session, bool caller_gave_seconds)
+{
+    uint64_t now = uni__monotonic_ns();
+    autofill fill = { .seconds = (double)(now - session->last_report_ns) * 1e-9, .has_seconds = caller_gave_seconds };
+    session->last_report_ns = now;
+    fill.count = 2 + !caller_gave_seconds + (session->detailed ? 5 : 0);
+    return fill;
+}
+
+static void pack_key(uni__packer *packer, const char *key)
+{
+    uni__pack_string(packer, key, strlen(key));
+}
+
+static void pack_autofill(uni_session *session, uni__packer *packer, const autofill *fill)
+{
+    double wall = uni__wall_seconds();
+    pack_key(packer, "_timestamp");
+    uni__pack_int(packer, (int64_t)wall);
+    if (!fill->has_seconds) {
+        pack_key(packer, "_time_this_iter_s");
+        uni__pack_double(packer, fill->seconds);
+    }
+    pack_key(packer, "_training_iteration");
+    uni__pack_int(packer, session->iteration);
+    if (!session->detailed)
+        return;
+    char date[20];
+    uni__format_date(wall, date);
+    pack_key(packer, "_date");
+    pack_key(packer, date);
+    pack_key(packer, "_hostname");
+    pack_key(packer, session->hostname);
+    pack_key(packer, "_node_ip");
+    pack_key(packer, "127.0.0.1");
+    pack_key(packer, "_pid");
+    uni__pack_int(packer, getpid());
+    pack_key(packer, "_time_total_s");
+    uni__pack_double(packer, (double)(session->last_report_ns - session->begun_ns) * 1e-9);
+}
+
+static void pack_numbers(uni__packer *packer, int count, const char *const *names, const double *values)
+{
+    for (int i = 0; i < count; i++) {
+        pack_key(packer, names[i]);
+        if (values[i] == floor(values[i]) && fabs(values[i]) < 9007199254740992.0)
+            uni__pack_int(packer, (int64_t)values[i]);
+        else
+            uni__pack_double(packer, values[i]);
+    }
+}
+
+int uni_session_report_numbers(uni_session *session, int count, const char *const *names, const double *values,
+                               uni_error *err)
+{
+    size_t bound = AUTOFILL_ROOM + sizeof session->hostname;
+    bool gave_seconds = false;
+    if (!session->is_worker) {
+        uni__session_warn_alone(session, UNI__WARNED_REPORT, "report");
+        session->iteration++;
+        return 0;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!names[i])
+            return uni_error_set(err, UNI_EINVAL, "report: metric number %d has no name", i);
+        bound += strlen(names[i]) + 14;
+        gave_seconds |= names[i][0] == '_' && strcmp(names[i], "_time_this_iter_s") == 0;
+    }
+    UNI_TRY(begin_iteration(session, err));
+    autofill fill = measure(session, gave_seconds);
+    uint8_t *place = bound <= SHORT_MAX ? uni__ring_reserve(session->page, bound) : NULL;
+    uni__packer packer = { .data = place, .capacity = bound, .fixed = true };
+    if (!place) {
+        /* No room now, or an unusually long report: by way of a buffer. */
+        session->packer.size = 0;
+        packer = session->packer;
+    }
+    uint64_t iteration = (uint64_t)session->iteration;
+    uni__pack_raw(&packer, &iteration, sizeof iteration);
+    uni__pack_map(&packer, (size_t)(count + fill.count));
+    pack_numbers(&packer, count, names, values);
+    pack_autofill(session, &packer, &fill);
+    if (place) {
+        if (uni__ring_commit(session->page, place, packer.size, UNI__SAYS_REPORT, 0))
+            uni__session_ring_bell(session);
+    } else {
+        session->packer = packer;
+        if (packer.overflow)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %d metrics", count);
+        UNI_TRY(uni__session_say(session, UNI__SAYS_REPORT, packer.data, packer.size, err));
+    }
+    return end_iteration(session, err);
+}
+
+static int check_metrics(const uni_value *metrics, uni_error *err)
+{
+    if (metrics && uni_value_type_of(metrics) != UNI_TYPE_DICT)
+        return uni_error_set(err, UNI_EINVAL, "report: metrics must be a dictionary, not a %s",
+                             uni_value_type_name(uni_value_type_of(metrics)));
+    return 0;
+}
+
+int uni_session_report(uni_session *session, const uni_value *metrics, const uni_checkpoint_source *checkpoint,
+                       uni_error *err)
+{
+    UNI_TRY(check_metrics(metrics, err));
+    if (!session->is_worker) {
+        uni__session_warn_alone(session, UNI__WARNED_REPORT, "report");
+        session->iteration++;
+        return 0;
+    }
+    /* The report is packed before anything is published, so that one that cannot be sent changes nothing. */
+    uni__packer *packer = &session->packer;
+    size_t count = uni_dict_size(metrics);
+    bool gave_seconds = uni_dict_get(metrics, "_time_this_iter_s") != NULL;
+    uint64_t iteration = (uint64_t)session->iteration + 1;
+    packer->size = 0;
+    packer->overflow = false;
+    uni__pack_raw(packer, &iteration, sizeof iteration);
+    uni__pack_map(packer, count + 2 + !gave_seconds + (session->detailed ? 5 : 0));
+    for (size_t i = 0; i < count; i++) {
+        pack_key(packer, uni_dict_key_at(metrics, i));
+        if (uni__pack_value(packer, uni_dict_value_at(metrics, i), err) < 0)
+            return uni_error_prefix(err, "report: metric \"%s\"", uni_dict_key_at(metrics, i));
+    }
+    if (checkpoint && (checkpoint->directory || checkpoint->dict))
+        UNI_TRY(uni__session_take_checkpoint(session, checkpoint, (int64_t)iteration, false, err));
+    UNI_TRY(begin_iteration(session, err));
+    autofill fill = measure(session, gave_seconds);
+    pack_autofill(session, packer, &fill);
+    if (packer->overflow)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %zu metrics", count);
+    UNI_TRY(uni__session_say(session, UNI__SAYS_REPORT, packer->data, packer->size, err));
+    return end_iteration(session, err);
+}

@@ -1,0 +1,227 @@
+/*
+ * session_setup.c - how a process becomes a worker: it finds its descriptors in UNISONO_SESSION, claims the page, and
+ * reads the controller's orders.
+ *
+ * A session belongs to the first process that claims it (a compare-and-swap of its pid into the page). A worker that runs functions must be
+ * the agent's own child; a program started by `unisono run` may be a script whose child links the library, so there any
+ * descendant that inherited the descriptors may claim. The variable is removed at once: children of a worker are not workers.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "group/agent.h"
+#include "train/session_internal.h"
+
+#define HEARTBEAT_MS 250
+
+static void *heart(void *argument)
+{
+    uni_session *session = argument;
+    while (!atomic_load(&session->heart_stop)) {
+        atomic_fetch_add(&session->page->heartbeat, 1);
+        if (atomic_load(&session->prefault))
+            uni__session_prefault(session);
+        uni__futex_wait(&session->heart_stop, 0, HEARTBEAT_MS);
+    }
+    return NULL;
+}
+
+static int start_heart(uni_session *session, uni_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&session->heart, NULL, heart, session);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return uni_error_set_errno(err, error, "cannot start the heartbeat thread of a worker");
+    session->heart_runs = true;
+    return 0;
+}
+
+static int new_session(uni_session **out, uni_error *err)
+{
+    uni_session *session = calloc(1, sizeof *session);
+    *out = session;
+    if (!session)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a session");
+    pthread_mutex_init(&session->snapshot_lock, NULL);
+    session->wire.fd = session->event_fd = session->resume_fd = -1;
+    session->size = session->local_size = session->attempt = 1;
+    session->begun_ns = session->last_report_ns = uni__monotonic_ns();
+    if (gethostname(session->hostname, sizeof session->hostname - 1) < 0)
+        snprintf(session->hostname, sizeof session->hostname, "localhost");
+    return 0;
+}
+
+int uni__session_alone(uni_session **out, uni_error *err)
+{
+    UNI_TRY(new_session(out, err));
+    uni_session *session = *out;
+    session->config = uni_value_dict();
+    session->run_dir = strdup("");
+    session->staging_dir = strdup("");
+    session->name = strdup("");
+    session->storage = strdup("");
+    if (session->config && session->run_dir && session->staging_dir && session->name && session->storage)
+        return 0;
+    uni__session_free(session);
+    *out = NULL;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a session");
+}
+
+typedef struct identity {
+    char mode;
+    int parent, channel, page, event;
+} identity;
+
+/* true when the variable names descriptors that this process really has. */
+static bool read_identity(identity *out)
+{
+    const char *text = getenv(UNI__SESSION_VARIABLE);
+    int version = 0, used = 0;
+    if (!text || sscanf(text, "%d:%c:%d:%d:%d:%d%n", &version, &out->mode, &out->parent, &out->channel, &out->page,
+                        &out->event, &used) != 6 ||
+        text[used] || version != 1)
+        return false;
+    if (out->mode == 'f' && getppid() != out->parent)
+        return false;
+    return fcntl(out->channel, F_GETFD) >= 0 && fcntl(out->page, F_GETFD) >= 0 && fcntl(out->event, F_GETFD) >= 0;
+}
+
+static int claim_page(uni_session *session, const identity *who, uni_error *err)
+{
+    UNI_TRY(uni__page_map(&session->page, who->page, err));
+    if (session->page->magic != UNI__PAGE_MAGIC || session->page->version != UNI__PAGE_VERSION)
+        return uni_error_set(err, UNI_EVERSION,
+                             "this program's unisono library does not match the one of its trainer: use the same release");
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&session->page->owner, &nobody, (uint32_t)getpid()))
+        return uni_error_set(err, UNI_EBUSY, "process %u has opened this worker's session already; only one may", nobody);
+    session->event_fd = who->event;
+    fcntl(who->event, F_SETFD, FD_CLOEXEC);
+    fcntl(who->channel, F_SETFD, FD_CLOEXEC);
+    close(who->page);
+    uni__wire_init(&session->wire, who->channel);
+    session->is_worker = true;
+    session->runs_functions = who->mode == 'f';
+    return start_heart(session, err);
+}
+
+int uni__session_claim(uni_session **out, uni_error *err)
+{
+    identity who;
+    *out = NULL;
+    bool named = read_identity(&who);
+    unsetenv(UNI__SESSION_VARIABLE);
+    if (!named)
+        return 0;
+    int status;
+    uni_session *session = NULL;
+    UNI_TRY(new_session(&session, err));
+    UNI_TRY_GOTO(claim_page(session, &who, err), fail);
+    uint8_t hello[64];
+    uni__packer packer = { .data = hello, .capacity = sizeof hello, .fixed = true };
+    uni__pack_map(&packer, 1);
+    uni__pack_string(&packer, "pid", 3);
+    uni__pack_int(&packer, getpid());
+    UNI_TRY_GOTO(uni__session_say(session, UNI__SAYS_HELLO, hello, packer.size, err), fail);
+    *out = session;
+    return 0;
+fail:
+    uni__session_free(session);
+    return status;
+}
+
+static int keep_string(char **slot, const uni_value *order, const char *key)
+{
+    free(*slot);
+    *slot = strdup(uni_dict_get_string(order, key, ""));
+    return *slot ? 0 : UNI_ENOMEM;
+}
+
+static int begin_run(uni_session *session, const uni_value *order, uni__wire_frame *frame, char **function, uni_error *err)
+{
+    const struct {
+        int *where;
+        const char *key;
+    } numbers[] = {
+        { &session->rank, "rank" },           { &session->size, "world_size" },
+        { &session->local_rank, "local_rank" }, { &session->local_size, "local_world_size" },
+        { &session->node_rank, "node_rank" }, { &session->attempt, "attempt" },
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
+    session->lockstep = uni_dict_get_bool(order, "lockstep", false);
+    session->detailed = uni_dict_get_bool(order, "detailed", false);
+    session->iteration = uni_dict_get_int(order, "iteration", 0);
+    session->took_checkpoint = false;
+    uni_value_free(session->config);
+    session->config = uni_value_copy(uni_dict_get(order, "config"));
+    int status = session->config ? 0 : UNI_ENOMEM;
+    status |= keep_string(&session->run_dir, order, "run_dir");
+    status |= keep_string(&session->staging_dir, order, "staging_dir");
+    status |= keep_string(&session->name, order, "name");
+    status |= keep_string(&session->storage, order, "storage");
+    status |= keep_string(&session->checkpoint, order, "checkpoint");
+    *function = strdup(uni_dict_get_string(order, "function", ""));
+    if (status != 0 || !*function)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to begin a run");
+    if (session->resume_fd >= 0)
+        close(session->resume_fd);
+    session->resume_fd = -1;
+    if (frame->num_fds > 0) {
+        session->resume_fd = frame->fds[0];
+        frame->fds[0] = -1;
+    }
+    session->begun_ns = session->last_report_ns = uni__monotonic_ns();
+    return 0;
+}
+
+int uni__session_next_order(uni_session *session, char **function, uni_error *err)
+{
+    uni__wire_frame frame;
+    uni_value *order = NULL;
+    *function = NULL;
+    UNI_TRY(uni__wire_receive(&session->wire, &frame, -1, err));
+    int type = frame.type, status = uni_msgpack_read(&order, frame.payload, frame.size, err);
+    if (status == 0 && type == UNI__TO_WORKER_RUN)
+        status = begin_run(session, order, &frame, function, err);
+    uni_value_free(order);
+    uni__wire_frame_done(&frame);
+    return status < 0 ? status : type;
+}
+
+void uni__session_free(uni_session *session)
+{
+    if (!session)
+        return;
+    if (session->heart_runs) {
+        atomic_store(&session->heart_stop, 1);
+        uni__futex_wake(&session->heart_stop);
+        pthread_join(session->heart, NULL);
+    }
+    uni__session_drop_snapshots(session);
+    uni__page_unmap(session->page);
+    uni__wire_close(&session->wire);
+    if (session->event_fd >= 0)
+        close(session->event_fd);
+    if (session->resume_fd >= 0)
+        close(session->resume_fd);
+    uni__packer_free(&session->packer);
+    uni_value_free(session->config);
+    free(session->run_dir);
+    free(session->staging_dir);
+    free(session->name);
+    free(session->storage);
+    free(session->checkpoint);
+    pthread_mutex_destroy(&session->snapshot_lock);
+    free(session);
+}
