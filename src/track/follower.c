@@ -379,33 +379,39 @@ static int scan_line(uni__follower *f, uni_error *err)
     return 0;
 }
 
-/* At the limit: applies the marks that stand here and moves the limit on. 1 when there is something new, 0 when not, UNI_EEND
- * when there never will be. */
+static void apply(uni__follower *f, uni__mark mark)
+{
+    if (mark.kind == UNI__MARK_ATTEMPT && mark.value > f->attempt)
+        begin_attempt(f, mark.value);
+    else if (mark.kind == UNI__MARK_RANK_ENDED && mark.value >= 0 &&
+             mark.value < f->reports.world_size)
+        f->lanes[mark.value].ended = true;
+}
+
+/* At the limit: applies one mark that stands here (what it completes is handed out before the next), or moves the limit on. 1
+ * when there is something new, 0 when not, UNI_EEND when there never will be. */
 static int move_limit(uni__follower *f)
 {
     uint64_t here = f->offset + f->at;
-    bool changed = false;
     uni__feed *feed = f->feed;
+    bool marked = false;
+    uni__mark mark = { 0 };
     pthread_mutex_lock(&feed->lock);
     uint64_t limit = feed->visible;
-    while (f->next_mark < feed->first_mark + feed->num_marks) {
-        uni__mark mark = feed->marks[f->next_mark - feed->first_mark];
-        if (mark.offset > here) {
-            limit = mark.offset < limit ? mark.offset : limit;
-            break;
-        }
-        f->next_mark++;
-        changed = true;
-        if (mark.kind == UNI__MARK_ATTEMPT && mark.value > f->attempt)
-            begin_attempt(f, mark.value);
-        else if (mark.kind == UNI__MARK_RANK_ENDED && mark.value >= 0 &&
-                 mark.value < f->reports.world_size)
-            f->lanes[mark.value].ended = true;
+    if (f->next_mark < feed->first_mark + feed->num_marks) {
+        mark = feed->marks[f->next_mark - feed->first_mark];
+        marked = mark.offset <= here;
+        if (marked)
+            f->next_mark++;
+        if (mark.offset < limit)
+            limit = mark.offset;
     }
     bool over = feed->closed || f->ended;
     pthread_mutex_unlock(&feed->lock);
     f->limit = limit;
-    if (changed || limit > here)
+    if (marked)
+        apply(f, mark);
+    if (marked || limit > here)
         return 1;
     return over ? UNI_EEND : 0;
 }

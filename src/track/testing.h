@@ -1,0 +1,73 @@
+/* testing.h - what the tests of this module share: a temporary directory, reports as msgpack, a writer with a follower. */
+#ifndef UNISONO_TRACK_TESTING_H
+#define UNISONO_TRACK_TESTING_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/msgpack.h"
+#include "track/results.h"
+
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        uni_error must_ = { 0 };                                                                   \
+        uni_error *err = &must_;                                                                   \
+        if ((expr) < 0)                                                                            \
+            fail_msg("%s: %s", #expr, must_.message);                                              \
+    } while (0)
+
+static inline int make_dir(void **state)
+{
+    char path[] = "/tmp/unisono-track-XXXXXX";
+    *state = mkdtemp(path) != NULL ? strdup(path) : NULL;
+    return *state != NULL ? 0 : -1;
+}
+
+static inline int drop_dir(void **state)
+{
+    uni_error err;
+    int status = uni__remove_tree(*state, &err);
+    free(*state);
+    return status;
+}
+
+/* {"loss": loss, "_training_iteration": iteration} */
+static inline void add_report(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
+                              double loss)
+{
+    uint8_t bytes[128];
+    uni__packer packer = { .data = bytes, .capacity = sizeof bytes, .fixed = true };
+    uni__pack_map(&packer, 2);
+    uni__pack_string(&packer, "loss", 4);
+    uni__pack_double(&packer, loss);
+    uni__pack_string(&packer, "_training_iteration", 19);
+    uni__pack_int(&packer, iteration);
+    MUST(uni__results_writer_add(writer, attempt, rank, iteration, packer.data, packer.size, err));
+}
+
+/* A report from JSON text (NaN and Infinity are not JSON: see add_report). */
+static inline void add_json(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
+                            const char *json)
+{
+    uni_value *value = NULL;
+    void *bytes = NULL;
+    size_t size = 0;
+    MUST(uni_json_read(&value, json, strlen(json), err));
+    MUST(uni_msgpack_write(&bytes, &size, value, err));
+    MUST(uni__results_writer_add(writer, attempt, rank, iteration, bytes, size, err));
+    free(bytes);
+    uni_value_free(value);
+}
+
+#endif
