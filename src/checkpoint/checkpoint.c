@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -312,9 +313,10 @@ static int make_hidden_sibling(char **out, const char *path, uni_error *err)
         *out = NULL;
         return uni_error_set(err, UNI_ENOMEM, "no memory to write the checkpoint %s", path);
     }
-    if (mkdir(*out, 0700) == 0)
+    int failure = uni__fault(UNI__FAULT_MKDIR, *out, NULL);
+    if (failure == 0 && mkdir(*out, 0700) == 0)
         return 0;
-    int failure = errno;
+    failure = failure ? failure : errno;
     free(*out);
     *out = NULL;
     return uni_error_set_errno(err, failure, "cannot write a checkpoint at %s", path);

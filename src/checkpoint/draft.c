@@ -297,8 +297,10 @@ static int publish(uni__draft *draft, uni__checkpoint_info *entry, uni_error *er
     uni__fate fate = UNI__FATE_KEEP;
     UNI_TRY(uni__store_fate(store, entry, &fate, err));
     UNI_TRY(uni__store_place(store, entry, fate == UNI__FATE_KEEP, err));
-    if (!entry->kept)
+    if (!entry->kept && !uni__path_is_dir(store->recovery_dir)) {
         UNI_TRY(uni__make_dirs(store->recovery_dir, 0700, err));
+        UNI_TRY(uni__fsync_parent(store->recovery_dir, err));
+    }
     UNI_TRY(uni__rename_new(draft->dir, entry->path, err));
     int status = uni__fsync_parent(entry->path, err);
     if (status == 0 && store->options.completed)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "checkpoint/seal.h"
 
@@ -32,10 +33,14 @@ int uni__write_hashed(const char *path, const void *data, size_t size, char xxh3
     if (!state)
         return uni_error_set(err, UNI_ENOMEM, "no memory to write %s", path);
     XXH3_64bits_reset(state);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        status = errno == EEXIST ? uni_error_set(err, UNI_EEXISTS, "%s exists already", path)
-                                 : uni_error_set_errno(err, errno, "cannot create %s", path);
+    int fd = -1, failure = uni__fault(UNI__FAULT_CREATE, path, NULL);
+    if (failure == 0) {
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        failure = fd < 0 ? errno : 0;
+    }
+    if (failure) {
+        status = failure == EEXIST ? uni_error_set(err, UNI_EEXISTS, "%s exists already", path)
+                                   : uni_error_set_errno(err, failure, "cannot create %s", path);
         goto done;
     }
     const char *at = data;

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/random.h"
 
@@ -33,11 +34,12 @@ int uni__stage_new(char **out, const char *staging_dir, int rank, uni_error *err
         char *path = uni__path_join(staging_dir, name, NULL);
         if (!path)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a staged checkpoint");
-        if (mkdir(path, 0700) == 0) {
+        int failure = uni__fault(UNI__FAULT_MKDIR, path, NULL);
+        if (failure == 0 && mkdir(path, 0700) == 0) {
             *out = path;
             return 0;
         }
-        int failure = errno;
+        failure = failure ? failure : errno;
         free(path);
         if (failure != EEXIST)
             return uni_error_set_errno(err, failure, "cannot make a directory in %s", staging_dir);
