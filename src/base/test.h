@@ -1,0 +1,80 @@
+/*
+ * test.h - what the tests of this module share: cmocka's headers, a directory of their own, and a fault hook that counts.
+ * For *_test.c of src/base only.
+ */
+#ifndef UNISONO_BASE_TEST_H
+#define UNISONO_BASE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/fault.h"
+#include "base/file.h"
+
+/* Fails with the error's own sentence. */
+#define assert_ok(expr)                                                                            \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ < 0)                                                                             \
+            fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
+    } while (0)
+
+/* The code, and that the sentence is there and has `part` in it. */
+#define assert_fails(expr, expected, part)                                                         \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ != (expected) || failure.code != code_ || !strstr(failure.message, part))        \
+            fail_msg("%s: got %s (%s) \"%s\"", #expr, uni_status_name(code_),                      \
+                     uni_status_name(failure.code), failure.message);                              \
+    } while (0)
+
+static uni_error failure __attribute__((unused));
+
+/* A fresh directory as *state, removed afterwards. */
+__attribute__((unused)) static int enter_directory(void **state)
+{
+    char *path = strdup("/tmp/unisono-base-XXXXXX");
+    *state = path;
+    return path && mkdtemp(path) ? 0 : -1;
+}
+
+__attribute__((unused)) static int leave_directory(void **state)
+{
+    int status = uni__remove_tree(*state, NULL);
+    free(*state);
+    return status;
+}
+
+/* Fails (or crashes) at the n-th operation, counted from 1. */
+typedef struct countdown {
+    int at;          /* 0: only count */
+    int calls;       /* how many there were */
+    int error;       /* errno to return; 0: the process dies there */
+    bool sticky;     /* also fail at every later one, like a full disk */
+    size_t shorten;  /* not 0: the write before the n-th operation is cut to this many bytes */
+} countdown;
+
+__attribute__((unused)) static int countdown_hook(void *context, uni__fault_op op, const char *path,
+                                                  size_t *size)
+{
+    countdown *count = context;
+    count->calls++;
+    if (size && count->shorten && count->calls + 1 == count->at && *size > count->shorten)
+        *size = count->shorten;
+    if (count->at == 0 || (count->sticky ? count->calls < count->at : count->calls != count->at))
+        return 0;
+    if (count->error == 0)
+        _exit(99);
+    return count->error;
+}
+
+#endif

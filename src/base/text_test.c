@@ -1,0 +1,127 @@
+/* text_test.c - the growing buffer and JSON strings. */
+#include "base/test.h"
+#include "base/text.h"
+
+static void grows_and_stays_terminated(void **state)
+{
+    uni__text text = { 0 };
+    for (int i = 0; i < 10000; i++) {
+        uni__text_add_int(&text, i % 10);
+        assert_int_equal(text.data[text.size], 0);
+    }
+    assert_int_equal(text.size, 10000);
+    for (int i = 0; i < 10000; i++)
+        assert_int_equal(text.data[i], '0' + i % 10);
+    size_t capacity = text.capacity;
+    uni__text_clear(&text);
+    assert_int_equal(text.size, 0);
+    assert_string_equal(text.data, "");
+    assert_int_equal(text.capacity, capacity);
+    uni__text_add(&text, NULL, 0);
+    assert_string_equal(text.data, "");
+    uni__text_free(&text);
+    assert_null(text.data);
+}
+
+static void formats_beyond_the_first_guess(void **state)
+{
+    uni__text text = { 0 };
+    char longer[3001];
+    memset(longer, 'a', 3000);
+    longer[3000] = 0;
+    uni__text_add_string(&text, "x");
+    uni__text_add_format(&text, "%d-%s-%d", 1, longer, 2);
+    assert_int_equal(text.size, 1 + 2 + 3000 + 2);
+    assert_memory_equal(text.data, "x1-aaa", 6);
+    assert_string_equal(text.data + text.size - 3, "a-2");
+    uni__text_free(&text);
+}
+
+static void a_failed_allocation_is_remembered(void **state)
+{
+    uni__text text = { 0 };
+    uni__text_add_string(&text, "abc");
+    assert_null(uni__text_reserve(&text, SIZE_MAX - 1));
+    assert_true(text.failed);
+    uni__text_add_string(&text, "def");
+    uni__text_add_int(&text, 1);
+    uni__text_add_double(&text, 1);
+    uni__text_add_format(&text, "%d", 1);
+    uni__text_add_json_string(&text, "x", 1);
+    assert_string_equal(text.data, "abc");
+    uni__text_clear(&text);
+    uni__text_add_string(&text, "again");
+    assert_false(text.failed);
+    assert_string_equal(text.data, "again");
+    uni__text_free(&text);
+}
+
+static void check_json(const char *in, size_t length, const char *expected)
+{
+    uni__text text = { 0 };
+    uni__text_add_json_string(&text, in, length);
+    assert_string_equal(text.data, expected);
+    uni__text_free(&text);
+}
+
+static void json_strings(void **state)
+{
+    check_json("", 0, "\"\"");
+    check_json("loss", 4, "\"loss\"");
+    check_json("a\"b\\c\n\r\t\x01\x1f/", 11, "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f/\"");
+    check_json("a\0b", 3, "\"a\\u0000b\"");
+    check_json("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", 9,
+               "\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\"");
+    check_json("\x7F", 1, "\"\x7F\"");
+}
+
+#define FFFD "\xEF\xBF\xBD"
+
+static void broken_utf8_becomes_a_replacement_each_byte(void **state)
+{
+    check_json("a\xFFz", 3, "\"a" FFFD "z\"");
+    check_json("\xC3", 1, "\"" FFFD "\""); /* cut off */
+    check_json("\xC0\x80", 2, "\"" FFFD FFFD "\""); /* overlong */
+    check_json("\xE0\x80\x80", 3, "\"" FFFD FFFD FFFD "\""); /* overlong */
+    check_json("\xED\xA0\x80", 3, "\"" FFFD FFFD FFFD "\""); /* a surrogate */
+    check_json("\xF4\x90\x80\x80", 4, "\"" FFFD FFFD FFFD FFFD "\""); /* above U+10FFFF */
+    check_json("\xE2\x82\"", 3, "\"" FFFD FFFD "\\\"\""); /* the quote is not eaten */
+}
+
+/* Every sequence of up to three bytes against the C definition of UTF-8's ranges by value. */
+static void utf8_agrees_with_decoding(void **state)
+{
+    for (uint32_t bits = 0; bits < 1u << 24; bits += 7) {
+        char s[3] = { (char)(bits >> 16), (char)(bits >> 8), (char)bits };
+        const unsigned char *u = (const unsigned char *)s;
+        size_t expected = 0;
+        if (u[0] < 0x80)
+            expected = 1;
+        else if ((u[0] & 0xE0) == 0xC0 && (u[1] & 0xC0) == 0x80 && (u[0] & 31) >= 2)
+            expected = 2;
+        else if ((u[0] & 0xF0) == 0xE0 && (u[1] & 0xC0) == 0x80 && (u[2] & 0xC0) == 0x80) {
+            uint32_t code = (u[0] & 15u) << 12 | (u[1] & 63u) << 6 | (u[2] & 63u);
+            if (code >= 0x800 && (code < 0xD800 || code > 0xDFFF))
+                expected = 3;
+        }
+        if (uni__utf8_sequence(s, 3) != expected)
+            fail_msg("%02x %02x %02x: %zu instead of %zu", u[0], u[1], u[2],
+                     uni__utf8_sequence(s, 3), expected);
+    }
+    assert_true(uni__utf8_valid("\xF0\x9F\x98\x80 ok", 7));
+    assert_false(uni__utf8_valid("ok \xF0\x9F\x98", 6));
+    assert_true(uni__utf8_valid("", 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grows_and_stays_terminated),
+        cmocka_unit_test(formats_beyond_the_first_guess),
+        cmocka_unit_test(a_failed_allocation_is_remembered),
+        cmocka_unit_test(json_strings),
+        cmocka_unit_test(broken_utf8_becomes_a_replacement_each_byte),
+        cmocka_unit_test(utf8_agrees_with_decoding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
