@@ -108,6 +108,10 @@ typedef struct uni_sink_progress_options {
     int style;         /* 0: bar when fd is a terminal, otherwise lines; 1: bar; 2: lines */
     const char *const *metrics; /* NULL-terminated names to show; NULL: the first few that are numbers */
     bool quiet_lines;  /* lines style: events only, no reports */
+    /* Bar style: asked on every tick for whole lines of other output to print above the bar (the workers' logs); the text is good until the
+     * next call. NULL: none. */
+    const char *(*above)(void *context, size_t *size);
+    void *above_context;
 } uni_sink_progress_options;
 UNI_API UNI_MUST_USE int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, uni_error *err);
 

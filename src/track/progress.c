@@ -31,6 +31,8 @@ typedef struct progress {
     uni__text lines[UNI__BLOCK_LINES];
     int drawn[UNI__BLOCK_LINES], num_drawn; /* columns of each line on the screen */
     bool changed;
+    const char *(*above)(void *context, size_t *size); /* other output, or NULL */
+    void *above_context;
     uni_error broken; /* of a tick, for the next call that can return it */
 } progress;
 
@@ -320,11 +322,24 @@ static int progress_event(void *self, const uni_event *event, uni_error *err)
     return status;
 }
 
+/* The block, with what else is to be shown on this terminal above it. */
+static int draw_with_others(progress *p, uni_error *err)
+{
+    uni__text others = { 0 };
+    size_t size = 0;
+    const char *text = p->above != NULL ? p->above(p->above_context, &size) : NULL;
+    if (text != NULL && size > 0)
+        uni__text_add(&others, text, size);
+    int status = draw(p, &others, err);
+    uni__text_free(&others);
+    return status;
+}
+
 static void progress_tick(void *self)
 {
     progress *p = self;
     uni_error err = { 0 };
-    if (p->broken.code == 0 && (p->bar ? draw(p, NULL, &err) : flush(p, &err)) < 0)
+    if (p->broken.code == 0 && (p->bar ? draw_with_others(p, &err) : flush(p, &err)) < 0)
         p->broken = err;
 }
 
@@ -352,7 +367,9 @@ static int progress_finish(void *self, const uni_finish_info *info, uni_error *e
     }
     int status = 0;
     if (p->bar) {
-        status = draw(p, &text, err);
+        status = draw_with_others(p, err);
+        if (status == 0)
+            status = draw(p, &text, err);
         p->num_drawn = 0; /* it stays */
     } else {
         uni__text_add(&p->pending, text.data, text.size);
@@ -431,6 +448,8 @@ int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, 
     bool terminal = isatty(p->fd) == 1 && term != NULL && strcmp(term, "dumb") != 0;
     p->bar = options->style == 1 || (options->style == 0 && terminal);
     p->quiet = options->quiet_lines;
+    p->above = options->above;
+    p->above_context = options->above_context;
     p->utf8 = locale_is_utf8();
     p->colour = terminal && (no_colour == NULL || no_colour[0] == 0);
     int status = uni_sink_new(out, &progress_vtable, p, err);

@@ -1,0 +1,38 @@
+/* check.h - findings of `unisono check`. Only the check_*.c files include this. Thread: main. */
+#ifndef UNISONO_CLI_CHECK_H
+#define UNISONO_CLI_CHECK_H
+
+#include <stdarg.h>
+
+#include "cli/command.h"
+
+typedef enum cli_level {
+    CLI_LEVEL_OK,
+    CLI_LEVEL_ABSENT,
+    CLI_LEVEL_WARNING,
+    CLI_LEVEL_ERROR
+} cli_level;
+
+typedef struct cli_finding {
+    const char *section;
+    char name[40];
+    char text[400];
+    cli_level level;
+} cli_finding;
+
+#define CLI_MAX_FINDINGS 64
+
+typedef struct cli_findings {
+    cli_finding items[CLI_MAX_FINDINGS];
+    size_t count;
+} cli_findings;
+
+void cli_finding_add(cli_findings *findings, const char *section, cli_level level, const char *name,
+                     const char *format, ...) UNI_PRINTF(5, 6);
+
+void cli_check_machine(cli_findings *findings); /* cores, memory, limits, GPUs */
+void cli_check_storage(cli_findings *findings,
+                       const char *storage); /* writable, how much is free */
+void cli_check_software(cli_findings *findings, bool fast); /* MPI, Slurm, Python, plug-ins */
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * check_command.c - `unisono check`: what is here, and what a run would stumble over. The facts are gathered by the check_*.c
+ * files into a list of findings; this one prints them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/check.h"
+
+typedef struct check_values {
+    const char *storage, *color;
+    bool json, fast;
+} check_values;
+
+static const cli_option check_options[] = {
+    { NULL, "fast", 0, CLI_FLAG, offsetof(check_values, fast), NULL, NULL, NULL, NULL,
+      "start no other programs: no versions of MPI and Slurm, no Python frameworks" },
+    CLI_STORAGE_OPTION(check_values),
+    CLI_JSON_OPTION(check_values),
+    CLI_COLOR_OPTION(check_values),
+    CLI_END_OPTION,
+};
+
+static const char *const level_names[] = { "ok", "absent", "warning", "error" };
+
+void cli_finding_add(cli_findings *findings, const char *section, cli_level level, const char *name,
+                     const char *format, ...)
+{
+    if (findings->count == CLI_MAX_FINDINGS)
+        return;
+    cli_finding *finding = &findings->items[findings->count++];
+    *finding = (cli_finding){ .section = section, .level = level };
+    snprintf(finding->name, sizeof finding->name, "%s", name);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(finding->text, sizeof finding->text, format, arguments);
+    va_end(arguments);
+}
+
+static void print_findings(cli_context *context, const cli_findings *findings)
+{
+    static const char *const unicode[] = { "✓", "·", "!", "✗" }, *const ascii[] = { "+", "-", "!",
+                                                                                    "x" };
+    static const int styles[] = { CLI_GOOD, CLI_DIM, CLI_WARN, CLI_BAD };
+    const cli_terminal *out = &context->out;
+    const char *section = "";
+    int widest = 0;
+    for (size_t i = 0; i < findings->count; i++)
+        if (cli_width(findings->items[i].name) > widest)
+            widest = cli_width(findings->items[i].name);
+    for (size_t i = 0; i < findings->count; i++) {
+        const cli_finding *finding = &findings->items[i];
+        if (strcmp(finding->section, section) != 0) {
+            fprintf(out->out, "%s%s%s%s\n", i ? "\n" : "", cli_begin(out, CLI_BOLD),
+                    finding->section, cli_end(out, CLI_BOLD));
+            section = finding->section;
+        }
+        fprintf(out->out, "  %s%s%s %s%*s  ", cli_begin(out, styles[finding->level]),
+                out->unicode ? unicode[finding->level] : ascii[finding->level],
+                cli_end(out, styles[finding->level]), finding->name,
+                widest - cli_width(finding->name), "");
+        cli_wrap(out->out, out->width, widest + 6, widest + 6, finding->text);
+    }
+}
+
+static int print_json(cli_context *context, const cli_findings *findings)
+{
+    uni_value *answer = uni_value_list();
+    for (size_t i = 0; i < findings->count && answer; i++) {
+        const cli_finding *finding = &findings->items[i];
+        uni_value *entry = uni_value_dict();
+        int status =
+            uni_dict_take(entry, "section", uni_value_string(finding->section)) < 0 ||
+            uni_dict_take(entry, "name", uni_value_string(finding->name)) < 0 ||
+            uni_dict_take(entry, "level", uni_value_string(level_names[finding->level])) < 0 ||
+            uni_dict_take(entry, "text", uni_value_string(finding->text)) < 0;
+        if (status) {
+            uni_value_free(entry);
+            entry = NULL;
+        }
+        if (uni_list_take(answer, entry) < 0) {
+            uni_value_free(answer);
+            answer = NULL;
+        }
+    }
+    return cli_print_json(context, answer);
+}
+
+static int call_check(cli_context *context, const cli_parsed *parsed)
+{
+    const check_values *values = parsed->values;
+    cli_findings *findings = calloc(1, sizeof *findings);
+    if (!findings)
+        return cli_print_json(context, NULL);
+    cli_check_machine(findings);
+    cli_check_storage(findings, values->storage);
+    cli_check_software(findings, values->fast);
+    int code = UNI_EXIT_OK;
+    if (values->json)
+        code = print_json(context, findings);
+    else
+        print_findings(context, findings);
+    for (size_t i = 0; i < findings->count && code == UNI_EXIT_OK; i++)
+        if (findings->items[i].level == CLI_LEVEL_ERROR)
+            code = UNI_EXIT_FAILURE;
+    free(findings);
+    return code;
+}
+
+static const cli_example check_examples[] = {
+    { "unisono check", "before the first run on a machine" },
+    { "unisono check --fast --json", "for programs, in milliseconds" },
+    { NULL, NULL },
+};
+
+const cli_command cli_check_command = {
+    .name = "check",
+    .arguments = "",
+    .summary = "look at this machine: what is here, what would get in the way",
+    .description = "Looks at cores, memory, limits, GPUs, the results directory, MPI, Slurm and "
+                   "Python's frameworks. A dot is "
+                   "something that is not here and that only some runs need. Ends with 1 when "
+                   "something is wrong.",
+    .options = check_options,
+    .values_size = sizeof(check_values),
+    .examples = check_examples,
+    .call = call_check,
+};

@@ -1,0 +1,365 @@
+/*
+ * explain.c - one table says for every class of cause how it reads and what helps. The facts come from run.json; the journal
+ * is asked for earlier attempts only.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/explain.h"
+#include "cli/format.h"
+#include "cli/run_view.h"
+
+typedef struct cause_words {
+    const char *name; /* class in run.json */
+    const char *says; /* %s: the detail (signal or exit code), when there is one */
+    const char *advice; /* what to do, before the commands */
+} cause_words;
+
+static const cause_words causes[] = {
+    { "exit", "ended with exit code %s",
+      "The program ended by itself: the reason is in its own last lines." },
+    { "signal", "was killed by %s",
+      "SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT are errors in the program or its libraries; "
+      "SIGKILL comes from somebody else "
+      "(an administrator, a job limit)." },
+    { "error", "returned an error from its train function",
+      "The message above is the function's own." },
+    { "oom", "was killed because memory ran out (%s)",
+      "Give each worker less to do (a smaller batch), start fewer workers, or ask for more "
+      "memory." },
+    { "stopped", "was frozen (SIGSTOP) for too long",
+      "Somebody stopped the process (Ctrl-Z, a debugger, kill -STOP)." },
+    { "silent", "gave no sign of life for too long",
+      "The process exists but does not run: the machine may be swapping, or a driver is stuck." },
+    { "no_hello", "never connected to the trainer",
+      "A program that uses libunisono must open its session (or call uni_main) soon after its "
+      "start." },
+    { "preempted", "was asked to stop (%s)", "Nothing is wrong: it can go on where it stopped." },
+    { "disk_full", "found the disk full",
+      "Make room (`unisono rm` removes old runs, --keep N keeps fewer checkpoints) and resume." },
+    { "time_limit", "reached the time limit", "Give it a longer --time-limit and resume." },
+    { "no_progress", "made no progress for too long",
+      "It did not report within --progress-timeout: it hangs, or one iteration takes longer than "
+      "that." },
+    { "controller", "lost its controller",
+      "The process that watched over the workers was killed; the workers were ended with it." },
+    { "agent", "lost its agent",
+      "The process that starts the workers (unisono-agent) was killed." },
+    { "launch", "could not be started",
+      "Check the program's name and that it may be executed; `unisono run --dry-run` shows what "
+      "would be started." },
+};
+
+static const cause_words *words_for(const uni_value *cause)
+{
+    const char *name = uni_dict_get_string(cause, "class", "");
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
+        if (strcmp(causes[i].name, name) == 0)
+            return &causes[i];
+    return NULL;
+}
+
+void cli_cause_sentence(const uni_value *cause, char *out, size_t size)
+{
+    const cause_words *words = words_for(cause);
+    char detail[CLI_SHORT] = "?", name[CLI_SHORT];
+    int64_t number = uni_dict_get_int(cause, "signal", 0);
+    if (number > 0)
+        snprintf(detail, sizeof detail, "%.20s, signal %d", cli_signal((int)number, name),
+                 (int)number);
+    else if (uni_value_is_number(uni_dict_get(cause, "exit_code")))
+        snprintf(detail, sizeof detail, "%d", (int)uni_dict_get_int(cause, "exit_code", 0));
+    else if (words && strcmp(words->name, "preempted") == 0)
+        snprintf(detail, sizeof detail, "SIGTERM");
+    else if (words && strcmp(words->name, "oom") == 0)
+        snprintf(detail, sizeof detail, "SIGKILL, signal 9");
+    if (!words)
+        snprintf(out, size, "failed (%s)",
+                 uni_dict_get_string(cause, "class", "no class is known"));
+    else if (strstr(words->says, "%s")) {
+        const char *mark = strstr(words->says, "%s");
+        snprintf(out, size, "%.*s%s%s", (int)(mark - words->says), words->says, detail, mark + 2);
+    } else
+        snprintf(out, size, "%s", words->says);
+}
+
+/* ---- the block ---- */
+
+#define LABEL 13
+
+static void fact(const cli_terminal *terminal, const char *label, const char *text)
+{
+    fprintf(terminal->out, "  %s%-*s%s", cli_begin(terminal, CLI_DIM), LABEL, label,
+            cli_end(terminal, CLI_DIM));
+    cli_wrap(terminal->out, terminal->width, LABEL + 2, LABEL + 2, text);
+}
+
+/* Control characters would reach the terminal through a worker's own words. */
+static void cleaned(const char *text, char *out, size_t size)
+{
+    snprintf(out, size, "%s", text);
+    for (char *at = out; *at; at++)
+        if ((unsigned char)*at < 0x20 && *at != '\n')
+            *at = ' ';
+}
+
+static void print_log_tail(const cli_terminal *terminal, const uni_value *cause, size_t max_lines)
+{
+    const uni_value *lines = uni_dict_get(cause, "log_tail");
+    size_t count = uni_list_size(lines);
+    if (count == 0 || max_lines == 0)
+        return;
+    size_t first = count > max_lines ? count - max_lines : 0;
+    fprintf(terminal->out, "\n  %sLast lines of rank %lld's log%s\n", cli_begin(terminal, CLI_BOLD),
+            (long long)uni_dict_get_int(cause, "rank", 0), cli_end(terminal, CLI_BOLD));
+    for (size_t i = first; i < count; i++) {
+        fprintf(terminal->out, "  %s%s%s ", cli_begin(terminal, CLI_DIM),
+                terminal->unicode ? "│" : "|", cli_end(terminal, CLI_DIM));
+        cli_print_clean(terminal->out, uni_value_as_string(uni_list_get(lines, i), ""));
+        fputc('\n', terminal->out);
+    }
+}
+
+static void print_place(const cli_terminal *terminal, const uni_value *cause)
+{
+    uni__text where = { 0 };
+    int64_t pid = uni_dict_get_int(cause, "pid", 0), rank = uni_dict_get_int(cause, "rank", -1);
+    if (rank >= 0)
+        uni__text_add_format(&where, "rank %lld on ", (long long)rank);
+    uni__text_add_string(&where, uni_dict_get_string(cause, "host", "this host"));
+    if (pid > 0)
+        uni__text_add_format(&where, ", pid %lld", (long long)pid);
+    uni__text_add_format(&where, ", attempt %lld, ",
+                         (long long)uni_dict_get_int(cause, "attempt", 1));
+    int64_t iteration = uni_dict_get_int(cause, "iteration", 0);
+    if (iteration > 0)
+        uni__text_add_format(&where, "after iteration %lld", (long long)iteration);
+    else
+        uni__text_add_string(&where, "before its first report");
+    fact(terminal, "where", where.data ? where.data : "");
+    uni__text_free(&where);
+}
+
+static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
+{
+    const char *latest = uni_dict_get_string(uni_run_description(run), "latest_checkpoint", NULL);
+    uni_value *all = cli_checkpoints(run);
+    const uni_value *last = uni_list_get(all, uni_list_size(all) ? uni_list_size(all) - 1 : 0);
+    char text[512];
+    int64_t done = uni_dict_get_int(uni_run_description(run), "iterations", 0);
+    int64_t at = uni_dict_get_int(last, "iteration", -1);
+    if (at >= 0 && done > at)
+        snprintf(text, sizeof text,
+                 "%s, taken at iteration %lld of %lld: the last %lld would be done again",
+                 uni_dict_get_string(last, "name", "?"), (long long)at, (long long)done,
+                 (long long)(done - at));
+    else if (at >= 0)
+        snprintf(text, sizeof text, "%s, taken at iteration %lld: nothing is lost",
+                 uni_dict_get_string(last, "name", "?"), (long long)at);
+    else if (latest)
+        snprintf(text, sizeof text, "%s", latest);
+    else
+        snprintf(
+            text, sizeof text,
+            "none: a resumed run begins anew (`unisono report --checkpoint DIR` keeps progress)");
+    fact(terminal, "checkpoint", text);
+    uni_value_free(all);
+}
+
+static void print_command_line(const cli_terminal *terminal, const char *line, const char *what)
+{
+    fprintf(terminal->out, "    %s%s%s", cli_begin(terminal, CLI_INFO), line,
+            cli_end(terminal, CLI_INFO));
+    int pad = 46 - cli_width(line);
+    fprintf(terminal->out, "%*s%s# %s%s\n", pad > 1 ? pad : 1, "", cli_begin(terminal, CLI_DIM),
+            what, cli_end(terminal, CLI_DIM));
+}
+
+static void print_next(const cli_terminal *terminal, const uni_run *run, const uni_value *cause)
+{
+    const cause_words *words = words_for(cause);
+    uni__text line = { 0 };
+    fprintf(terminal->out, "\n  %sWhat to do%s\n", cli_begin(terminal, CLI_BOLD),
+            cli_end(terminal, CLI_BOLD));
+    if (words) {
+        fprintf(terminal->out, "    ");
+        cli_wrap(terminal->out, terminal->width, 4, 4, words->advice);
+    }
+    if (uni_dict_get_int(cause, "rank", -1) >= 0) {
+        uni__text_add_string(&line, "unisono logs");
+        cli_add_word(&line, uni_run_id(run));
+        uni__text_add_format(&line, " --rank %lld", (long long)uni_dict_get_int(cause, "rank", 0));
+        print_command_line(terminal, line.data ? line.data : "", "all that it wrote");
+        uni__text_clear(&line);
+    }
+    if (cli_run_resumable(run)) {
+        uni__text_add_string(&line, "unisono run --resume");
+        cli_add_word(&line, uni_run_id(run));
+        print_command_line(terminal, line.data ? line.data : "", "go on where it ended");
+    } else if (uni_run_status_of(run) != UNI_RUN_SUCCEEDED && !uni_run_is_live(run)) {
+        fprintf(terminal->out, "    ");
+        cli_wrap(terminal->out, terminal->width, 4, 4,
+                 "It is a function of a program of its own: start that program again, with the "
+                 "run's directory as its "
+                 "resume_run.");
+    }
+    uni__text_free(&line);
+}
+
+/* What ended the attempts before the last one: a line each. */
+static void print_earlier(const cli_terminal *terminal, uni_run *run)
+{
+    const uni_value *events = NULL;
+    if (uni_run_events(run, &events, NULL) < 0)
+        return;
+    int64_t last = uni_dict_get_int(uni_run_description(run), "attempt", 1);
+    bool failed = uni_run_status_of(run) != UNI_RUN_SUCCEEDED && !uni_run_is_live(run);
+    for (size_t i = 0; i < uni_list_size(events); i++) {
+        const uni_value *event = uni_list_get(events, i);
+        int64_t attempt = uni_dict_get_int(event, "attempt", 0);
+        if (strcmp(uni_dict_get_string(event, "event", ""), "cause") != 0 ||
+            (failed && attempt >= last))
+            continue;
+        char label[32], says[200], text[300];
+        const uni_value *cause = uni_dict_get(event, "cause");
+        cause = cause ? cause : event;
+        cli_cause_sentence(cause, says, sizeof says);
+        snprintf(label, sizeof label, "attempt %lld", (long long)attempt);
+        snprintf(text, sizeof text,
+                 "rank %lld %s after iteration %lld; the group was started again",
+                 (long long)uni_dict_get_int(cause, "rank", 0), says,
+                 (long long)uni_dict_get_int(cause, "iteration", 0));
+        fact(terminal, label, text);
+    }
+}
+
+static void print_headline(const cli_terminal *terminal, const uni_run *run)
+{
+    uni_run_status status = uni_run_status_of(run);
+    char mark[64], took[CLI_SHORT], when[CLI_SHORT];
+    const uni_value *about = uni_run_description(run);
+    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
+    double finished = uni_dict_get_float(about, "finished", 0);
+    cli_status_text(terminal, status, mark, sizeof mark);
+    int style = cli_status_style(status);
+    fprintf(terminal->out, "%s%s%s %s%s%s", cli_begin(terminal, style), mark,
+            cli_end(terminal, style), cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+            cli_end(terminal, CLI_BOLD));
+    if (!uni_run_is_live(run))
+        fprintf(terminal->out, " after %s", cli_duration(cli_run_seconds(run, 0), took));
+    if (restarts > 0)
+        fprintf(terminal->out, " and %lld restart%s", restarts, restarts == 1 ? "" : "s");
+    if (finished > 0)
+        fprintf(terminal->out, " (%s)", cli_date(finished, when));
+    fputc('\n', terminal->out);
+}
+
+static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
+                        size_t max_log_lines)
+{
+    char says[200], text[1600];
+    int64_t rank = uni_dict_get_int(cause, "rank", -1);
+    cli_cause_sentence(cause, says, sizeof says);
+    if (rank >= 0)
+        snprintf(text, sizeof text, "rank %lld %s", (long long)rank, says);
+    else
+        snprintf(text, sizeof text, "the run %s", says);
+    fact(terminal, "first cause", text);
+    const char *message = uni_dict_get_string(cause, "message", "");
+    if (message[0]) {
+        cleaned(message, text, sizeof text);
+        fact(terminal, "it said", text);
+    }
+    print_place(terminal, cause);
+    const char *victims = uni_dict_get_string(uni_run_description(run), "victims", "");
+    if (victims[0]) {
+        cleaned(victims, text, sizeof text);
+        fact(terminal, "victims", text);
+    }
+    print_earlier(terminal, run);
+    print_checkpoint(terminal, run);
+    print_log_tail(terminal, cause, max_log_lines);
+    print_next(terminal, run, cause);
+}
+
+/* run.json of a killed controller holds no cause: being killed is the cause. */
+static uni_value *cause_of(const uni_run *run)
+{
+    const uni_value *about = uni_run_description(run);
+    const uni_value *cause = uni_dict_get(about, "cause");
+    if (uni_run_status_of(run) != UNI_RUN_INTERRUPTED)
+        return uni_dict_size(cause) && uni_run_status_of(run) != UNI_RUN_SUCCEEDED &&
+                       !uni_run_is_live(run)
+                   ? uni_value_copy(cause)
+                   : NULL;
+    uni_value *made = uni_value_dict();
+    if (uni_dict_take(made, "class", uni_value_string("controller")) < 0 ||
+        uni_dict_take(made, "rank", uni_value_int(-1)) < 0 ||
+        uni_dict_take(made, "host", uni_value_copy(uni_dict_get(about, "hostname"))) < 0 ||
+        uni_dict_take(made, "pid", uni_value_copy(uni_value_path(about, "controller.pid"))) < 0 ||
+        uni_dict_take(made, "attempt", uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
+        uni_dict_take(made, "iteration", uni_value_int(uni_dict_get_int(about, "iterations", 0))) <
+            0) {
+        uni_value_free(made);
+        made = NULL;
+    }
+    return made;
+}
+
+void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_lines)
+{
+    const uni_value *about = uni_run_description(run);
+    uni_value *cause = cause_of(run);
+    print_headline(terminal, run);
+    if (cause) {
+        print_cause(terminal, run, cause, max_log_lines);
+    } else if (uni_run_status_of(run) == UNI_RUN_SUCCEEDED) {
+        fact(terminal, "first cause", "none: every rank succeeded");
+        print_earlier(terminal, run);
+    } else if (uni_run_is_live(run)) {
+        fact(terminal, "first cause", "none yet: it is running");
+        print_earlier(terminal, run);
+    } else {
+        char text[1100];
+        cleaned(uni_dict_get_string(uni_dict_get(about, "error"), "message",
+                                    "it was asked to stop, and did"),
+                text, sizeof text);
+        fact(terminal, "reason", text);
+        print_earlier(terminal, run);
+        print_checkpoint(terminal, run);
+        print_next(terminal, run, NULL);
+    }
+    uni_value_free(cause);
+}
+
+uni_value *cli_explain_json(uni_run *run)
+{
+    const uni_value *about = uni_run_description(run);
+    uni_value *cause = cause_of(run);
+    const cause_words *words = cause ? words_for(cause) : NULL;
+    uni_value *answer = uni_value_dict();
+    char says[200] = "";
+    if (cause)
+        cli_cause_sentence(cause, says, sizeof says);
+    const uni_value *resume = uni_dict_get(about, "latest_checkpoint");
+    int status =
+        uni_dict_take(answer, "id", uni_value_string(uni_run_id(run))) < 0 ||
+        uni_dict_take(answer, "status",
+                      uni_value_string(uni_run_status_name(uni_run_status_of(run)))) < 0 ||
+        uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
+        uni_dict_take(answer, "victims",
+                      uni_value_string(uni_dict_get_string(about, "victims", ""))) < 0 ||
+        uni_dict_take(answer, "attempts", uni_value_int(uni_dict_get_int(about, "attempt", 1))) <
+            0 ||
+        uni_dict_take(answer, "advice", uni_value_string(words ? words->advice : "")) < 0 ||
+        uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
+        uni_dict_take(answer, "resume_from", resume ? uni_value_copy(resume) : uni_value_null()) <
+            0;
+    if (uni_dict_take(answer, "cause", cause ? cause : uni_value_null()) < 0)
+        status = 1;
+    if (status) {
+        uni_value_free(answer);
+        answer = NULL;
+    }
+    return answer;
+}

@@ -1,0 +1,261 @@
+/* follow_logs.c - see follow_logs.h. Polls with fstat and read: a notification would save nothing at 20 looks a second, and
+ * polling works on every filesystem. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/follow_logs.h"
+
+#define LONGEST_LINE (64 * 1024) /* a longer one is broken, so that memory stays bounded */
+#define BUSY_MS 20
+#define IDLE_MS 50
+
+typedef struct rank_log {
+    int file; /* -1: not there yet */
+    ino_t inode;
+    off_t offset;
+    uni__text line; /* without its end so far */
+    char *path;
+    char prefix[160];
+} rank_log;
+
+struct cli_log_follower {
+    rank_log *ranks;
+    int num_ranks;
+    const cli_terminal *out;
+    uni__text ready; /* whole lines, written in one go */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stopping;
+};
+
+static void make_prefix(rank_log *log, const cli_log_options *options, int rank)
+{
+    char here[100] = "localhost";
+    gethostname(here, sizeof here - 1);
+    const char *host = options->hosts && options->hosts[rank] ? options->hosts[rank] : here;
+    const cli_terminal *out = options->out;
+    snprintf(log->prefix, sizeof log->prefix, "%s%.100s:%d%s %s%s%s ",
+             cli_begin(out, CLI_SERIES + rank), host, rank, cli_end(out, CLI_SERIES + rank),
+             cli_begin(out, CLI_DIM), out->is_terminal && out->unicode ? "│" : "|",
+             cli_end(out, CLI_DIM));
+}
+
+int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options, uni_error *err)
+{
+    *out = NULL;
+    cli_log_follower *follower = calloc(1, sizeof *follower);
+    if (follower)
+        follower->ranks = calloc((size_t)options->num_ranks + 1, sizeof *follower->ranks);
+    if (!follower || !follower->ranks) {
+        free(follower);
+        return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
+    }
+    follower->out = options->out;
+    for (int rank = 0; rank < options->num_ranks; rank++) {
+        if (options->wanted && !options->wanted[rank])
+            continue;
+        rank_log *log = &follower->ranks[follower->num_ranks++];
+        char name[64];
+        struct stat info;
+        snprintf(name, sizeof name, "logs/rank_%d.log", rank);
+        log->file = -1;
+        log->path = uni__path_join(options->run_dir, name, NULL);
+        if (options->prefix)
+            make_prefix(log, options, rank);
+        if (!log->path) {
+            cli_log_follower_free(follower);
+            return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
+        }
+        if (options->from_end && stat(log->path, &info) == 0)
+            log->offset = info.st_size;
+    }
+    *out = follower;
+    return 0;
+}
+
+/* A bar that a program draws with carriage returns is shown as it looked last. */
+static void end_line(cli_log_follower *follower, rank_log *log)
+{
+    const char *text = log->line.data ? log->line.data : "";
+    size_t size = log->line.size;
+    while (size && text[size - 1] == '\r')
+        size--;
+    const char *last = size ? memrchr(text, '\r', size) : NULL;
+    if (last) {
+        size -= (size_t)(last + 1 - text);
+        text = last + 1;
+    }
+    uni__text_add_string(&follower->ready, log->prefix);
+    uni__text_add(&follower->ready, text, size);
+    uni__text_add_string(&follower->ready, "\n");
+    uni__text_clear(&log->line);
+}
+
+static void take_bytes(cli_log_follower *follower, rank_log *log, const char *data, size_t size)
+{
+    while (size) {
+        const char *feed = memchr(data, '\n', size);
+        size_t part = feed ? (size_t)(feed - data) : size;
+        size_t room = LONGEST_LINE - log->line.size;
+        bool cut = part > room;
+        part = cut ? room : part;
+        uni__text_add(&log->line, data, part);
+        if (feed && !cut)
+            part++;
+        if (feed || cut)
+            end_line(follower, log);
+        data += part;
+        size -= part;
+    }
+}
+
+/* Reads on from log->offset until the end of the file; returns the bytes. */
+static size_t read_rest(cli_log_follower *follower, rank_log *log, int file)
+{
+    char buffer[16 * 1024];
+    size_t total = 0;
+    for (ssize_t got = 1; got > 0 && total < 1024 * 1024;) {
+        got = pread(file, buffer, sizeof buffer, log->offset);
+        if (got > 0) {
+            take_bytes(follower, log, buffer, (size_t)got);
+            log->offset += got;
+            total += (size_t)got;
+        }
+    }
+    return total;
+}
+
+/* The file became shorter than what we read: what came after our place is at the end of rank_N.log.1. */
+static size_t read_rotated(cli_log_follower *follower, rank_log *log)
+{
+    size_t total = 0;
+    uni__text older = { 0 };
+    uni__text_add_format(&older, "%s.1", log->path);
+    int file = older.data ? open(older.data, O_RDONLY | O_CLOEXEC) : -1;
+    struct stat info;
+    if (file >= 0 && fstat(file, &info) == 0 && info.st_size >= log->offset)
+        total = read_rest(follower, log, file);
+    if (file >= 0)
+        close(file);
+    uni__text_free(&older);
+    log->offset = 0;
+    return total;
+}
+
+static size_t poll_rank(cli_log_follower *follower, rank_log *log)
+{
+    struct stat info;
+    size_t total = 0;
+    if (stat(log->path, &info) == 0 && log->file >= 0 && info.st_ino != log->inode) {
+        total += read_rest(follower, log, log->file); /* it was renamed: first its end */
+        close(log->file);
+        log->file = -1;
+        log->offset = 0;
+    }
+    if (log->file < 0) {
+        log->file = open(log->path, O_RDONLY | O_CLOEXEC);
+        if (log->file < 0 || fstat(log->file, &info) < 0)
+            return total;
+        log->inode = info.st_ino;
+    }
+    if (fstat(log->file, &info) == 0 && info.st_size < log->offset)
+        total += read_rotated(follower, log);
+    return total + read_rest(follower, log, log->file);
+}
+
+static void write_ready(cli_log_follower *follower)
+{
+    if (!follower->ready.size)
+        return;
+    FILE *out = follower->out->out;
+    fwrite(follower->ready.data, 1, follower->ready.size, out);
+    fflush(out);
+    uni__text_clear(&follower->ready);
+}
+
+static size_t poll_all(cli_log_follower *follower)
+{
+    size_t total = 0;
+    for (int i = 0; i < follower->num_ranks; i++)
+        total += poll_rank(follower, &follower->ranks[i]);
+    return total;
+}
+
+size_t cli_log_follower_poll(cli_log_follower *follower)
+{
+    size_t total = poll_all(follower);
+    write_ready(follower);
+    return total;
+}
+
+const char *cli_log_follower_take(cli_log_follower *follower, size_t *size)
+{
+    uni__text_clear(&follower->ready);
+    poll_all(follower);
+    *size = follower->ready.size;
+    return follower->ready.data;
+}
+
+void cli_log_follower_drain(cli_log_follower *follower)
+{
+    while (cli_log_follower_poll(follower) > 0)
+        continue;
+    for (int i = 0; i < follower->num_ranks; i++)
+        if (follower->ranks[i].line.size)
+            end_line(follower, &follower->ranks[i]);
+    write_ready(follower);
+}
+
+static void *follow(void *context)
+{
+    cli_log_follower *follower = context;
+    while (!atomic_load(&follower->stopping)) {
+        long wait = cli_log_follower_poll(follower) ? BUSY_MS : IDLE_MS;
+        nanosleep(&(struct timespec){ .tv_nsec = wait * 1000000 }, NULL);
+    }
+    return NULL;
+}
+
+int cli_log_follower_start(cli_log_follower *follower, uni_error *err)
+{
+    int failure = pthread_create(&follower->thread, NULL, follow, follower);
+    if (failure)
+        return uni_error_set_errno(err, failure, "starting the thread that follows the logs");
+    follower->has_thread = true;
+    return 0;
+}
+
+void cli_log_follower_stop(cli_log_follower *follower)
+{
+    if (!follower || !follower->has_thread)
+        return;
+    atomic_store(&follower->stopping, true);
+    pthread_join(follower->thread, NULL);
+    follower->has_thread = false;
+    cli_log_follower_drain(follower);
+}
+
+void cli_log_follower_free(cli_log_follower *follower)
+{
+    if (!follower)
+        return;
+    cli_log_follower_stop(follower);
+    for (int i = 0; i < follower->num_ranks; i++) {
+        if (follower->ranks[i].file >= 0)
+            close(follower->ranks[i].file);
+        uni__text_free(&follower->ranks[i].line);
+        free(follower->ranks[i].path);
+    }
+    uni__text_free(&follower->ready);
+    free(follower->ranks);
+    free(follower);
+}

@@ -1,0 +1,43 @@
+/*
+ * follow_logs.h - the workers' log files as one stream of lines, each with its rank in front.
+ *
+ * Workers write to logs/rank_N.log themselves, so that nobody blocks on us and nothing is lost when we die; the terminal view reads
+ * behind them. Lines of different ranks are interleaved only at line ends. When a file was rotated (its content moved to rank_N.log.1)
+ * the part not yet seen is read there, then the new file from its beginning.
+ *
+ * Thread: poll from one thread; with start it has a thread of its own until stop.
+ */
+#ifndef UNISONO_CLI_FOLLOW_LOGS_H
+#define UNISONO_CLI_FOLLOW_LOGS_H
+
+#include <stdint.h>
+#include <unisono/status.h>
+
+#include "cli/terminal.h"
+
+typedef struct cli_log_follower cli_log_follower;
+
+typedef struct cli_log_options {
+    const char *run_dir; /* copied */
+    int num_ranks;
+    const bool *wanted; /* by rank; NULL: all. Copied */
+    const char *const *hosts; /* by rank; NULL, or NULL entries: this host. Copied */
+    const cli_terminal *out; /* must outlive the follower */
+    bool prefix; /* "host:rank | " before each line */
+    bool from_end; /* only what is written from now on */
+} cli_log_options;
+
+int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
+                         uni_error *err) UNI_MUST_USE;
+/* Prints the lines that are complete; returns the number of bytes that were read. */
+size_t cli_log_follower_poll(cli_log_follower *follower);
+/* The same lines as text instead of printing them, for the progress bar to put above itself; good until the next call. */
+const char *cli_log_follower_take(cli_log_follower *follower, size_t *size);
+/* All that is left, the last line without a line feed too. */
+void cli_log_follower_drain(cli_log_follower *follower);
+int cli_log_follower_start(cli_log_follower *follower, uni_error *err) UNI_MUST_USE;
+/* Ends the thread and drains. */
+void cli_log_follower_stop(cli_log_follower *follower);
+void cli_log_follower_free(cli_log_follower *follower); /* stops first */
+
+#endif

@@ -1,0 +1,195 @@
+/* logs_command.c - `unisono logs`: what the workers wrote, or with -f what they are writing. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/follow_logs.h"
+#include "cli/format.h"
+
+typedef struct logs_values {
+    const char *storage, *color, *rank, *prefix;
+    long long lines;
+    bool follow;
+} logs_values;
+
+static const cli_option logs_options[] = {
+    { NULL, "follow", 'f', CLI_FLAG, offsetof(logs_values, follow), NULL, NULL, NULL, NULL,
+      "go on printing until the run is over" },
+    { NULL, "rank", 'r', CLI_STRING, offsetof(logs_values, rank), "LIST", NULL, NULL, NULL,
+      "only these ranks, for example 0 or 0,2,5-7 (default: all)" },
+    { NULL, "lines", 'n', CLI_INT, offsetof(logs_values, lines), "N", NULL, NULL, NULL,
+      "only the last N lines of each rank (default: all; with --follow 10)" },
+    { NULL, "prefix", 0, CLI_CHOICE, offsetof(logs_values, prefix), "WHEN", "auto", NULL,
+      "auto|always|never", "host:rank before each line; auto: with more than one rank" },
+    CLI_STORAGE_OPTION(logs_values),
+    CLI_COLOR_OPTION(logs_values),
+    CLI_END_OPTION,
+};
+
+typedef struct selection {
+    int num_ranks, count;
+    bool *wanted;
+    const char **hosts; /* by rank, borrowed from the run */
+} selection;
+
+static int select_ranks(selection *out, const uni_run *run, const char *ranks, uni_error *err)
+{
+    const uni_value *about = uni_run_description(run);
+    const uni_value *workers = uni_dict_get(about, "workers");
+    int64_t asked = uni_dict_get_int(about, "num_workers", 1);
+    out->num_ranks = asked > 0 && asked <= 100000 ? (int)asked : 1;
+    out->wanted = calloc((size_t)out->num_ranks, sizeof *out->wanted);
+    out->hosts = calloc((size_t)out->num_ranks, sizeof *out->hosts);
+    if (!out->wanted || !out->hosts)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", out->num_ranks);
+    for (int rank = 0; rank < out->num_ranks; rank++)
+        out->wanted[rank] = ranks == NULL;
+    if (ranks && !cli_parse_ranks(ranks, out->wanted, out->num_ranks))
+        return uni_error_set(err, UNI_EINVAL,
+                             "--rank %s: %s has ranks 0 to %d; write them like 0,2,5-7", ranks,
+                             uni_run_id(run), out->num_ranks - 1);
+    for (size_t i = 0; i < uni_list_size(workers); i++) {
+        int64_t rank = uni_dict_get_int(uni_list_get(workers, i), "rank", -1);
+        if (rank >= 0 && rank < out->num_ranks)
+            out->hosts[rank] = uni_dict_get_string(uni_list_get(workers, i), "host", NULL);
+    }
+    for (int rank = 0; rank < out->num_ranks; rank++)
+        out->count += out->wanted[rank];
+    return 0;
+}
+
+/* The place in the file after which there are at most `lines` lines; the file itself is mapped by nobody, read backwards. */
+static long start_of_tail(FILE *file, long long lines)
+{
+    char block[8192];
+    fseek(file, 0, SEEK_END);
+    long end = ftell(file), at = end;
+    while (at > 0) {
+        long from = at > (long)sizeof block ? at - (long)sizeof block : 0;
+        fseek(file, from, SEEK_SET);
+        size_t size = fread(block, 1, (size_t)(at - from), file);
+        for (size_t i = size; i > 0; i--)
+            if (block[i - 1] == '\n' && from + (long)i != end && lines-- <= 1)
+                return from + (long)i;
+        at = from;
+    }
+    return 0;
+}
+
+static void print_file(cli_context *context, const char *path, const char *prefix, long long lines)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length = 0;
+    if (!file)
+        return;
+    fseek(file, lines >= 0 ? start_of_tail(file, lines ? lines : 1) : 0, SEEK_SET);
+    while (lines != 0 && (length = getline(&line, &capacity, file)) > 0) {
+        fputs(prefix, context->out.out);
+        fwrite(line, 1, (size_t)length, context->out.out);
+        if (line[length - 1] != '\n')
+            fputc('\n', context->out.out);
+    }
+    free(line);
+    fclose(file);
+}
+
+/* rank_N.log.1 holds older lines; with --lines only the newest file counts. */
+static void print_rank(cli_context *context, const uni_run *run, const selection *chosen, int rank,
+                       bool prefix, long long lines)
+{
+    char name[64], before[160] = "";
+    if (prefix)
+        snprintf(before, sizeof before, "%s%s:%d%s | ", cli_begin(&context->out, CLI_SERIES + rank),
+                 chosen->hosts[rank] ? chosen->hosts[rank] : "rank", rank,
+                 cli_end(&context->out, CLI_SERIES + rank));
+    for (int older = lines < 0 ? 1 : 0; older >= 0; older--) {
+        snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
+        char *path = uni__path_join(uni_run_dir(run), name, NULL);
+        if (path)
+            print_file(context, path, before, lines);
+        free(path);
+    }
+}
+
+/* Until the run is over; whether it is, is asked once a second. */
+static int follow(cli_context *context, uni_run *run, const selection *chosen, bool prefix,
+                  uni_error *err)
+{
+    cli_log_follower *follower = NULL;
+    UNI_TRY(cli_log_follower_new(&follower,
+                                 &(cli_log_options){ .run_dir = uni_run_dir(run),
+                                                     .num_ranks = chosen->num_ranks,
+                                                     .wanted = chosen->wanted,
+                                                     .hosts = chosen->hosts,
+                                                     .out = &context->out,
+                                                     .prefix = prefix,
+                                                     .from_end = true },
+                                 err));
+    bool live = uni_run_is_live(run);
+    for (int turn = 0; live && !ferror(context->out.out); turn++) {
+        cli_log_follower_poll(follower);
+        nanosleep(&(struct timespec){ .tv_nsec = 50 * 1000000 }, NULL);
+        uni_run *again = NULL;
+        if (turn % 20 == 19 && uni_run_open(&again, uni_run_dir(run), NULL, NULL) == 0)
+            live = uni_run_is_live(again);
+        uni_run_close(again);
+    }
+    cli_log_follower_drain(follower);
+    cli_log_follower_free(follower);
+    return 0;
+}
+
+static int call_logs(cli_context *context, const cli_parsed *parsed)
+{
+    const logs_values *values = parsed->values;
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    selection chosen = { 0 };
+    int status = uni_run_open(&run, parsed->args[0], values->storage, &err);
+    if (status == 0)
+        status = select_ranks(&chosen, run, values->rank, &err);
+    if (status == 0) {
+        bool prefix = strcmp(values->prefix, "auto") == 0 ? chosen.count > 1
+                                                          : strcmp(values->prefix, "always") == 0;
+        long long lines = cli_given(parsed, "lines") ? values->lines : values->follow ? 10 : -1;
+        for (int rank = 0; rank < chosen.num_ranks; rank++)
+            if (chosen.wanted[rank])
+                print_rank(context, run, &chosen, rank, prefix, lines);
+        fflush(context->out.out);
+        if (values->follow)
+            status = follow(context, run, &chosen, prefix, &err);
+    }
+    uni_run_close(run);
+    free(chosen.wanted);
+    free(chosen.hosts);
+    return status < 0 ? cli_fail(context, "logs", &err) : UNI_EXIT_OK;
+}
+
+static const cli_example logs_examples[] = {
+    { "unisono logs -f", "watch the newest run" },
+    { "unisono logs digits/run_003 --rank 2 -n 50", "the end of what rank 2 wrote" },
+    { "unisono logs digits | grep -i warning", "search all ranks" },
+    { NULL, NULL },
+};
+
+const cli_command cli_logs_command = {
+    .name = "logs",
+    .arguments = "[RUN]",
+    .summary = "print what the workers wrote",
+    .description = "Prints the log files of a run: stdout and stderr of every rank, over all "
+                   "attempts. Ranks come one after "
+                   "another, because lines have no time; with --follow they are interleaved as "
+                   "they are written.",
+    .options = logs_options,
+    .values_size = sizeof(logs_values),
+    .max_args = 1,
+    .completes = "<run>",
+    .examples = logs_examples,
+    .call = call_logs,
+};

@@ -1,0 +1,153 @@
+/*
+ * main.c - the unisono command: finds the command, parses its words by its table, calls it. All else is in the commands'
+ * own files.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/suggest.h"
+
+const cli_command *const *cli_commands(void)
+{
+    static const cli_command *const commands[] = { &cli_run_command,        &cli_report_command,
+                                                   &cli_ls_command,         &cli_show_command,
+                                                   &cli_logs_command,       &cli_why_command,
+                                                   &cli_plot_command,       &cli_stop_command,
+                                                   &cli_rm_command,         &cli_check_command,
+                                                   &cli_completion_command, &cli_version_command,
+                                                   &cli_help_command,       NULL };
+    return commands;
+}
+
+const cli_command *cli_command_find(const char *name, uni_error *err)
+{
+    char names[256] = "", nearest[64];
+    size_t used = 0;
+    for (const cli_command *const *command = cli_commands(); *command; command++) {
+        if (strcmp((*command)->name, name) == 0)
+            return *command;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? "|" : "",
+                                 (*command)->name);
+    }
+    if (cli_suggest_of(name, names, nearest, sizeof nearest))
+        uni_error_set(err, UNI_EINVAL, "unknown command \"%s\". Did you mean `unisono %s`?", name,
+                      nearest);
+    else
+        uni_error_set(err, UNI_EINVAL, "unknown command \"%s\": `unisono help` lists them all",
+                      name);
+    return NULL;
+}
+
+int cli_fail(const cli_context *context, const char *command, const uni_error *err)
+{
+    const cli_terminal *terminal = &context->err;
+    fflush(stdout);
+    fprintf(terminal->out, "%sunisono%s%s:%s ", cli_begin(terminal, CLI_BAD), command[0] ? " " : "",
+            command, cli_end(terminal, CLI_BAD));
+    cli_print_clean(terminal->out, err->message[0] ? err->message : uni_status_sentence(err->code));
+    fputc('\n', terminal->out);
+    switch (err->code) {
+    case UNI_EINVAL:
+        return UNI_EXIT_USAGE;
+    case UNI_ENOTFOUND:
+    case UNI_ESTATE:
+    case UNI_EBUSY:
+    case UNI_ECANCELED:
+    case UNI_EUNSUPPORTED:
+        return UNI_EXIT_FAILURE;
+    case UNI_ETIMEOUT:
+        return UNI_EXIT_TIME_LIMIT;
+    case UNI_EDISKFULL:
+        return UNI_EXIT_DISK_FULL;
+    default:
+        return UNI_EXIT_INTERNAL;
+    }
+}
+
+int cli_print_json(const cli_context *context, uni_value *value)
+{
+    char *text = NULL;
+    uni_error err = { 0 };
+    int status = value ? uni_json_write(&text, NULL, value, UNI_JSON_INDENT, &err)
+                       : uni_error_set(&err, UNI_ENOMEM, "no memory for the JSON output");
+    uni_value_free(value);
+    if (status < 0)
+        return cli_fail(context, "", &err);
+    fprintf(context->out.out, "%s\n", text);
+    free(text);
+    return UNI_EXIT_OK;
+}
+
+static int check_count(const cli_command *command, const cli_parsed *parsed, uni_error *err)
+{
+    if (parsed->num_args < command->min_args)
+        return uni_error_set(err, UNI_EINVAL, "%s is missing", command->arguments);
+    if (command->max_args >= 0 && parsed->num_args > command->max_args)
+        return uni_error_set(err, UNI_EINVAL, "one word too many: \"%s\"",
+                             parsed->args[command->max_args]);
+    return 0;
+}
+
+static int call_command(cli_context *context, const cli_command *command, int argc, char **argv)
+{
+    cli_parsed parsed;
+    uni_error err = { 0 };
+    int code = UNI_EXIT_OK;
+    int status = cli_parse(&parsed, command->options, command->values_size, command->starts_program,
+                           argc, argv, &err);
+    const cli_option *last = command->options;
+    while (last->name && strcmp(last->name, "color") != 0)
+        last++;
+    if (status == 0 && last->name) {
+        const char *when = *(const char **)((char *)parsed.values + last->offset);
+        context->out = cli_terminal_of(stdout, when);
+        context->err = cli_terminal_of(stderr, when);
+    }
+    if (parsed.help) {
+        cli_help_print(&context->out, command);
+    } else if (status < 0 || check_count(command, &parsed, &err) < 0) {
+        code = cli_fail(context, command->name, &err);
+        if (code == UNI_EXIT_USAGE)
+            fprintf(stderr, "`unisono %s --help` shows how it is used.\n", command->name);
+    } else {
+        code = command->call(context, &parsed);
+    }
+    cli_parsed_free(&parsed);
+    return code;
+}
+
+/* A pipe that was closed early (| head) is no error to speak of; a full disk is. */
+static int finish_output(cli_context *context, int code)
+{
+    uni_error err = { 0 };
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    uni_error_set(&err, UNI_EIO, "writing the output failed");
+    return code ? code : cli_fail(context, "", &err);
+}
+
+int main(int argc, char **argv)
+{
+    cli_context context = { .program = argv[0],
+                            .out = cli_terminal_of(stdout, "auto"),
+                            .err = cli_terminal_of(stderr, "auto"),
+                            .now = uni__wall_seconds() };
+    uni_error err = { 0 };
+    const char *name = argc > 1 ? argv[1] : "help";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    const cli_command *command = cli_command_find(name, &err);
+    if (!command)
+        return cli_fail(&context, "", &err);
+    if (argc < 2) {
+        cli_help_print(&context.err, NULL);
+        return UNI_EXIT_USAGE;
+    }
+    return finish_output(&context, call_command(&context, command, argc - 2, argv + 2));
+}

@@ -1,0 +1,58 @@
+/* run_command.h - the parts of `unisono run`: its options, what is asked, what is shown. Only the run_*.c files include this. */
+#ifndef UNISONO_CLI_RUN_COMMAND_H
+#define UNISONO_CLI_RUN_COMMAND_H
+
+#include <unisono/trainer.h>
+
+#include "cli/command.h"
+#include "cli/follow_logs.h"
+
+typedef struct run_values {
+    const char *storage, *color, *backend, *launcher, *name, *config, *chdir, *keep, *keep_best,
+        *resume, *from_checkpoint;
+    cli_list set, env, sink;
+    long long num_workers, max_failures;
+    double cpus, memory, time_limit, progress_timeout, grace, log_cap;
+    bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors;
+} run_values;
+
+/* What the command line, a config file and a run to resume come to. Owns what it points to. */
+typedef struct run_request {
+    uni_trainer_options trainer;
+    uni_run_options run;
+    uni_checkpoint_policy policy;
+    uni_value *config;
+    uni_run *resumed; /* the run to go on with, or NULL */
+    const char **program; /* NULL-terminated; strings are argv's or resumed's */
+    char *from_dir, *score;
+} run_request;
+
+int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err) UNI_MUST_USE;
+void cli_run_request_free(run_request *request);
+/* "lr=0.1", "model.layers=[1,2]", "name=x": sets it in the dictionary, nested ones by dots. */
+int cli_config_set(uni_value *config, const char *word, uni_error *err) UNI_MUST_USE;
+
+/* Sinks and the workers' output. */
+#define CLI_MAX_SINKS 8
+typedef struct run_output {
+    cli_context *context;
+    const run_values *values;
+    uni_sink *sinks[CLI_MAX_SINKS];
+    int num_sinks;
+    bool bar; /* the terminal has a bar: lines of workers go above it, on the sink thread */
+    cli_log_follower *follower; /* made when the run's directory is known */
+    uni_error problem; /* of the follower: said at the end */
+} run_output;
+
+int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
+                        uni_error *err) UNI_MUST_USE;
+/* The rest of the workers' output, then frees everything. */
+void cli_run_output_close(run_output *out);
+/* The last block: how it ended, where the files are, what to do next. */
+void cli_run_conclude(const cli_context *context, const run_values *values, const char *run_dir,
+                      const uni_error *err);
+/* --dry-run. Returns the exit code. */
+int cli_run_show_plan(cli_context *context, const run_values *values, const run_request *request,
+                      uni_value *plan);
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * run_output.c - what a person sees of a run: the workers' lines, the progress, and the last block.
+ *
+ * Workers' lines go to stdout, everything of ours to stderr. When both are the same terminal, the progress bar owns it and prints the
+ * lines above itself (on the sink thread); otherwise the log follower has its own thread and writes whole lines.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/explain.h"
+#include "cli/format.h"
+#include "cli/run_command.h"
+#include "cli/run_view.h"
+#include "cli/suggest.h"
+
+/* ---- the workers' lines ---- */
+
+/* The first moment that the run's directory is known. */
+static void on_start(void *context, const uni_run_info *info)
+{
+    run_output *out = context;
+    cli_log_options options = { .run_dir = info->run_dir,
+                                .num_ranks = info->world_size,
+                                .out = &out->context->out,
+                                .prefix = true };
+    uni_run *run = NULL;
+    if (uni_run_open(&run, info->run_dir, NULL, NULL) == 0)
+        options.from_end = uni_dict_get_int(uni_run_description(run), "attempt", 1) >
+                           1; /* resumed: not the old lines again */
+    uni_run_close(run);
+    if (cli_log_follower_new(&out->follower, &options, &out->problem) == 0 && !out->bar)
+        (void)!cli_log_follower_start(out->follower, &out->problem);
+}
+
+static const char *lines_above(void *context, size_t *size)
+{
+    run_output *out = context;
+    *size = 0;
+    return out->follower ? cli_log_follower_take(out->follower, size) : NULL;
+}
+
+static bool same_terminal(void)
+{
+    struct stat out, err;
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
+           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
+}
+
+/* ---- sinks ---- */
+
+static int add_sink(run_output *out, const char *name, uni_error *err)
+{
+    static const char names[] = "csv|json|print|tensorboard|mlflow|none";
+    char nearest[64];
+    uni_sink **sink = &out->sinks[out->num_sinks];
+    if (strcmp(name, "none") == 0 || name[0] == '\0')
+        return 0;
+    if (out->num_sinks == CLI_MAX_SINKS)
+        return uni_error_set(err, UNI_EINVAL, "--sink: at most %d sinks", CLI_MAX_SINKS - 2);
+    int status = 0;
+    if (strcmp(name, "csv") == 0)
+        status = uni_sink_csv(sink, NULL, err);
+    else if (strcmp(name, "json") == 0)
+        status = uni_sink_json(sink, NULL, err);
+    else if (strcmp(name, "print") == 0)
+        status = uni_sink_print(sink, 0, err);
+    else if (strcmp(name, "tensorboard") == 0)
+        status = uni_sink_tensorboard(sink, NULL, err);
+    else if (strcmp(name, "mlflow") == 0)
+        status = uni_sink_mlflow(sink, NULL, err);
+    else if (cli_suggest_of(name, names, nearest, sizeof nearest))
+        return uni_error_set(err, UNI_EINVAL, "--sink %s: there is no such sink. Did you mean %s?",
+                             name, nearest);
+    else
+        return uni_error_set(err, UNI_EINVAL, "--sink %s: must be one of %s", name, names);
+    out->num_sinks += status == 0;
+    return status;
+}
+
+static int add_sinks(run_output *out, const char *list, uni_error *err)
+{
+    while (*list) {
+        char name[64];
+        size_t length = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)length, list);
+        UNI_TRY(add_sink(out, name, err));
+        list += length + (list[length] == ',');
+    }
+    return 0;
+}
+
+static int add_display(run_output *out, uni_error *err)
+{
+    out->bar = same_terminal() && out->context->err.colour;
+    const uni_callback callback = { .on_start = on_start, .context = out };
+    const uni_sink_progress_options progress = { .style = out->bar ? 1 : 0,
+                                                 .above = out->bar ? lines_above : NULL,
+                                                 .above_context = out };
+    UNI_TRY(uni_sink_callback(&out->sinks[out->num_sinks], &callback, err));
+    out->num_sinks++;
+    UNI_TRY(uni_sink_progress(&out->sinks[out->num_sinks], &progress, err));
+    out->num_sinks++;
+    return 0;
+}
+
+int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
+                        uni_error *err)
+{
+    *out = (run_output){ .context = context, .values = values };
+    if (!values->quiet && !values->json)
+        UNI_TRY(add_display(out, err));
+    for (int i = 0; i < values->sink.count; i++)
+        UNI_TRY(add_sinks(out, values->sink.items[i], err));
+    return 0;
+}
+
+void cli_run_output_close(run_output *out)
+{
+    if (out->follower) {
+        cli_log_follower_stop(out->follower);
+        cli_log_follower_drain(out->follower);
+        cli_log_follower_free(out->follower);
+    }
+    if (out->problem.code)
+        fprintf(stderr, "unisono run: %s\n", out->problem.message);
+    for (int i = 0; i < out->num_sinks; i++)
+        uni_sink_free(out->sinks[i]);
+    *out = (run_output){ 0 };
+}
+
+/* ---- the last block ---- */
+
+static void fact(const cli_terminal *terminal, const char *label, const char *text)
+{
+    fprintf(terminal->out, "  %s%-12s%s %s\n", cli_begin(terminal, CLI_DIM), label,
+            cli_end(terminal, CLI_DIM), text);
+}
+
+static void conclude_success(const cli_terminal *terminal, uni_run *run)
+{
+    const uni_value *about = uni_run_description(run);
+    char took[CLI_SHORT], mark[64], text[1200];
+    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
+    cli_status_text(terminal, UNI_RUN_SUCCEEDED, mark, sizeof mark);
+    cli_styled(terminal, CLI_GOOD, mark);
+    fprintf(terminal->out, " %s%s%s in %s", cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+            cli_end(terminal, CLI_BOLD), cli_duration(cli_run_seconds(run, 0), took));
+    if (restarts > 0)
+        fprintf(terminal->out, ", with %lld restart%s", restarts, restarts == 1 ? "" : "s");
+    fputc('\n', terminal->out);
+    uni_value *reports = cli_last_reports(run);
+    uni__text metrics = { 0 };
+    cli_add_metrics(&metrics, uni_dict_get(uni_list_get(reports, 0), "metrics"), 6);
+    if (metrics.size) {
+        snprintf(text, sizeof text, "%s (iteration %lld, rank %lld)", metrics.data,
+                 (long long)uni_dict_get_int(uni_list_get(reports, 0), "iteration", 0),
+                 (long long)uni_dict_get_int(uni_list_get(reports, 0), "rank", 0));
+        fact(terminal, "last report", text);
+    }
+    const char *latest = uni_dict_get_string(about, "latest_checkpoint", NULL);
+    const char *best = uni_dict_get_string(about, "best_checkpoint", NULL);
+    if (latest) {
+        snprintf(text, sizeof text, "%s%s%s", latest,
+                 best && strcmp(best, latest) != 0 ? ", best " : "",
+                 best && strcmp(best, latest) != 0 ? best : "");
+        fact(terminal, "checkpoint", text);
+    }
+    fact(terminal, "results", uni_run_dir(run));
+    if (metrics.size) {
+        snprintf(text, sizeof text, "unisono plot %s", uni_run_id(run));
+        fact(terminal, "next", text);
+    }
+    uni__text_free(&metrics);
+    uni_value_free(reports);
+}
+
+void cli_run_conclude(const cli_context *context, const run_values *values, const char *run_dir,
+                      const uni_error *err)
+{
+    uni_run *run = NULL;
+    uni_error reason = { 0 };
+    const cli_terminal *terminal = &context->err;
+    fflush(context->out.out);
+    if (uni_run_open(&run, run_dir, NULL, &reason) < 0) {
+        cli_fail(context, "run", err ? err : &reason);
+        return;
+    }
+    if (!err && !values->quiet && !values->json)
+        conclude_success(terminal, run);
+    if (err) {
+        fputc('\n', terminal->out);
+        cli_explain(terminal, run, 20);
+        fact(terminal, "\n  results", uni_run_dir(run));
+    }
+    uni_run_close(run);
+}

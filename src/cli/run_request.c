@@ -1,0 +1,286 @@
+/*
+ * run_request.c - from the words of `unisono run` to the trainer's options: the config from its file and --set, the checkpoint policy,
+ * and for --resume what run.json remembers of the run.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run_command.h"
+
+/* ---- config ---- */
+
+static uni_value *json_or_text(const char *text)
+{
+    uni_value *value = NULL;
+    if (uni_json_read(&value, text, strlen(text), NULL) == 0)
+        return value;
+    return uni_value_string(text);
+}
+
+/* Dictionaries have one owner, so a nested set rebuilds the path: copy the child, set in it, put it back. */
+static int set_path(uni_value *dict, const char *path, size_t length, const char *text,
+                    uni_error *err)
+{
+    char key[256];
+    size_t part = strcspn(path, ".=");
+    bool last = part >= length;
+    part = last ? length : part;
+    if (part == 0 || part >= sizeof key)
+        return uni_error_set(err, UNI_EINVAL, "--set %.*s: a key is empty or too long", (int)length,
+                             path);
+    snprintf(key, sizeof key, "%.*s", (int)part, path);
+    if (last)
+        return uni_dict_take(dict, key, json_or_text(text)) < 0
+                   ? uni_error_set(err, UNI_ENOMEM, "no memory for the config")
+                   : 0;
+    const uni_value *there = uni_dict_get(dict, key);
+    if (there && uni_value_type_of(there) != UNI_TYPE_DICT)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--set: \"%s\" is a %s in the config, not a dictionary to reach into",
+                             key, uni_value_type_name(uni_value_type_of(there)));
+    uni_value *child = there ? uni_value_copy(there) : uni_value_dict();
+    int status = child ? set_path(child, path + part + 1, length - part - 1, text, err)
+                       : uni_error_set(err, UNI_ENOMEM, "no memory for the config");
+    if (status < 0) {
+        uni_value_free(child);
+        return status;
+    }
+    return uni_dict_take(dict, key, child) < 0
+               ? uni_error_set(err, UNI_ENOMEM, "no memory for the config")
+               : 0;
+}
+
+int cli_config_set(uni_value *config, const char *word, uni_error *err)
+{
+    const char *equals = strchr(word, '=');
+    if (!equals || equals == word)
+        return uni_error_set(err, UNI_EINVAL, "--set %s: write KEY=VALUE, for example lr=0.1",
+                             word);
+    return set_path(config, word, (size_t)(equals - word), equals + 1, err);
+}
+
+static int make_config(run_request *out, const run_values *values, uni_error *err)
+{
+    const uni_value *before =
+        out->resumed ? uni_dict_get(uni_run_description(out->resumed), "config") : NULL;
+    if (values->config) {
+        UNI_TRY(uni_json_read_file(&out->config, values->config, err));
+        if (uni_value_type_of(out->config) != UNI_TYPE_DICT)
+            return uni_error_set(
+                err, UNI_EINVAL, "--config %s: a dictionary is needed, the file holds a %s",
+                values->config, uni_value_type_name(uni_value_type_of(out->config)));
+    } else {
+        out->config = before ? uni_value_copy(before) : uni_value_dict();
+    }
+    if (!out->config)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the config");
+    for (int i = 0; i < values->set.count; i++)
+        UNI_TRY(cli_config_set(out->config, values->set.items[i], err));
+    return 0;
+}
+
+/* ---- checkpoints ---- */
+
+static int make_policy(run_request *out, const run_values *values, uni_error *err)
+{
+    char *end = NULL;
+    long number = strtol(values->keep, &end, 10);
+    if (strcmp(values->keep, "all") == 0)
+        out->policy.num_to_keep = UNI_KEEP_ALL;
+    else if (strcmp(values->keep, "none") == 0)
+        out->policy.num_to_keep = UNI_KEEP_NONE;
+    else if (end == values->keep || *end || number < 1 || number > 1000000)
+        return uni_error_set(err, UNI_EINVAL, "--keep %s: must be a number from 1, all, or none",
+                             values->keep);
+    else
+        out->policy.num_to_keep = (int)number;
+    if (values->keep_best) {
+        const char *colon = strrchr(values->keep_best, ':');
+        bool smallest = colon && strcmp(colon, ":min") == 0;
+        if (!colon || colon == values->keep_best || (!smallest && strcmp(colon, ":max") != 0))
+            return uni_error_set(
+                err, UNI_EINVAL,
+                "--keep-best %s: write METRIC:min or METRIC:max, for example loss:min",
+                values->keep_best);
+        out->score = strndup(values->keep_best, (size_t)(colon - values->keep_best));
+        if (!out->score)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the options");
+        out->policy.score_attribute = out->score;
+        out->policy.score_order = smallest ? UNI_SCORE_MIN : UNI_SCORE_MAX;
+    }
+    out->run.policy = &out->policy;
+    return 0;
+}
+
+/* ---- resume ---- */
+
+static int find_newest_resumable(void *context, uni_run *run, uni_error *err)
+{
+    (void)err;
+    if (uni_run_is_live(run) || uni_run_status_of(run) == UNI_RUN_SUCCEEDED ||
+        !uni_list_size(uni_dict_get(uni_run_description(run), "program")))
+        return 0;
+    *(char **)context = strdup(uni_run_dir(run));
+    return UNI_EEND;
+}
+
+static int open_resumed(run_request *out, const run_values *values, uni_error *err)
+{
+    char *newest = NULL;
+    const char *name = values->resume;
+    if (!name[0]) {
+        int status = uni_run_list(values->storage, find_newest_resumable, &newest, err);
+        if (status < 0 && status != UNI_EEND)
+            return status;
+        if (!newest)
+            return uni_error_set(
+                err, UNI_EINVAL,
+                "--resume: no run here was stopped, failed or interrupted; `unisono ls` "
+                "lists them");
+        name = newest;
+    }
+    int status = uni_run_open(&out->resumed, name, values->storage, err);
+    free(newest);
+    if (status < 0)
+        return status;
+    if (uni_run_is_live(out->resumed))
+        return uni_error_set(err, UNI_EBUSY,
+                             "--resume: %s is running; `unisono logs -f %s` watches it",
+                             uni_run_id(out->resumed), uni_run_id(out->resumed));
+    if (uni_run_status_of(out->resumed) == UNI_RUN_SUCCEEDED)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "--resume: %s succeeded, there is nothing to go on with; --from-checkpoint %s "
+            "begins a new run where it ended",
+            uni_run_id(out->resumed), uni_run_id(out->resumed));
+    out->run.resume_run = uni_run_dir(out->resumed);
+    return 0;
+}
+
+/* What was asked then counts where nothing is asked now. */
+static void remember(run_request *out, const cli_parsed *parsed)
+{
+    const uni_value *about = uni_run_description(out->resumed);
+    const uni_value *options = uni_dict_get(about, "options");
+    if (!cli_given(parsed, "num-workers"))
+        out->trainer.num_workers = (int)uni_dict_get_int(about, "num_workers", 1);
+    if (!cli_given(parsed, "backend"))
+        out->trainer.backend = uni_dict_get_string(about, "backend", "none");
+    if (!cli_given(parsed, "max-failures"))
+        out->trainer.max_failures =
+            (int)uni_dict_get_int(options, "max_failures", out->trainer.max_failures);
+    if (!cli_given(parsed, "no-retry-errors"))
+        out->trainer.no_retry_errors = !uni_dict_get_bool(options, "retry_errors", true);
+    if (!cli_given(parsed, "progress-timeout"))
+        out->run.progress_timeout = uni_dict_get_float(options, "progress_timeout", 0);
+    out->trainer.name = uni_dict_get_string(about, "name", NULL);
+}
+
+/* ---- all of it ---- */
+
+static int make_program(run_request *out, const cli_parsed *parsed, uni_error *err)
+{
+    const uni_value *before =
+        out->resumed ? uni_dict_get(uni_run_description(out->resumed), "program") : NULL;
+    size_t count = parsed->num_args ? (size_t)parsed->num_args : uni_list_size(before);
+    if (count == 0 && out->resumed)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "%s is not the run of a program but of a function: start its own program again, "
+            "or give one after --",
+            uni_run_id(out->resumed));
+    if (count == 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "which program? For example: unisono run -n 2 -- python3 train.py");
+    out->program = calloc(count + 1, sizeof *out->program);
+    if (!out->program)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the program's words");
+    for (size_t i = 0; i < count; i++)
+        out->program[i] =
+            parsed->num_args ? parsed->args[i] : uni_value_as_string(uni_list_get(before, i), "");
+    out->run.program = out->program;
+    return 0;
+}
+
+/* A checkpoint's or a run's path, or the name of a run. */
+static int make_from(run_request *out, const run_values *values, uni_error *err)
+{
+    uni_run *run = NULL;
+    if (!values->from_checkpoint)
+        return 0;
+    if (values->resume)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "--resume and --from-checkpoint exclude each other: the first goes on in the old run, "
+            "the second begins a new one");
+    if (uni_run_open(&run, values->from_checkpoint, values->storage, NULL) == 0)
+        out->from_dir = strdup(uni_run_dir(run));
+    else
+        out->from_dir = strdup(values->from_checkpoint);
+    uni_run_close(run);
+    out->run.from_checkpoint = out->from_dir;
+    return out->from_dir ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+}
+
+static int check_numbers(const run_values *values, uni_error *err)
+{
+    if (values->num_workers < 1 || values->num_workers > 65536)
+        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at least 1 worker is needed",
+                             values->num_workers);
+    if (values->max_failures < -1 || values->max_failures > 1000000)
+        return uni_error_set(err, UNI_EINVAL, "--max-failures %lld: 0 is none, -1 without limit",
+                             values->max_failures);
+    if (values->cpus < 0 || !isfinite(values->cpus))
+        return uni_error_set(err, UNI_EINVAL, "--cpus must be above 0");
+    for (int i = 0; i < values->env.count; i++)
+        if (!strchr(values->env.items[i], '=') || values->env.items[i][0] == '=')
+            return uni_error_set(err, UNI_EINVAL, "--env %s: write NAME=VALUE",
+                                 values->env.items[i]);
+    return 0;
+}
+
+int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
+{
+    const run_values *values = parsed->values;
+    *out = (run_request){ 0 };
+    UNI_TRY(check_numbers(values, err));
+    out->trainer = (uni_trainer_options){
+        .num_workers = (int)values->num_workers,
+        .backend = values->backend,
+        .launcher = values->launcher,
+        .cpus_per_worker = values->cpus,
+        .memory_per_worker = values->memory,
+        .use_gpu = values->use_gpu,
+        .name = values->name,
+        .storage_path = values->storage,
+        .environment = values->env.items,
+        .working_directory = values->chdir,
+        .max_failures = values->max_failures == 0 ? UNI_NO_RETRIES : (int)values->max_failures,
+        .no_retry_errors = values->no_retry_errors,
+        .grace_seconds = values->grace,
+        .handle_signals = true,
+        .log_cap = (uint64_t)values->log_cap,
+    };
+    out->run.time_limit = values->time_limit;
+    out->run.progress_timeout = values->progress_timeout;
+    UNI_TRY(make_policy(out, values, err));
+    if (values->resume) {
+        UNI_TRY(open_resumed(out, values, err));
+        remember(out, parsed);
+    }
+    UNI_TRY(make_from(out, values, err));
+    UNI_TRY(make_program(out, parsed, err));
+    UNI_TRY(make_config(out, values, err));
+    out->run.config = out->config;
+    return 0;
+}
+
+void cli_run_request_free(run_request *request)
+{
+    uni_value_free(request->config);
+    uni_run_close(request->resumed);
+    free(request->program);
+    free(request->from_dir);
+    free(request->score);
+}

@@ -1,0 +1,278 @@
+/* run_view.c - see run_view.h. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <unisono/checkpoint.h>
+
+#include "base/file.h"
+#include "cli/format.h"
+#include "cli/run_view.h"
+
+int cli_status_style(uni_run_status status)
+{
+    switch (status) {
+    case UNI_RUN_SUCCEEDED:
+        return CLI_GOOD;
+    case UNI_RUN_FAILED:
+        return CLI_BAD;
+    case UNI_RUN_STARTING:
+    case UNI_RUN_RUNNING:
+        return CLI_INFO;
+    default:
+        return CLI_WARN;
+    }
+}
+
+void cli_status_text(const cli_terminal *terminal, uni_run_status status, char *out, size_t size)
+{
+    static const struct {
+        const char *unicode, *ascii;
+    } marks[] = {
+        [UNI_RUN_STARTING] = { "◌", "*" },  [UNI_RUN_RUNNING] = { "●", "*" },
+        [UNI_RUN_SUCCEEDED] = { "✓", "+" }, [UNI_RUN_FAILED] = { "✗", "x" },
+        [UNI_RUN_STOPPED] = { "■", "-" },   [UNI_RUN_INTERRUPTED] = { "!", "!" },
+    };
+    snprintf(out, size, "%s %s", terminal->unicode ? marks[status].unicode : marks[status].ascii,
+             uni_run_status_name(status));
+}
+
+double cli_run_seconds(const uni_run *run, double now)
+{
+    const uni_value *about = uni_run_description(run);
+    double end = uni_dict_get_float(about, "finished", 0);
+    if (uni_run_is_live(run))
+        end = now;
+    else if (!(end > 0))
+        end = uni_dict_get_float(about, "updated", 0);
+    double seconds = end - uni_dict_get_float(about, "created", end);
+    return seconds > 0 ? seconds : 0;
+}
+
+void cli_add_word(uni__text *out, const char *word)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_-+=.,:/@%^";
+    if (out->size)
+        uni__text_add_string(out, " ");
+    if (word[0] && strspn(word, safe) == strlen(word)) {
+        uni__text_add_string(out, word);
+        return;
+    }
+    uni__text_add_string(out, "'");
+    for (; *word; word++) {
+        if (*word == '\'')
+            uni__text_add_string(out, "'\\''");
+        else
+            uni__text_add(out, word, 1);
+    }
+    uni__text_add_string(out, "'");
+}
+
+void cli_run_what(const uni_run *run, uni__text *out)
+{
+    const uni_value *about = uni_run_description(run);
+    const uni_value *program = uni_dict_get(about, "program");
+    for (size_t i = 0; i < uni_list_size(program); i++)
+        cli_add_word(out, uni_value_as_string(uni_list_get(program, i), "?"));
+    if (!uni_list_size(program)) {
+        uni__text_add_string(out, "function ");
+        uni__text_add_string(out, uni_dict_get_string(about, "function", "?"));
+    }
+}
+
+bool cli_run_resumable(const uni_run *run)
+{
+    return !uni_run_is_live(run) && uni_run_status_of(run) != UNI_RUN_SUCCEEDED &&
+           uni_list_size(uni_dict_get(uni_run_description(run), "program")) > 0;
+}
+
+/* ---- the last reports ---- */
+
+#define TAIL_BYTES (256 * 1024)
+
+static char *read_tail(const char *path, size_t *size)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = NULL;
+    if (file >= 0 && fstat(file, &info) == 0) {
+        off_t from = info.st_size > TAIL_BYTES ? info.st_size - TAIL_BYTES : 0;
+        text = malloc(TAIL_BYTES + 1);
+        ssize_t got = text ? pread(file, text, TAIL_BYTES, from) : -1;
+        *size = got > 0 ? (size_t)got : 0;
+        if (text)
+            text[*size] = '\0';
+    }
+    if (file >= 0)
+        close(file);
+    return text;
+}
+
+/* Top-level non-finite numbers, which are null in the file. */
+static uni_value *metrics_of(const uni_value *line)
+{
+    uni_value *metrics = uni_value_copy(uni_dict_get(line, "metrics"));
+    const uni_value *nonfinite = uni_dict_get(line, "nonfinite");
+    for (size_t i = 0; metrics && i < uni_dict_size(nonfinite); i++) {
+        const char *key = uni_dict_key_at(nonfinite, i);
+        const char *text = uni_value_as_string(uni_dict_value_at(nonfinite, i), "NaN");
+        double number = text[0] == 'N' ? NAN : text[0] == '-' ? -INFINITY : INFINITY;
+        if (uni_dict_get(metrics, key) && uni_dict_take(metrics, key, uni_value_float(number)) < 0)
+            break;
+    }
+    return metrics;
+}
+
+static int keep_line(uni_value **by_rank, size_t num_ranks, const uni_value *line)
+{
+    int64_t rank = uni_dict_get_int(line, "rank", -1);
+    if (rank < 0 || (size_t)rank >= num_ranks || by_rank[rank])
+        return 0; /* backwards: the first one met is the last of that rank */
+    uni_value *entry = uni_value_dict();
+    if (uni_dict_take(entry, "rank", uni_value_int(rank)) < 0 ||
+        uni_dict_take(entry, "attempt", uni_value_int(uni_dict_get_int(line, "attempt", 1))) < 0 ||
+        uni_dict_take(entry, "iteration", uni_value_int(uni_dict_get_int(line, "iteration", 0))) <
+            0 ||
+        uni_dict_take(entry, "metrics", metrics_of(line)) < 0) {
+        uni_value_free(entry);
+        return UNI_ENOMEM;
+    }
+    by_rank[rank] = entry;
+    return 1;
+}
+
+/* Goes backwards through the lines until every rank was seen. */
+static void scan_tail(char *text, size_t size, uni_value **by_rank, size_t num_ranks)
+{
+    size_t seen = 0;
+    char *end = memrchr(text, '\n', size);
+    while (end && end > text && seen < num_ranks) {
+        char *start = memrchr(text, '\n', (size_t)(end - text));
+        uni_value *line = NULL;
+        char *from = start ? start + 1 : text;
+        if (uni_json_read(&line, from, (size_t)(end - from), NULL) == 0 &&
+            keep_line(by_rank, num_ranks, line) > 0)
+            seen++;
+        uni_value_free(line);
+        end = start;
+    }
+}
+
+uni_value *cli_last_reports(const uni_run *run)
+{
+    int64_t workers = uni_dict_get_int(uni_run_description(run), "num_workers", 1);
+    size_t num_ranks = workers > 0 && workers < 100000 ? (size_t)workers : 1;
+    uni_value *list = uni_value_list();
+    uni_value **by_rank = calloc(num_ranks, sizeof *by_rank);
+    char *path = uni__path_join(uni_run_dir(run), "results.jsonl", NULL);
+    size_t size = 0;
+    char *text = path ? read_tail(path, &size) : NULL;
+    if (text && by_rank)
+        scan_tail(text, size, by_rank, num_ranks);
+    for (size_t rank = 0; by_rank && rank < num_ranks; rank++)
+        if (by_rank[rank] && uni_list_take(list, by_rank[rank]) < 0)
+            break;
+    free(text);
+    free(path);
+    free(by_rank);
+    return list;
+}
+
+/* ---- checkpoints ---- */
+
+static int is_checkpoint(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "checkpoint_", 11) == 0;
+}
+
+static uni_value *describe_checkpoint(const char *run_dir, const char *name)
+{
+    uni_value *entry = uni_value_dict();
+    char *path = uni__path_join(run_dir, "checkpoints", name, NULL);
+    uni_checkpoint *checkpoint = NULL;
+    uni_error err = { 0 };
+    int status = uni_dict_take(entry, "name", uni_value_string(name)) < 0 ||
+                 uni_dict_take(entry, "path", uni_value_string(path)) < 0;
+    if (!status && uni_checkpoint_open(&checkpoint, path, &err) < 0)
+        status = uni_dict_take(entry, "error", uni_value_string(err.message)) < 0;
+    else if (!status)
+        status =
+            uni_dict_take(entry, "number", uni_value_int(uni_checkpoint_number(checkpoint))) < 0 ||
+            uni_dict_take(entry, "iteration", uni_value_int(uni_checkpoint_iteration(checkpoint))) <
+                0 ||
+            uni_dict_take(entry, "time", uni_value_float(uni_checkpoint_timestamp(checkpoint))) <
+                0 ||
+            uni_dict_take(entry, "bytes",
+                          uni_value_int((int64_t)uni_checkpoint_bytes(checkpoint))) < 0 ||
+            uni_dict_take(entry, "metrics", uni_value_copy(uni_checkpoint_metrics(checkpoint))) < 0;
+    uni_checkpoint_close(checkpoint);
+    free(path);
+    if (status) {
+        uni_value_free(entry);
+        entry = NULL;
+    }
+    return entry;
+}
+
+uni_value *cli_checkpoints(const uni_run *run)
+{
+    uni_value *list = uni_value_list();
+    char *dir = uni__path_join(uni_run_dir(run), "checkpoints", NULL);
+    struct dirent **names = NULL;
+    int count = dir ? scandir(dir, &names, is_checkpoint, alphasort) : 0;
+    bool failed = list == NULL;
+    for (int i = 0; i < count; i++) {
+        failed = failed ||
+                 uni_list_take(list, describe_checkpoint(uni_run_dir(run), names[i]->d_name)) < 0;
+        free(names[i]);
+    }
+    free(names);
+    free(dir);
+    if (failed) {
+        uni_value_free(list);
+        list = NULL;
+    }
+    return list;
+}
+
+/* ---- for programs, and one line ---- */
+
+uni_value *cli_run_json(const uni_run *run)
+{
+    uni_value *copy = uni_value_copy(uni_run_description(run));
+    const char *status = uni_run_status_name(uni_run_status_of(run));
+    if (copy && (uni_dict_take(copy, "status", uni_value_string(status)) < 0 ||
+                 uni_dict_take(copy, "dir", uni_value_string(uni_run_dir(run))) < 0)) {
+        uni_value_free(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
+void cli_add_metrics(uni__text *out, const uni_value *metrics, size_t limit)
+{
+    size_t shown = 0, left = 0;
+    for (size_t i = 0; i < uni_dict_size(metrics); i++) {
+        const char *key = uni_dict_key_at(metrics, i);
+        const uni_value *value = uni_dict_value_at(metrics, i);
+        char number[CLI_SHORT];
+        if (key[0] == '_' || (!uni_value_is_number(value) && !uni_value_as_string(value, NULL)))
+            continue;
+        if (shown == limit) {
+            left++;
+            continue;
+        }
+        uni__text_add_format(out, "%s%s %s", shown ? "  " : "", key,
+                             uni_value_is_number(value)
+                                 ? cli_number(uni_value_as_float(value, 0), number)
+                                 : uni_value_as_string(value, ""));
+        shown++;
+    }
+    if (left)
+        uni__text_add_format(out, "  (+%zu)", left);
+}

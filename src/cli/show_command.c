@@ -1,0 +1,230 @@
+/* show_command.c - `unisono show`: all about one run on one page. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/format.h"
+#include "cli/run_view.h"
+#include "cli/table.h"
+
+typedef struct show_values {
+    const char *storage, *color;
+    bool json;
+} show_values;
+
+static const cli_option show_options[] = {
+    CLI_STORAGE_OPTION(show_values),
+    CLI_JSON_OPTION(show_values),
+    CLI_COLOR_OPTION(show_values),
+    CLI_END_OPTION,
+};
+
+#define LABEL 12
+
+static void fact(const cli_terminal *terminal, const char *label, const char *text)
+{
+    fprintf(terminal->out, "  %s%-*s%s", cli_begin(terminal, CLI_DIM), LABEL, label,
+            cli_end(terminal, CLI_DIM));
+    cli_wrap(terminal->out, terminal->width, LABEL + 2, LABEL + 2, text);
+}
+
+static void fact_json(const cli_terminal *terminal, const char *label, const uni_value *value)
+{
+    char *text = NULL;
+    if (uni_dict_size(value) && uni_json_write(&text, NULL, value, 0, NULL) == 0)
+        fact(terminal, label, text);
+    free(text);
+}
+
+static void print_facts(cli_context *context, const uni_run *run)
+{
+    const cli_terminal *terminal = &context->out;
+    const uni_value *about = uni_run_description(run);
+    uni_run_status status = uni_run_status_of(run);
+    char mark[64], date[CLI_SHORT], ago[CLI_SHORT], took[CLI_SHORT], line[400];
+    double created = uni_dict_get_float(about, "created", 0);
+    cli_status_text(terminal, status, mark, sizeof mark);
+    fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD), uni_run_id(run),
+            cli_end(terminal, CLI_BOLD));
+    cli_styled(terminal, cli_status_style(status), mark);
+    fputs("\n\n", terminal->out);
+    uni__text what = { 0 };
+    cli_run_what(run, &what);
+    fact(terminal, "what", what.data ? what.data : "");
+    uni__text_free(&what);
+    snprintf(line, sizeof line, "%s (%s), %s %s", cli_date(created, date),
+             cli_ago(context->now, created, ago), uni_run_is_live(run) ? "running for" : "took",
+             cli_duration(cli_run_seconds(run, context->now), took));
+    fact(terminal, "started", line);
+    snprintf(line, sizeof line, "%lld, backend %s, launcher %s, on %s",
+             (long long)uni_dict_get_int(about, "num_workers", 0),
+             uni_dict_get_string(about, "backend", "?"),
+             uni_dict_get_string(about, "launcher", "?"),
+             uni_dict_get_string(about, "hostname", "?"));
+    fact(terminal, "workers", line);
+    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
+    snprintf(line, sizeof line, "%lld, %lld restart%s",
+             (long long)uni_dict_get_int(about, "iterations", 0), restarts > 0 ? restarts : 0,
+             restarts == 1 ? "" : "s");
+    fact(terminal, "iterations", line);
+    fact_json(terminal, "config", uni_dict_get(about, "config"));
+    fact(terminal, "directory", uni_run_dir(run));
+    const char *error = uni_dict_get_string(uni_dict_get(about, "error"), "message", "");
+    if (error[0]) {
+        fprintf(terminal->out, "  %s%-*s", cli_begin(terminal, CLI_BAD), LABEL, "error");
+        cli_wrap(terminal->out, terminal->width, LABEL + 2, LABEL + 2, error);
+        fprintf(terminal->out, "%s", cli_end(terminal, CLI_BAD));
+    }
+}
+
+static const uni_value *worker_of(const uni_value *workers, int64_t rank)
+{
+    for (size_t i = 0; i < uni_list_size(workers); i++)
+        if (uni_dict_get_int(uni_list_get(workers, i), "rank", -1) == rank)
+            return uni_list_get(workers, i);
+    return NULL;
+}
+
+static void print_ranks(cli_context *context, const uni_run *run, const uni_value *reports)
+{
+    static const cli_column columns[] = { { "RANK", true, false, 0 },
+                                          { "HOST", false, true, 0 },
+                                          { "PID", true, true, 0 },
+                                          { "ITER", true, false, 0 },
+                                          { "LAST REPORT", false, false, 20 } };
+    const uni_value *about = uni_run_description(run);
+    const uni_value *workers = uni_dict_get(about, "workers");
+    cli_table *table = cli_table_new(columns, 5);
+    for (size_t i = 0; i < uni_list_size(reports); i++) {
+        const uni_value *report = uni_list_get(reports, i);
+        int64_t rank = uni_dict_get_int(report, "rank", 0);
+        const uni_value *worker = worker_of(workers, rank);
+        uni__text metrics = { 0 };
+        cli_add_metrics(&metrics, uni_dict_get(report, "metrics"), 6);
+        cli_table_cell(table, CLI_SERIES + (int)rank, "%lld", (long long)rank);
+        cli_table_cell(table, CLI_PLAIN, "%s", uni_dict_get_string(worker, "host", "-"));
+        cli_table_cell(table, CLI_PLAIN, "%lld", (long long)uni_dict_get_int(worker, "pid", 0));
+        cli_table_cell(table, CLI_PLAIN, "%lld",
+                       (long long)uni_dict_get_int(report, "iteration", 0));
+        cli_table_cell(table, CLI_PLAIN, "%s", metrics.data ? metrics.data : "");
+        uni__text_free(&metrics);
+    }
+    fputc('\n', context->out.out);
+    if (uni_list_size(reports))
+        cli_table_print(table, &context->out, 2);
+    else
+        fprintf(context->out.out, "  No reports%s.\n", uni_run_is_live(run) ? " yet" : "");
+    cli_table_free(table);
+}
+
+/* "latest" and "best" are paths in run.json: compare their last parts. */
+static bool ends_in(const char *path, const char *name)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return path && strcmp(slash ? slash + 1 : path, name) == 0;
+}
+
+static void print_checkpoints(cli_context *context, const uni_run *run,
+                              const uni_value *checkpoints)
+{
+    static const cli_column columns[] = {
+        { "CHECKPOINT", false, false, 0 }, { "ITER", true, false, 0 },
+        { "SIZE", true, false, 0 },        { "TAKEN", false, true, 0 },
+        { "", false, false, 0 },           { "METRICS", false, false, 16 }
+    };
+    const uni_value *about = uni_run_description(run);
+    const char *best = uni_dict_get_string(about, "best_checkpoint", NULL);
+    const char *latest = uni_dict_get_string(about, "latest_checkpoint", NULL);
+    cli_table *table = cli_table_new(columns, 6);
+    for (size_t i = 0; i < uni_list_size(checkpoints); i++) {
+        const uni_value *entry = uni_list_get(checkpoints, i);
+        const char *name = uni_dict_get_string(entry, "name", "?");
+        const char *error = uni_dict_get_string(entry, "error", NULL);
+        char text[CLI_SHORT], size[CLI_SHORT];
+        uni__text metrics = { 0 };
+        cli_add_metrics(&metrics, uni_dict_get(entry, "metrics"), 4);
+        bool is_best = ends_in(best, name), is_latest = ends_in(latest, name);
+        cli_table_cell(table, error ? CLI_BAD : CLI_PLAIN, "%s", name);
+        cli_table_cell(table, CLI_PLAIN, "%lld",
+                       (long long)uni_dict_get_int(entry, "iteration", 0));
+        cli_table_cell(table, CLI_PLAIN, "%s",
+                       error ? "-" : cli_bytes(uni_dict_get_float(entry, "bytes", 0), size));
+        cli_table_cell(table, CLI_PLAIN, "%s",
+                       cli_ago(context->now, uni_dict_get_float(entry, "time", 0), text));
+        cli_table_cell(table, CLI_GOOD, "%s",
+                       error                  ? "damaged"
+                       : is_best && is_latest ? "best, latest"
+                       : is_best              ? "best"
+                       : is_latest            ? "latest"
+                                              : "");
+        cli_table_cell(table, CLI_DIM, "%s", metrics.data ? metrics.data : "");
+        uni__text_free(&metrics);
+    }
+    fputc('\n', context->out.out);
+    if (uni_list_size(checkpoints))
+        cli_table_print(table, &context->out, 2);
+    else
+        fprintf(context->out.out, "  No checkpoints.\n");
+    cli_table_free(table);
+}
+
+static int print_json(cli_context *context, const uni_run *run, uni_value *reports,
+                      uni_value *checkpoints)
+{
+    uni_value *answer = cli_run_json(run);
+    if (uni_dict_take(answer, "last_reports", reports) < 0) {
+        uni_value_free(checkpoints);
+        uni_value_free(answer);
+        return cli_print_json(context, NULL);
+    }
+    if (uni_dict_take(answer, "checkpoints", checkpoints) < 0) {
+        uni_value_free(answer);
+        answer = NULL;
+    }
+    return cli_print_json(context, answer);
+}
+
+static int call_show(cli_context *context, const cli_parsed *parsed)
+{
+    const show_values *values = parsed->values;
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    if (uni_run_open(&run, parsed->args[0], values->storage, &err) < 0)
+        return cli_fail(context, "show", &err);
+    uni_value *reports = cli_last_reports(run), *checkpoints = cli_checkpoints(run);
+    int code = UNI_EXIT_OK;
+    if (values->json) {
+        code = print_json(context, run, reports, checkpoints);
+    } else {
+        print_facts(context, run);
+        print_ranks(context, run, reports);
+        print_checkpoints(context, run, checkpoints);
+        if (cli_run_resumable(run))
+            fprintf(context->out.out,
+                    "\n  unisono why %s  says why it ended, unisono run --resume %s  goes on.\n",
+                    uni_run_id(run), uni_run_id(run));
+        uni_value_free(reports);
+        uni_value_free(checkpoints);
+    }
+    uni_run_close(run);
+    return code;
+}
+
+static const cli_example show_examples[] = {
+    { "unisono show", "the newest run" },
+    { "unisono show digits/run_002 --json | jq .latest_checkpoint", "for programs" },
+    { NULL, NULL },
+};
+
+const cli_command cli_show_command = {
+    .name = "show",
+    .arguments = "[RUN]",
+    .summary = "show one run: ranks, last reports, checkpoints",
+    .description = "Shows what was asked, how it stands, the last report of every rank and the "
+                   "checkpoints that are kept.",
+    .options = show_options,
+    .values_size = sizeof(show_values),
+    .max_args = 1,
+    .completes = "<run>",
+    .examples = show_examples,
+    .call = call_show,
+};

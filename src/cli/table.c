@@ -1,0 +1,144 @@
+/* table.c - see table.h. Cells are kept until print, because a width is known only when all are there. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/table.h"
+
+typedef struct cell {
+    char *text;
+    int style;
+} cell;
+
+struct cli_table {
+    const cli_column *columns;
+    int num_columns;
+    cell *cells;
+    size_t count, capacity;
+    bool failed;
+};
+
+cli_table *cli_table_new(const cli_column *columns, int num_columns)
+{
+    cli_table *table = calloc(1, sizeof *table);
+    if (table) {
+        table->columns = columns;
+        table->num_columns = num_columns;
+    }
+    return table;
+}
+
+void cli_table_free(cli_table *table)
+{
+    if (!table)
+        return;
+    for (size_t i = 0; i < table->count; i++)
+        free(table->cells[i].text);
+    free(table->cells);
+    free(table);
+}
+
+void cli_table_cell(cli_table *table, int style, const char *format, ...)
+{
+    if (!table || table->failed)
+        return;
+    if (table->count == table->capacity) {
+        size_t capacity = table->capacity ? table->capacity * 2 : 64;
+        cell *cells = realloc(table->cells, capacity * sizeof *cells);
+        table->failed = cells == NULL;
+        if (!cells)
+            return;
+        table->cells = cells;
+        table->capacity = capacity;
+    }
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    table->failed = text == NULL;
+    if (text)
+        table->cells[table->count++] = (cell){ text, style };
+}
+
+#define GAP 2
+
+static int total_width(const cli_table *table, const int *widths)
+{
+    int total = -GAP;
+    for (int i = 0; i < table->num_columns; i++)
+        if (widths[i] > 0)
+            total += widths[i] + GAP;
+    return total;
+}
+
+/* Takes columns out or makes them narrower until the row fits. */
+static void fit(const cli_table *table, int *widths, int room)
+{
+    for (int i = table->num_columns - 1; i >= 0 && total_width(table, widths) > room; i--)
+        if (table->columns[i].droppable)
+            widths[i] = 0;
+    while (total_width(table, widths) > room) {
+        int widest = -1;
+        for (int i = 0; i < table->num_columns; i++)
+            if (table->columns[i].shrink_to && widths[i] > table->columns[i].shrink_to &&
+                (widest < 0 || widths[i] > widths[widest]))
+                widest = i;
+        if (widest < 0)
+            return;
+        widths[widest]--;
+    }
+}
+
+static void print_cell(const cli_terminal *terminal, const char *text, int style, int width,
+                       bool right, bool last)
+{
+    int columns = cli_width(text);
+    const char *ellipsis = "";
+    size_t bytes = strlen(text);
+    if (columns > width) {
+        ellipsis = terminal->unicode ? "…" : "~";
+        bytes = cli_fit(text, width - 1);
+        columns = width;
+    }
+    fprintf(terminal->out, "%*s%s%.*s%s%s%*s", right ? width - columns : 0, "",
+            cli_begin(terminal, style), (int)bytes, text, ellipsis, cli_end(terminal, style),
+            right || last ? 0 : width - columns, "");
+}
+
+void cli_table_print(const cli_table *table, const cli_terminal *terminal, int indent)
+{
+    if (!table || table->failed)
+        return;
+    int widths[CLI_MAX_COLUMNS] = { 0 };
+    bool any_title = false;
+    for (int i = 0; i < table->num_columns; i++) {
+        widths[i] = cli_width(table->columns[i].title);
+        any_title = any_title || widths[i] > 0;
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        int width = cli_width(table->cells[i].text);
+        int *widest = &widths[i % (size_t)table->num_columns];
+        *widest = width > *widest ? width : *widest;
+    }
+    fit(table, widths, terminal->width - indent);
+    int last = table->num_columns - 1;
+    while (last > 0 && widths[last] == 0)
+        last--;
+    size_t rows = table->count / (size_t)table->num_columns;
+    for (size_t row = any_title ? 0 : 1; row <= rows; row++) {
+        fprintf(terminal->out, "%*s", indent, "");
+        for (int i = 0; i <= last; i++) {
+            if (widths[i] == 0)
+                continue;
+            const cell *here =
+                row ? &table->cells[(row - 1) * (size_t)table->num_columns + (size_t)i] : NULL;
+            print_cell(terminal, here ? here->text : table->columns[i].title,
+                       here ? here->style : CLI_DIM, widths[i], table->columns[i].right, i == last);
+            if (i < last)
+                fprintf(terminal->out, "%*s", GAP, "");
+        }
+        fputc('\n', terminal->out);
+    }
+}

@@ -1,0 +1,55 @@
+/* why_command.c - `unisono why`: the first cause in plain words, and what to do about it. */
+#include "cli/explain.h"
+
+typedef struct why_values {
+    const char *storage, *color;
+    long long lines;
+    bool json;
+} why_values;
+
+static const cli_option why_options[] = {
+    { NULL, "lines", 'n', CLI_INT, offsetof(why_values, lines), "N", "20", NULL, NULL,
+      "lines of the failed rank's log to show" },
+    CLI_STORAGE_OPTION(why_values),
+    CLI_JSON_OPTION(why_values),
+    CLI_COLOR_OPTION(why_values),
+    CLI_END_OPTION,
+};
+
+static int call_why(cli_context *context, const cli_parsed *parsed)
+{
+    const why_values *values = parsed->values;
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    if (uni_run_open(&run, parsed->args[0], values->storage, &err) < 0)
+        return cli_fail(context, "why", &err);
+    int code = UNI_EXIT_OK;
+    if (values->json)
+        code = cli_print_json(context, cli_explain_json(run));
+    else
+        cli_explain(&context->out, run, values->lines > 0 ? (size_t)values->lines : 0);
+    uni_run_close(run);
+    return code;
+}
+
+static const cli_example why_examples[] = {
+    { "unisono why", "the newest run" },
+    { "unisono why digits/run_003", "a given one" },
+    { NULL, NULL },
+};
+
+const cli_command cli_why_command = {
+    .name = "why",
+    .arguments = "[RUN]",
+    .summary = "say in plain words why a run ended, and what to do",
+    .description = "Names the first cause: which rank, on which host, how it ended and where it "
+                   "stood, with the last lines of "
+                   "its log. The ranks that were stopped because of it are one line. Says whether "
+                   "the run can go on, and how.",
+    .options = why_options,
+    .values_size = sizeof(why_values),
+    .max_args = 1,
+    .completes = "<run>",
+    .examples = why_examples,
+    .call = call_why,
+};
