@@ -1,0 +1,31 @@
+/*
+ * tensorboard_file.h - the records of an event file. Used by this module only.
+ *
+ * A record, little-endian: u64 length, u32 masked CRC32C of these 8 bytes, the data, u32 masked CRC32C of the data. Masked:
+ * rotated right by 15 and 0xa282ead8 added.
+ */
+#ifndef UNISONO_TRACK_TENSORBOARD_FILE_H
+#define UNISONO_TRACK_TENSORBOARD_FILE_H
+
+#include "base/text.h"
+#include "tensorboard.pb-c.h"
+
+typedef struct uni__event_file {
+    int fd;
+    char *path;
+    uint64_t size; /* bytes in the file */
+    uni__text pending;
+    uint32_t table[256]; /* of the CRC */
+} uni__event_file;
+
+/* Makes DIR/events.out.tfevents.SECONDS.HOST.PID.N with its first event; never an existing file. */
+int uni__event_file_open(uni__event_file *file, const char *dir, uni_error *err) UNI_MUST_USE;
+int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event,
+                        uni_error *err) UNI_MUST_USE;
+int uni__event_file_flush(uni__event_file *file, uni_error *err) UNI_MUST_USE;
+void uni__event_file_close(uni__event_file *file); /* does not flush */
+
+uint32_t uni__crc32c(const uint32_t table[256], const void *data, size_t size);
+void uni__crc32c_table(uint32_t table[256]);
+
+#endif
