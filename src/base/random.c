@@ -78,6 +78,13 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* The function of one round. Round and half (at most 32 bits) must not run into each other: with half + round the rounds
+ * are shifted copies of one function and partly undo each other, which showed as too many fixed points. */
+static uint64_t hash_half(uint64_t seed, uint64_t round, uint64_t half)
+{
+    return mix(mix((round + 1) << 32 | half) ^ seed);
+}
+
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
 {
     if (n < 2)
@@ -89,9 +96,9 @@ uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
     uint64_t low = index & low_mask, high = (index >> low_bits) & high_mask;
     uint64_t seed = mix(key + 0x9E3779B97F4A7C15u);
     do {
-        for (int round = 0; round < PERMUTE_ROUNDS; round += 2) {
-            low ^= mix(mix(high + (uint64_t)round) ^ seed) & low_mask;
-            high ^= mix(mix(low + (uint64_t)round + 1) ^ seed) & high_mask;
+        for (uint64_t round = 0; round < PERMUTE_ROUNDS; round += 2) {
+            low ^= hash_half(seed, round, high) & low_mask;
+            high ^= hash_half(seed, round + 1, low) & high_mask;
         }
     } while ((high << low_bits | low) >= n);
     return high << low_bits | low;
