@@ -89,6 +89,8 @@ static int convert(uni_value **out, const json_t *json, int depth, uni_error *er
 
 static int parse_error(const json_error_t *failure, uni_error *err)
 {
+    if (failure->text[0] == 0) /* jansson has no words for an allocation that failed */
+        return uni_error_set(err, UNI_ENOMEM, "JSON: out of memory");
     switch (json_error_code(failure)) {
     case json_error_out_of_memory:
         return uni_error_set(err, UNI_ENOMEM, "JSON: out of memory");

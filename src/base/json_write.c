@@ -21,7 +21,7 @@ static void new_line(writer *w, int depth)
 {
     if (!(w->flags & UNI_JSON_INDENT))
         return;
-    uni__text_add(w->text, "\n", 1);
+    uni__text_add_char(w->text, '\n');
     for (int i = 0; i < depth; i++)
         uni__text_add(w->text, "  ", 2);
 }
@@ -104,30 +104,30 @@ static void write_dimension(writer *w, const uni_array *array, int dimension, si
         write_element(w, uni_array_dtype(array), uni_array_data(array), (*next)++);
         return;
     }
-    uni__text_add(w->text, "[", 1);
+    uni__text_add_char(w->text, '[');
     /* Without elements the lengths before the zero could be huge: stop at the first list. */
     int64_t length = uni_array_count(array) > 0 ? uni_array_shape(array)[dimension] : 0;
     for (int64_t i = 0; i < length && !w->text->failed; i++) {
         if (i > 0)
-            uni__text_add(w->text, ",", 1);
+            uni__text_add_char(w->text, ',');
         write_dimension(w, array, dimension + 1, next);
     }
-    uni__text_add(w->text, "]", 1);
+    uni__text_add_char(w->text, ']');
 }
 
 static int write_list(writer *w, const uni_value *list, int depth)
 {
     size_t size = uni_list_size(list);
-    uni__text_add(w->text, "[", 1);
+    uni__text_add_char(w->text, '[');
     for (size_t i = 0; i < size; i++) {
         if (i > 0)
-            uni__text_add(w->text, ",", 1);
+            uni__text_add_char(w->text, ',');
         new_line(w, depth + 1);
         UNI_TRY(write_value(w, uni_list_get(list, i), depth + 1));
     }
     if (size > 0)
         new_line(w, depth);
-    uni__text_add(w->text, "]", 1);
+    uni__text_add_char(w->text, ']');
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int write_entry(writer *w, const uni_value *dict, size_t index, bool firs
 {
     const char *key = uni_dict_key_at(dict, index);
     if (!first)
-        uni__text_add(w->text, ",", 1);
+        uni__text_add_char(w->text, ',');
     new_line(w, depth + 1);
     uni__text_add_json_string(w->text, key, strlen(key));
     uni__text_add_string(w->text, w->flags & UNI_JSON_INDENT ? ": " : ":");
@@ -160,12 +160,12 @@ static int write_dict(writer *w, const uni_value *dict, int depth)
             order[i] = i;
         qsort_r(order, size, sizeof *order, compare_keys, (void *)dict);
     }
-    uni__text_add(w->text, "{", 1);
+    uni__text_add_char(w->text, '{');
     for (size_t i = 0; i < size && status == 0; i++)
         status = write_entry(w, dict, order ? order[i] : i, i == 0, depth);
     if (size > 0)
         new_line(w, depth);
-    uni__text_add(w->text, "}", 1);
+    uni__text_add_char(w->text, '}');
     free(order);
     return status;
 }
@@ -174,13 +174,13 @@ static void write_bytes(writer *w, const uni_value *value)
 {
     size_t size;
     const uint8_t *bytes = uni_value_as_bytes(value, &size);
-    uni__text_add(w->text, "[", 1);
+    uni__text_add_char(w->text, '[');
     for (size_t i = 0; i < size; i++) {
         if (i > 0)
-            uni__text_add(w->text, ",", 1);
+            uni__text_add_char(w->text, ',');
         uni__text_add_int(w->text, bytes[i]);
     }
-    uni__text_add(w->text, "]", 1);
+    uni__text_add_char(w->text, ']');
 }
 
 static int write_value(writer *w, const uni_value *value, int depth)

@@ -27,7 +27,7 @@ static void add_path(uni__text *path, const frame *at)
 {
     if (at->up) {
         add_path(path, at->up);
-        uni__text_add(path, ".", 1);
+        uni__text_add_char(path, '.');
     }
     if (at->key)
         uni__text_add(path, at->key, at->key_size);
@@ -43,7 +43,7 @@ static void add_nonfinite(conversion *c, const frame *at, double value)
     if (at)
         add_path(&path, at);
     if (c->nonfinite->size > 0)
-        uni__text_add(c->nonfinite, ",", 1);
+        uni__text_add_char(c->nonfinite, ',');
     uni__text_add_json_string(c->nonfinite, path.data ? path.data : "", path.size);
     uni__text_add(c->nonfinite, ":\"", 2);
     uni__text_add_double(c->nonfinite, value);
@@ -56,7 +56,7 @@ static void add_nonfinite(conversion *c, const frame *at, double value)
 static int convert_dict(conversion *c, const frame *up, size_t count, int depth)
 {
     frame here = { .up = up };
-    uni__text_add(c->out, "{", 1);
+    uni__text_add_char(c->out, '{');
     for (size_t i = 0; i < count; i++) {
         uni__token key;
         UNI_TRY(uni__cursor_next(c->cursor, &key, c->err));
@@ -65,42 +65,43 @@ static int convert_dict(conversion *c, const frame *up, size_t count, int depth)
                                  "msgpack: a key is a %s, but must be a string",
                                  uni_value_type_name(key.type));
         /* Two broken keys could become the same text, and the line would be refused when it is read. */
-        if (!uni__utf8_valid(key.data, key.size) || memchr(key.data, 0, key.size))
+        if (!uni__json_is_plain(key.data, key.size) &&
+            (!uni__utf8_valid(key.data, key.size) || memchr(key.data, 0, key.size)))
             return uni_error_set(c->err, UNI_EFORMAT, "msgpack: a key is not UTF-8 text");
         if (i > 0)
-            uni__text_add(c->out, ",", 1);
+            uni__text_add_char(c->out, ',');
         uni__text_add_json_string(c->out, key.data, key.size);
-        uni__text_add(c->out, ":", 1);
+        uni__text_add_char(c->out, ':');
         here.key = key.data;
         here.key_size = key.size;
         UNI_TRY(convert(c, &here, depth + 1));
     }
-    uni__text_add(c->out, "}", 1);
+    uni__text_add_char(c->out, '}');
     return 0;
 }
 
 static int convert_list(conversion *c, const frame *up, size_t count, int depth)
 {
     frame here = { .up = up };
-    uni__text_add(c->out, "[", 1);
+    uni__text_add_char(c->out, '[');
     for (; here.index < count; here.index++) {
         if (here.index > 0)
-            uni__text_add(c->out, ",", 1);
+            uni__text_add_char(c->out, ',');
         UNI_TRY(convert(c, &here, depth + 1));
     }
-    uni__text_add(c->out, "]", 1);
+    uni__text_add_char(c->out, ']');
     return 0;
 }
 
 static void convert_bytes(conversion *c, const uni__token *token)
 {
-    uni__text_add(c->out, "[", 1);
+    uni__text_add_char(c->out, '[');
     for (size_t i = 0; i < token->size; i++) {
         if (i > 0)
-            uni__text_add(c->out, ",", 1);
+            uni__text_add_char(c->out, ',');
         uni__text_add_int(c->out, (uint8_t)token->data[i]);
     }
-    uni__text_add(c->out, "]", 1);
+    uni__text_add_char(c->out, ']');
 }
 
 static int convert(conversion *c, const frame *up, int depth)

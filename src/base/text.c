@@ -185,19 +185,40 @@ static void add_escape(uni__text *text, unsigned char c)
     }
 }
 
-void uni__text_add_json_string(uni__text *text, const char *string, size_t length)
+/* Eight bytes at once: the high bit of each byte of the result says that it is not plain. For x < 0x80 in all bytes,
+ * (x - n) has the high bit where x < n, and x ^ c is 0, so below 1, where x is c. Borrows go only upwards from a byte
+ * that is not plain itself, so they change the answer for none of the bytes before it. */
+static bool word_is_plain(uint64_t word)
 {
-    /* The common case, a short plain key, is one reserve and one copy. */
-    if (!uni__text_reserve(text, length + 2))
-        return;
-    uni__text_add(text, "\"", 1);
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t control = word - ones * 0x20;
+    uint64_t quote = (word ^ ones * '"') - ones, backslash = (word ^ ones * '\\') - ones;
+    return ((word | control | quote | backslash) & high) == 0;
+}
+
+bool uni__json_is_plain(const char *string, size_t length)
+{
+    size_t i = 0;
+    for (; length - i >= 8; i += 8) {
+        uint64_t word;
+        memcpy(&word, string + i, sizeof word);
+        if (!word_is_plain(word))
+            return false;
+    }
+    for (; i < length; i++)
+        if (!is_plain((unsigned char)string[i]))
+            return false;
+    return true;
+}
+
+static void add_with_escapes(uni__text *text, const char *string, size_t length)
+{
     size_t i = 0;
     while (i < length) {
         size_t begin = i;
         while (i < length && is_plain((unsigned char)string[i]))
             i++;
-        if (i > begin)
-            uni__text_add(text, string + begin, i - begin);
+        uni__text_add(text, string + begin, i - begin);
         if (i == length)
             break;
         size_t step = uni__utf8_sequence(string + i, length - i);
@@ -209,5 +230,18 @@ void uni__text_add_json_string(uni__text *text, const char *string, size_t lengt
             uni__text_add(text, "\xEF\xBF\xBD", 3);
         i += step ? step : 1;
     }
-    uni__text_add(text, "\"", 1);
+}
+
+void uni__text_add_json_string(uni__text *text, const char *string, size_t length)
+{
+    if (length > SIZE_MAX / 2 || !uni__text_reserve(text, length + 2)) {
+        text->failed = true;
+        return;
+    }
+    uni__text_add_char(text, '"');
+    if (uni__json_is_plain(string, length))
+        uni__text_add(text, string, length);
+    else
+        add_with_escapes(text, string, length);
+    uni__text_add_char(text, '"');
 }

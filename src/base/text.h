@@ -23,6 +23,16 @@ void uni__text_clear(uni__text *text); /* keeps the memory */
 /* Room for `extra` more bytes; returns where to write (size is not changed), or NULL. */
 char *uni__text_reserve(uni__text *text, size_t extra);
 void uni__text_add(uni__text *text, const void *data, size_t size);
+/* One character; inline, because writers of JSON live on commas and brackets. */
+static inline void uni__text_add_char(uni__text *text, char c)
+{
+    if (text->failed || text->capacity - text->size < 2) {
+        uni__text_add(text, &c, 1);
+        return;
+    }
+    text->data[text->size++] = c;
+    text->data[text->size] = 0;
+}
 void uni__text_add_string(uni__text *text, const char *string);
 void uni__text_add_format(uni__text *text, const char *format, ...) UNI_PRINTF(2, 3);
 void uni__text_add_int(uni__text *text, int64_t value);
@@ -31,6 +41,8 @@ void uni__text_add_double(uni__text *text, double value);
 /* A JSON string with its quotes; invalid UTF-8 bytes become U+FFFD. */
 void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
 
+/* true when the bytes are ASCII and stand for themselves in a JSON string (so they are valid UTF-8, too). */
+bool uni__json_is_plain(const char *string, size_t length);
 /* Bytes of the UTF-8 character at the beginning (1 to 4); 0 when it is none: cut off, overlong, a surrogate. */
 size_t uni__utf8_sequence(const char *string, size_t length);
 bool uni__utf8_valid(const char *string, size_t length);

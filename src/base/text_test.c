@@ -75,6 +75,24 @@ static void json_strings(void **state)
     check_json("\x7F", 1, "\"\x7F\"");
 }
 
+/* The test by eight bytes at once against the definition, for every byte at every place. */
+static void plain_strings_are_recognised(void **state)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        bool plain = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+        for (size_t place = 0; place < 19; place++) {
+            static const char fillers[] = { ' ', 'a', 0x7F, '!', '#', '[', ']' };
+            for (size_t f = 0; f < sizeof fillers; f++) {
+                char text[19];
+                memset(text, fillers[f], sizeof text);
+                text[place] = (char)byte;
+                assert_int_equal(uni__json_is_plain(text, sizeof text), plain);
+            }
+        }
+    }
+    assert_true(uni__json_is_plain("", 0));
+}
+
 #define FFFD "\xEF\xBF\xBD"
 
 static void broken_utf8_becomes_a_replacement_each_byte(void **state)
@@ -120,6 +138,7 @@ int main(void)
         cmocka_unit_test(formats_beyond_the_first_guess),
         cmocka_unit_test(a_failed_allocation_is_remembered),
         cmocka_unit_test(json_strings),
+        cmocka_unit_test(plain_strings_are_recognised),
         cmocka_unit_test(broken_utf8_becomes_a_replacement_each_byte),
         cmocka_unit_test(utf8_agrees_with_decoding),
     };
