@@ -325,15 +325,18 @@ static int make_hidden_sibling(char **out, const char *path, uni_error *err)
 static int write_complete(const char *path, const uni_value *dict, uni_error *err)
 {
     int status;
+    bool renamed = false;
     char *staged = NULL;
     uni__manifest manifest = { .is_dict = true, .timestamp = uni__wall_seconds() };
     UNI_TRY(make_hidden_sibling(&staged, path, err));
     UNI_TRY_GOTO(write_encoded(staged, dict, &manifest, err), done);
     UNI_TRY_GOTO(uni__seal(staged, &manifest, err), done);
-    UNI_TRY_GOTO(uni__publish(staged, path, err), done);
+    UNI_TRY_GOTO(uni__rename_new(staged, path, err), done);
+    renamed = true;
+    status = uni__fsync_parent(path, err);
 done:
-    if (status < 0) {
-        int ignored = uni__remove_tree(staged, NULL); /* the first error is the one to tell */
+    if (status < 0) { /* it is whole or not there; the first error is the one to tell */
+        int ignored = uni__remove_tree(renamed ? path : staged, NULL);
         (void)ignored;
     }
     free(staged);

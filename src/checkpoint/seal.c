@@ -2,7 +2,7 @@
  * seal.c - completes a directory (seal.h). The order is the whole point:
  *
  *   every file hashed and fsynced, its directories fsynced, the manifest written beside and renamed into place and fsynced with
- *   its directory, then (publish) the directory renamed to where readers look, and that parent fsynced.
+ *   its directory, then (by the caller) the directory renamed to where readers look, and that parent fsynced.
  *
  * A crash before the publishing rename leaves only staging, one after it a complete checkpoint. Writeback of a file is started before it is
  * hashed, so that the disk works while we do. Any thread.
@@ -151,10 +151,4 @@ int uni__rename_new(const char *from, const char *to, uni_error *err)
     if (failure == EEXIST || failure == ENOTEMPTY)
         return uni_error_set(err, UNI_EEXISTS, "cannot rename %s: %s exists already", from, to);
     return failure ? uni_error_set_errno(err, failure, "cannot rename %s to %s", from, to) : 0;
-}
-
-int uni__publish(const char *dir, const char *target, uni_error *err)
-{
-    UNI_TRY(uni__rename_new(dir, target, err));
-    return uni__fsync_parent(target, err);
 }

@@ -1,8 +1,8 @@
 /*
  * seal.h - from a directory full of files to a complete checkpoint in its place. Only this module includes it.
  *
- * Sealing hashes and fsyncs every file, fsyncs the directories, and writes the manifest last (fsynced too); publishing
- * renames the directory to its place and fsyncs the parent. Until the rename nobody can take it for a checkpoint. Any thread.
+ * Sealing hashes and fsyncs every file, fsyncs the directories, and writes the manifest last (fsynced too). The caller
+ * then renames the directory to its place and fsyncs the parent. Until that rename nobody can take it for a checkpoint. Any thread.
  */
 #ifndef UNISONO_CHECKPOINT_SEAL_H
 #define UNISONO_CHECKPOINT_SEAL_H
@@ -12,8 +12,6 @@
 /* manifest->files on entry: those that were hashed as they were written (they are fsynced, but not read again). On success it
  * has all of them, sorted, and everything below dir is durable. Links must have been settled (stage.h). */
 int uni__seal(const char *dir, uni__manifest *manifest, uni_error *err) UNI_MUST_USE;
-/* Renames dir to target, which must not exist (UNI_EEXISTS), and makes that durable. */
-int uni__publish(const char *dir, const char *target, uni_error *err) UNI_MUST_USE;
 /* rename(2) through the fault hook of the tests, without replacing anything. */
 int uni__rename_new(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
 

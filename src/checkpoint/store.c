@@ -143,9 +143,11 @@ static int move_entry(uni__store *store, uni__checkpoint_info *entry, bool kept,
     if (status == 0)
         status = uni__make_dirs(kept ? store->checkpoints_dir : store->recovery_dir, 0700, err);
     if (status == 0)
-        status = uni__publish(entry->path, moved->path, err);
-    if (status == 0)
-        *entry = *moved;
+        status = uni__rename_new(entry->path, moved->path, err);
+    if (status == 0) {
+        *entry = *moved; /* wherever a power cut leaves it, it is found at the next open */
+        status = uni__fsync_parent(entry->path, err);
+    }
     free(moved);
     return status;
 }
