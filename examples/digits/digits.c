@@ -272,11 +272,19 @@ static void say_what_next(const job *it, const uni_result *result)
     while (id > dir && id[-1] != '/')
         id--;
     printf("\nTry next:\n");
-    printf("  %s show %s              what was asked and what came out\n", it->command, id);
-    printf("  %s why %s               what happened to the killed worker\n", it->command, id);
-    printf("  %s plot %s accuracy     a metric over the epochs\n", it->command, id);
-    printf("  %s logs %s              what the workers printed\n", it->command, id);
-    printf("  %s ls                           all runs\n", it->command);
+    static const struct {
+        const char *words, *what;
+    } next[] = {
+        { "show", "what was asked and what came out" },
+        { "why", "what happened to the worker that was killed" },
+        { "plot -m accuracy", "a metric over the epochs" },
+        { "logs", "what the workers printed" },
+    };
+    for (size_t i = 0; i < sizeof next / sizeof next[0]; i++) {
+        char line[4096];
+        snprintf(line, sizeof line, "%s %s %s", it->command, next[i].words, id);
+        printf("  %-64s  %s\n", line, next[i].what);
+    }
 }
 
 static int run_job(uni_program *program, job *it, uni_error *err)

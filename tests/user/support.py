@@ -33,6 +33,14 @@ def program(name):
     raise FileNotFoundError("the build has no program %s" % name)
 
 
+def library():
+    """The path of libunisono.so in the build."""
+    for folder, _, names in os.walk(os.path.join(BUILD, "src")):
+        if "libunisono.so" in names:
+            return os.path.join(folder, "libunisono.so")
+    raise FileNotFoundError("the build has no libunisono.so")
+
+
 def environment(storage, **more):
     """The test's own, with the command on the PATH and results below storage."""
     env = dict(os.environ, UNISONO_RESULTS=storage, PATH=os.path.dirname(program("unisono")) + ":" + os.environ["PATH"])
