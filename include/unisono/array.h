@@ -1,9 +1,9 @@
 /*
  * array.h - numbers in memory: an element type, a shape and a buffer.
  *
- * Arrays are what checkpoints, datasets and values carry. They know nothing of gradients or devices (that
- * is tensor.h), so a TensorFlow or PyTorch worker that uses them never loads the engine. Storage is
- * always dense, row-major and 64-byte aligned when the library made it.
+ * Arrays are what checkpoints, datasets and values carry. They know nothing of gradients or devices
+ * (that is tensor.h), so a TensorFlow or PyTorch worker that uses them never loads the engine.
+ * Storage is always dense, row-major and 64-byte aligned when the library made it.
  *
  * Thread rule: the reference count is atomic, the contents are the caller's to protect.
  *
@@ -29,19 +29,19 @@ extern "C" {
 #endif
 
 /* name, number (stored in files: never reuse one), bytes per element, NumPy's name */
-#define UNI_DTYPE_LIST(X)                                                                               \
-    X(F32, 1, 4, "float32")                                                                             \
-    X(F64, 2, 8, "float64")                                                                             \
-    X(I8, 3, 1, "int8")                                                                                 \
-    X(I16, 4, 2, "int16")                                                                               \
-    X(I32, 5, 4, "int32")                                                                               \
-    X(I64, 6, 8, "int64")                                                                               \
-    X(U8, 7, 1, "uint8")                                                                                \
-    X(U16, 8, 2, "uint16")                                                                              \
-    X(U32, 9, 4, "uint32")                                                                              \
-    X(U64, 10, 8, "uint64")                                                                             \
-    X(B8, 11, 1, "bool")                                                                                \
-    X(F16, 12, 2, "float16")                                                                            \
+#define UNI_DTYPE_LIST(X)                                                                          \
+    X(F32, 1, 4, "float32")                                                                        \
+    X(F64, 2, 8, "float64")                                                                        \
+    X(I8, 3, 1, "int8")                                                                            \
+    X(I16, 4, 2, "int16")                                                                          \
+    X(I32, 5, 4, "int32")                                                                          \
+    X(I64, 6, 8, "int64")                                                                          \
+    X(U8, 7, 1, "uint8")                                                                           \
+    X(U16, 8, 2, "uint16")                                                                         \
+    X(U32, 9, 4, "uint32")                                                                         \
+    X(U64, 10, 8, "uint64")                                                                        \
+    X(B8, 11, 1, "bool")                                                                           \
+    X(F16, 12, 2, "float16")                                                                       \
     X(BF16, 13, 2, "bfloat16")
 
 typedef enum uni_dtype {
@@ -61,12 +61,16 @@ UNI_API const char *uni_dtype_name(uni_dtype dtype);
 /* From NumPy's name; 0 when there is no such type. */
 UNI_API int uni_dtype_from_name(const char *name);
 
-/* Zero-filled. ndim may be 0 (one element); a dimension may be 0 (no elements). Overflow is an error. */
-UNI_API UNI_MUST_USE int uni_array_new(uni_array **out, uni_dtype dtype, int ndim, const int64_t *shape,
-                                       uni_error *err);
-/* Borrows the caller's memory; `release(context)` is called when the last reference goes (may be NULL). */
-UNI_API UNI_MUST_USE int uni_array_view(uni_array **out, uni_dtype dtype, int ndim, const int64_t *shape, void *data,
-                                        void (*release)(void *context), void *context, uni_error *err);
+/* Zero-filled. ndim may be 0 (one element); a dimension may be 0 (no elements). Overflow is an
+ * error. */
+UNI_API UNI_MUST_USE int uni_array_new(uni_array **out, uni_dtype dtype, int ndim,
+                                       const int64_t *shape, uni_error *err);
+/* Borrows the caller's memory; `release(context)` is called when the last reference goes (may be
+ * NULL). */
+UNI_API UNI_MUST_USE int uni_array_view(uni_array **out, uni_dtype dtype, int ndim,
+                                        const int64_t *shape, void *data,
+                                        void (*release)(void *context), void *context,
+                                        uni_error *err);
 UNI_API uni_array *uni_array_ref(uni_array *array);
 UNI_API void uni_array_unref(uni_array *array);
 

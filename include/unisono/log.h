@@ -1,8 +1,10 @@
 /*
- * log.h - what the library says about itself. Off for errors that are returned anyway; warnings (a rank that
- * reports less often, a checkpoint that was passed over) go to stderr or to the program's own function.
+ * log.h - what the library says about itself. Off for errors that are returned anyway; warnings (a
+ * rank that reports less often, a checkpoint that was passed over) go to stderr or to the program's
+ * own function.
  *
- * Thread rule: set the level and the function before starting threads; the function may be called from any.
+ * Thread rule: set the level and the function before starting threads; the function may be called
+ * from any.
  *
  * @example
  * uni_log_level_set(UNI_LOG_DEBUG);
@@ -17,7 +19,13 @@
 extern "C" {
 #endif
 
-typedef enum uni_log_level { UNI_LOG_OFF, UNI_LOG_ERROR, UNI_LOG_WARN, UNI_LOG_INFO, UNI_LOG_DEBUG } uni_log_level;
+typedef enum uni_log_level {
+    UNI_LOG_OFF,
+    UNI_LOG_ERROR,
+    UNI_LOG_WARN,
+    UNI_LOG_INFO,
+    UNI_LOG_DEBUG
+} uni_log_level;
 
 typedef void (*uni_log_function)(void *context, uni_log_level level, const char *message);
 

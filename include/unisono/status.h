@@ -1,9 +1,10 @@
 /*
  * status.h - how unisono says that something went wrong.
  *
- * Every function that can fail returns 0 for success or one negative code of the list below, and fills
- * the caller's uni_error (NULL is always allowed) with a sentence: what was tried, on which path or
- * rank, and what to do about it. Codes of libuv, errno, MPI or oneDNN never leave the library raw.
+ * Every function that can fail returns 0 for success or one negative code of the list below, and
+ * fills the caller's uni_error (NULL is always allowed) with a sentence: what was tried, on which
+ * path or rank, and what to do about it. Codes of libuv, errno, MPI or oneDNN never leave the
+ * library raw.
  *
  * Thread rule: a uni_error belongs to one thread at a time; nothing here is shared.
  *
@@ -23,7 +24,8 @@
 #if defined(__GNUC__)
 #define UNI_API __attribute__((visibility("default")))
 #define UNI_MUST_USE __attribute__((warn_unused_result))
-#define UNI_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
+#define UNI_PRINTF(format_index, first_index)                                                      \
+    __attribute__((format(printf, format_index, first_index)))
 #else
 #define UNI_API
 #define UNI_MUST_USE
@@ -35,32 +37,32 @@ extern "C" {
 #endif
 
 /* code, number, sentence. docs/errors.md is made from this list. Numbers are never reused. */
-#define UNI_STATUS_LIST(X)                                                                              \
-    X(OK, 0, "success")                                                                                 \
-    X(EINVAL, -1, "an argument or option is not valid")                                                 \
-    X(ENOMEM, -2, "out of memory")                                                                      \
-    X(ENOTFOUND, -3, "the named thing does not exist")                                                  \
-    X(EEXISTS, -4, "the named thing exists already")                                                    \
-    X(EPERMISSION, -5, "the operating system refused permission")                                       \
-    X(EIO, -6, "reading or writing failed")                                                             \
-    X(EDISKFULL, -7, "the disk or the quota is full")                                                   \
-    X(EFORMAT, -8, "the bytes are not in the expected format")                                          \
-    X(EVERSION, -9, "the format is newer than this program")                                            \
-    X(ECORRUPT, -10, "a checksum does not match: the bytes were damaged")                               \
-    X(ETIMEOUT, -11, "the time limit ran out")                                                          \
-    X(ECANCELED, -12, "the operation was cancelled")                                                    \
-    X(ESTATE, -13, "the call does not fit the object's present state")                                  \
-    X(EUNSUPPORTED, -14, "this is not supported here")                                                  \
-    X(ERESOURCE, -15, "the machine does not have what was asked for")                                   \
-    X(EWORKER, -16, "a worker died")                                                                    \
-    X(EFUNCTION, -17, "the train function returned an error")                                           \
-    X(EPREEMPTED, -18, "the run was asked to stop and can be resumed")                                  \
-    X(EMISMATCH, -19, "ranks disagree")                                                                 \
-    X(ESHAPE, -20, "shapes do not fit")                                                                 \
-    X(EDTYPE, -21, "element types do not fit")                                                          \
-    X(EBUSY, -22, "somebody else is using it")                                                          \
-    X(EEND, -23, "there is no more")                                                                    \
-    X(ELIMIT, -24, "a size or depth limit was exceeded")                                                \
+#define UNI_STATUS_LIST(X)                                                                         \
+    X(OK, 0, "success")                                                                            \
+    X(EINVAL, -1, "an argument or option is not valid")                                            \
+    X(ENOMEM, -2, "out of memory")                                                                 \
+    X(ENOTFOUND, -3, "the named thing does not exist")                                             \
+    X(EEXISTS, -4, "the named thing exists already")                                               \
+    X(EPERMISSION, -5, "the operating system refused permission")                                  \
+    X(EIO, -6, "reading or writing failed")                                                        \
+    X(EDISKFULL, -7, "the disk or the quota is full")                                              \
+    X(EFORMAT, -8, "the bytes are not in the expected format")                                     \
+    X(EVERSION, -9, "the format is newer than this program")                                       \
+    X(ECORRUPT, -10, "a checksum does not match: the bytes were damaged")                          \
+    X(ETIMEOUT, -11, "the time limit ran out")                                                     \
+    X(ECANCELED, -12, "the operation was cancelled")                                               \
+    X(ESTATE, -13, "the call does not fit the object's present state")                             \
+    X(EUNSUPPORTED, -14, "this is not supported here")                                             \
+    X(ERESOURCE, -15, "the machine does not have what was asked for")                              \
+    X(EWORKER, -16, "a worker died")                                                               \
+    X(EFUNCTION, -17, "the train function returned an error")                                      \
+    X(EPREEMPTED, -18, "the run was asked to stop and can be resumed")                             \
+    X(EMISMATCH, -19, "ranks disagree")                                                            \
+    X(ESHAPE, -20, "shapes do not fit")                                                            \
+    X(EDTYPE, -21, "element types do not fit")                                                     \
+    X(EBUSY, -22, "somebody else is using it")                                                     \
+    X(EEND, -23, "there is no more")                                                               \
+    X(ELIMIT, -24, "a size or depth limit was exceeded")                                           \
     X(EPEER, -25, "the other side of a connection is gone or does not speak our protocol")
 
 typedef enum uni_status {
@@ -72,7 +74,7 @@ typedef enum uni_status {
 #define UNI_ERROR_MESSAGE_SIZE 1000
 
 typedef struct uni_error {
-    int code;     /* a uni_status, 0 when nothing failed */
+    int code; /* a uni_status, 0 when nothing failed */
     int os_error; /* errno of the cause, or 0 */
     char message[UNI_ERROR_MESSAGE_SIZE];
 } uni_error;
@@ -81,29 +83,33 @@ typedef struct uni_error {
 UNI_API const char *uni_status_name(int code);
 UNI_API const char *uni_status_sentence(int code);
 
-/* Sets *err (when not NULL) and returns code, so that one can write `return uni_error_set(err, ...)`. */
+/* Sets *err (when not NULL) and returns code, so that one can write `return uni_error_set(err,
+ * ...)`. */
 UNI_API int uni_error_set(uni_error *err, int code, const char *format, ...) UNI_PRINTF(3, 4);
 
-/* Boxes an errno: ENOSPC and EDQUOT become EDISKFULL, ENOENT ENOTFOUND, EACCES and EPERM EPERMISSION,
- * ENOMEM ENOMEM, all others EIO. The message gets ": " and strerror's text at its end. Returns the code. */
-UNI_API int uni_error_set_errno(uni_error *err, int os_error, const char *format, ...) UNI_PRINTF(3, 4);
+/* Boxes an errno: ENOSPC and EDQUOT become EDISKFULL, ENOENT ENOTFOUND, EACCES and EPERM
+ * EPERMISSION, ENOMEM ENOMEM, all others EIO. The message gets ": " and strerror's text at its
+ * end. Returns the code. */
+UNI_API int uni_error_set_errno(uni_error *err, int os_error, const char *format, ...)
+    UNI_PRINTF(3, 4);
 
-/* Puts "what: " before the message that is there already. Returns err's code (0 when err is NULL). */
+/* Puts "what: " before the message that is there already. Returns err's code (0 when err is
+ * NULL). */
 UNI_API int uni_error_prefix(uni_error *err, const char *format, ...) UNI_PRINTF(2, 3);
 
-/* Return, or jump to the named label, when expr is negative. The label form stores the code in `status`,
- * which the function declares itself. */
-#define UNI_TRY(expr)                                                                                   \
-    do {                                                                                                \
-        int uni_try_status_ = (expr);                                                                   \
-        if (uni_try_status_ < 0)                                                                        \
-            return uni_try_status_;                                                                     \
+/* Return, or jump to the named label, when expr is negative. The label form stores the code in
+ * `status`, which the function declares itself. */
+#define UNI_TRY(expr)                                                                              \
+    do {                                                                                           \
+        int uni_try_status_ = (expr);                                                              \
+        if (uni_try_status_ < 0)                                                                   \
+            return uni_try_status_;                                                                \
     } while (0)
-#define UNI_TRY_GOTO(expr, label)                                                                       \
-    do {                                                                                                \
-        status = (expr);                                                                                \
-        if (status < 0)                                                                                 \
-            goto label;                                                                                 \
+#define UNI_TRY_GOTO(expr, label)                                                                  \
+    do {                                                                                           \
+        status = (expr);                                                                           \
+        if (status < 0)                                                                            \
+            goto label;                                                                            \
     } while (0)
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* version.h - the library's version; formats on disk and on the wire have their own (docs/formats.md). */
+/* version.h - the library's version; formats on disk and on the wire have their own
+ * (docs/formats.md). */
 #ifndef UNISONO_VERSION_H
 #define UNISONO_VERSION_H
 

@@ -1,10 +1,10 @@
 /*
  * array.c - dense arrays with an atomic reference count.
  *
- * Header and contents are two allocations, because the contents may be the caller's. Our own contents
- * come from calloc with room to align to 64 bytes: large ones are then fresh zero pages of the kernel and
- * cost nothing until they are touched. The count may be changed from any thread, the contents are the
- * caller's to protect.
+ * Header and contents are two allocations, because the contents may be the caller's. Our own
+ * contents come from calloc with room to align to 64 bytes: large ones are then fresh zero pages of
+ * the kernel and cost nothing until they are touched. The count may be changed from any thread, the
+ * contents are the caller's to protect.
  */
 #include <limits.h>
 #include <stdatomic.h>

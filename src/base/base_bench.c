@@ -1,9 +1,11 @@
 /*
- * base_bench.c - the three hot loops of a report, as JSON lines (docs of ./bench): a double as text, a report packed, a report as
- * a line of results.jsonl; with printf and jansson as peers on the same work. `--quick` is the smoke run of the tests.
+ * base_bench.c - the three hot loops of a report, as JSON lines (docs of ./bench): a double as
+ * text, a report packed, a report as a line of results.jsonl; with printf and jansson as peers on
+ * the same work. `--quick` is the smoke run of the tests.
  *
- * Medians of alternating rounds, in CPU time of the thread: there is no waiting in this work, and wall time on a shared machine
- * measures the neighbours. Every result is checked before it is timed.
+ * Medians of alternating rounds, in CPU time of the thread: there is no waiting in this work, and
+ * wall time on a shared machine measures the neighbours. Every result is checked before it is
+ * timed.
  */
 #include <jansson.h>
 #include <math.h>

@@ -1,10 +1,11 @@
 /*
- * dict.c - dictionaries: an array of entries in the order of insertion and, from INDEX_FROM entries on, a hash
- * index into it (open addressing, linear probing, at most half full).
+ * dict.c - dictionaries: an array of entries in the order of insertion and, from INDEX_FROM entries
+ * on, a hash index into it (open addressing, linear probing, at most half full).
  *
- * Configs and metrics have a handful of keys, where comparing hashes in a row is faster than any table.
- * Removing shifts the entries down and builds the index again: it keeps the order and is rare. The hash is XXH3 seeded by
- * the dictionary's address, so that nobody outside can choose keys that collide.
+ * Configs and metrics have a handful of keys, where comparing hashes in a row is faster than any
+ * table. Removing shifts the entries down and builds the index again: it keeps the order and is
+ * rare. The hash is XXH3 seeded by the dictionary's address, so that nobody outside can choose keys
+ * that collide.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -203,8 +204,8 @@ static const uni_value *step_into(const uni_value *value, const char *path, size
     return NULL;
 }
 
-/* Keys may have dots in them ("val.loss"), so a dot is tried as a step first and then as part of the
- * key. The tries end quickly: only keys that exist are followed. */
+/* Keys may have dots in them ("val.loss"), so a dot is tried as a step first and then as part of
+ * the key. The tries end quickly: only keys that exist are followed. */
 static const uni_value *follow(const uni_value *value, const char *path, int depth)
 {
     for (const char *dot = path; depth > 0; dot++) {

@@ -1,8 +1,9 @@
 /*
  * file.c - single files: read, write whole or not at all, copy, sync, hash.
  *
- * Every change of the file system asks fault.h first, so that tests can fail it or crash there. Errors
- * name the path and keep the errno. Files are 0600 and descriptors close-on-exec. Any thread.
+ * Every change of the file system asks fault.h first, so that tests can fail it or crash there.
+ * Errors name the path and keep the errno. Files are 0600 and descriptors close-on-exec. Any
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -276,8 +277,11 @@ int uni__copy_file(const char *from, const char *to, uni_error *err)
         status = uni_error_set(err, UNI_EINVAL, "cannot copy \"%s\" onto itself", from);
         goto done;
     }
-    if (ftruncate(out, 0) < 0) {
-        status = uni_error_set_errno(err, errno, "cannot empty \"%s\"", to);
+    int fault = uni__fault(UNI__FAULT_TRUNCATE, to, NULL);
+    if (fault == 0 && ftruncate(out, 0) < 0)
+        fault = errno;
+    if (fault) {
+        status = uni_error_set_errno(err, fault, "cannot empty \"%s\"", to);
         goto done;
     }
     UNI_TRY_GOTO(copy_contents(in, out, from, to, err), done);

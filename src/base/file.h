@@ -1,8 +1,9 @@
 /*
  * file.h - files as we need them: whole or not at all, and errors that name the path.
  *
- * All paths are UTF-8 C strings. Nothing here follows a symbolic link when it removes or walks. Before every write,
- * sync, rename, mkdir and unlink the hook of base/fault.h is asked, by which tests crash or fail at the n-th. Any thread.
+ * All paths are UTF-8 C strings. Nothing here follows a symbolic link when it removes or walks.
+ * Before every write, sync, rename, mkdir and unlink the hook of base/fault.h is asked, by which
+ * tests crash or fail at the n-th. Any thread.
  */
 #ifndef UNISONO_BASE_FILE_H
 #define UNISONO_BASE_FILE_H
@@ -13,35 +14,45 @@
 #include <sys/types.h>
 #include <unisono/status.h>
 
-int uni__write_all(int fd, const void *data, size_t size, const char *path, uni_error *err) UNI_MUST_USE;
-/* Whole file, zero-terminated (size does not count the zero); more than limit bytes is UNI_ELIMIT. */
-int uni__read_file(char **out, size_t *size, const char *path, size_t limit, uni_error *err) UNI_MUST_USE;
-/* Writes a temporary beside it, fsyncs (when durable), renames, fsyncs the directory (when durable). */
-int uni__write_file(const char *path, const void *data, size_t size, bool durable, uni_error *err) UNI_MUST_USE;
+int uni__write_all(int fd, const void *data, size_t size, const char *path,
+                   uni_error *err) UNI_MUST_USE;
+/* Whole file, zero-terminated (size does not count the zero); more than limit bytes is
+ * UNI_ELIMIT. */
+int uni__read_file(char **out, size_t *size, const char *path, size_t limit,
+                   uni_error *err) UNI_MUST_USE;
+/* Writes a temporary beside it, fsyncs (when durable), renames, fsyncs the directory (when
+ * durable). */
+int uni__write_file(const char *path, const void *data, size_t size, bool durable,
+                    uni_error *err) UNI_MUST_USE;
 int uni__fsync_path(const char *path, uni_error *err) UNI_MUST_USE; /* file or directory */
-int uni__fsync_parent(const char *path, uni_error *err) UNI_MUST_USE; /* the directory that path is in */
+/* The directory that path is in. */
+int uni__fsync_parent(const char *path, uni_error *err) UNI_MUST_USE;
 int uni__rename(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
 int uni__unlink(const char *path, uni_error *err) UNI_MUST_USE; /* not there is success */
 int uni__make_dirs(const char *path, mode_t mode, uni_error *err) UNI_MUST_USE; /* mkdir -p */
 /* rm -r, without following links; a path that is not there is success. */
 int uni__remove_tree(const char *path, uni_error *err) UNI_MUST_USE;
-/* Reflink where the filesystem can, otherwise copy_file_range, otherwise read and write. Keeps the mode. */
+/* Reflink where the filesystem can, otherwise copy_file_range, otherwise read and write. Keeps
+ * the mode. When it fails, `to` may have a part of it. */
 int uni__copy_file(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
-/* Recursive; regular files, directories and symbolic links (copied as links); others are refused. `to` may exist: files
- * of the same name are replaced. A `to` inside of `from` is refused. */
+/* Recursive; regular files, directories and symbolic links (copied as links); others are
+ * refused. `to` may exist: files of the same name are replaced. A `to` inside of `from` is
+ * refused. */
 int uni__copy_tree(const char *from, const char *to, uni_error *err) UNI_MUST_USE;
 /* malloc'ed "a/b"; NULL without memory. Parts are joined until a NULL. */
 char *uni__path_join(const char *first, ...) __attribute__((sentinel));
-char *uni__path_absolute(const char *path, uni_error *err); /* resolves ~ and relative paths, not links */
+/* malloc'ed; resolves ~ and relative paths, not links. */
+char *uni__path_absolute(const char *path, uni_error *err);
 bool uni__path_exists(const char *path);
 bool uni__path_is_dir(const char *path);
 
-/* Calls visit for every regular file and link below dir, depth first, each directory sorted by bytes, with its path
- * relative to dir (a link: the size of its text); sockets and the like are passed over. Stops at the first negative
- * return and hands it on. */
-typedef int (*uni__visit_file)(void *context, const char *relative_path, const char *full_path, uint64_t size,
-                               uni_error *err);
-int uni__walk_files(const char *dir, uni__visit_file visit, void *context, uni_error *err) UNI_MUST_USE;
+/* Calls visit for every regular file and link below dir, depth first, each directory sorted by
+ * bytes, with its path relative to dir (a link: the size of its text); sockets and the like are
+ * passed over. Stops at the first negative return and hands it on. */
+typedef int (*uni__visit_file)(void *context, const char *relative_path, const char *full_path,
+                               uint64_t size, uni_error *err);
+int uni__walk_files(const char *dir, uni__visit_file visit, void *context,
+                    uni_error *err) UNI_MUST_USE;
 
 /* XXH3 64 of a file's contents as 16 hex digits (and a zero). */
 int uni__hash_file(const char *path, char out[17], uint64_t *size, uni_error *err) UNI_MUST_USE;

@@ -1,6 +1,6 @@
 /*
- * file_test.c - files and trees: what users rely on when all goes well, and what is on the disk after a
- * failure or a crash at every single operation.
+ * file_test.c - files and trees: what users rely on when all goes well, and what is on the disk
+ * after a failure or a crash at every single operation.
  */
 #include "base/test.h"
 #include <errno.h>
@@ -102,7 +102,8 @@ static void writing_replaces_the_whole(void **state)
     free(path);
 }
 
-/* With an error at the n-th operation the old file is there, nothing else is, and the error says why. */
+/* With an error at the n-th operation the old file is there, nothing else is, and the error says
+ * why. */
 static void a_failed_write_changes_nothing(void **state)
 {
     char *path = at(state, "f");
@@ -339,10 +340,12 @@ static void copying_files_of_all_sizes(void **state)
         free(data);
     }
     assert_fails(uni__copy_file(from, from, &failure), UNI_EINVAL, "onto itself");
-    countdown count = { .at = 2, .error = ENOSPC, .sticky = true };
-    uni__fault_hook_set(countdown_hook, &count);
-    assert_fails(uni__copy_file(from, to, &failure), UNI_EDISKFULL, to);
-    uni__fault_hook_set(NULL, NULL);
+    for (int n = 1; n <= 4; n++) { /* create, empty, write, write */
+        countdown count = { .at = n, .error = ENOSPC, .sticky = true };
+        uni__fault_hook_set(countdown_hook, &count);
+        assert_fails(uni__copy_file(from, to, &failure), UNI_EDISKFULL, to);
+        uni__fault_hook_set(NULL, NULL);
+    }
     /* a link in place of the target is not written through */
     char *victim = at(state, "victim"), *link = at(state, "trap");
     put(victim, "safe");

@@ -1,9 +1,9 @@
 /*
  * file_tree.c - directories: make, walk, copy, remove.
  *
- * Removing goes by descriptors (openat, unlinkat) and never follows a link, so that a directory that is exchanged
- * for a link while we work cannot lead us elsewhere. Walking and copying list a directory, sort it, and go
- * down by path; they look with lstat. Any thread.
+ * Removing goes by descriptors (openat, unlinkat) and never follows a link, so that a directory
+ * that is exchanged for a link while we work cannot lead us elsewhere. Walking and copying list a
+ * directory, sort it, and go down by path; they look with lstat. Any thread.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -83,7 +83,8 @@ static int remove_contents(int dir, const char *name, int depth, uni_error *err)
     return status;
 }
 
-/* Removes name in dir. Tries as a directory first, without following links; what is none is unlinked. */
+/* Removes name in dir. Tries as a directory first, without following links; what is none is
+ * unlinked. */
 static int remove_at(int dir, const char *name, int depth, uni_error *err)
 {
     if (depth > TREE_DEPTH)
@@ -127,7 +128,8 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 typedef int (*visit_entry)(void *context, const char *relative, const char *full,
                            const struct stat *info, uni_error *err);
 
-/* Calls visit for all entries below, a directory before what is in it; a return of 1 skips its contents. */
+/* Calls visit for all entries below, a directory before what is in it; a return of 1 skips its
+ * contents. */
 static int walk(const char *dir, const char *relative, visit_entry visit, void *context, int depth,
                 uni_error *err);
 

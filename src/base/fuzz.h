@@ -1,10 +1,11 @@
 /*
  * fuzz.h - what a fuzz target gives. One target a program; two ways to run it:
  *
- *   meson setup -Dfuzz=true build-fuzz (CC=clang)   fuzz_NAME: libFuzzer with ASan, for real campaigns
- *                                                   (fuzz_NAME -max_total_time=60 corpus/)
- *   every build with tests                          fuzz_NAME_smoke: fuzz_driver.c, any compiler; a second of random changes
- *                                                   to the target's own sample is part of the tests
+ * - fuzz_NAME: libFuzzer with ASan and UBSan, for real campaigns. Needs clang:
+ *     CC=clang meson setup -Dfuzz=true build-fuzz && ninja -C build-fuzz src/base/fuzz_json
+ *     build-fuzz/src/base/fuzz_json -max_total_time=60 corpus/
+ * - fuzz_NAME_smoke: fuzz_driver.c, any compiler, in every build with tests; a second of random
+ *   changes to the target's own sample is part of the tests.
  *
  * For fuzz_*.c only. A target stops the process (__builtin_trap) when a promise is broken.
  */

@@ -1,9 +1,11 @@
 /*
- * fuzz_driver.c - a main for fuzz targets where there is no libFuzzer (gcc): `fuzz_NAME_smoke [-seconds=N] [-seed=N] [FILE...]`.
+ * fuzz_driver.c - a main for fuzz targets where there is no libFuzzer (gcc): `fuzz_NAME_smoke
+ * [-seconds=N] [-seed=N] [FILE...]`.
  *
- * Runs the files given (so a finding of libFuzzer can be repeated in gdb or under valgrind), then N seconds (1 unless told)
- * of random changes to the files and to the target's sample. It has no coverage feedback: it is a smoke test. When a target
- * traps, the input is in fuzz-crash.bin of the current directory, as far as the process could still write it.
+ * Runs the files given (so a finding of libFuzzer can be repeated in gdb or under valgrind), then N
+ * seconds (1 unless told) of random changes to the files and to the target's sample. It has no
+ * coverage feedback: it is a smoke test. When a target traps, the input is in fuzz-crash.bin of the
+ * current directory, as far as the process could still write it.
  */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /*
- * fuzz_journal.c - any file reads without a crash or is refused; a journal that can be opened takes a record, and then all that was
- * read before and the new one are there. See fuzz.h.
+ * fuzz_journal.c - any file reads without a crash or is refused; a journal that can be opened takes
+ * a record, and then all that was read before and the new one are there. See fuzz.h.
  *
- * Random bytes would never get past the sums: when the first byte is 'S', every line is given a right one. The file is
- * a memfd, named by /proc.
+ * Random bytes would never get past the sums: when the first byte is 'S', every line is given a
+ * right one. The file is a memfd, named by /proc.
  */
 #include <stdio.h>
 #include <stdlib.h>

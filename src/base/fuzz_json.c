@@ -1,4 +1,5 @@
-/* fuzz_json.c - any text is read or refused; what was read is written and read again as the same value. See fuzz.h. */
+/* fuzz_json.c - any text is read or refused; what was read is written and read again as the same
+ * value. See fuzz.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/value.h>

@@ -1,6 +1,7 @@
 /*
- * fuzz_msgpack.c - any message is read or refused, alike by the tree reader, the skipper and the way to JSON;
- * what was read is written and read again as the same value, and its JSON is valid. See fuzz.h.
+ * fuzz_msgpack.c - any message is read or refused, alike by the tree reader, the skipper and the
+ * way to JSON; what was read is written and read again as the same value, and its JSON is valid.
+ * See fuzz.h.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,11 @@
 /*
  * journal.c - the append-only journal; its format is at the top of journal.h.
  *
- * Reader and writer share one scan of the file: lines in chunks, each checked by its sum. A bad line is held
- * back until it is known whether another one follows: then it was damaged in the middle, otherwise it is a torn write. The
- * writer scans when it opens, to know where the good lines end, cuts off what is torn, and remembers that place: after a write that
- * failed half way (a full disk) the next append cuts the file back to it first.
+ * Reader and writer share one scan of the file: lines in chunks, each checked by its sum. A bad
+ * line is held back until it is known whether another one follows: then it was damaged in the
+ * middle, otherwise it is a torn write. The writer scans when it opens, to know where the good
+ * lines end, cuts off what is torn, and remembers that place: after a write that failed half way (a
+ * full disk) the next append cuts the file back to it first.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -164,8 +165,8 @@ static int scan_file(scan *s, uni_error *err)
     return 0;
 }
 
-/* A file without one good line is ours only if it can be a header that was cut off: nothing, the beginning of one, or
- * the zeros that some file systems leave after a power cut. */
+/* A file without one good line is ours only if it can be a header that was cut off: nothing, the
+ * beginning of one, or the zeros that some file systems leave after a power cut. */
 static int check_torn_header(const char *path, uni_error *err)
 {
     char start[sizeof header_start - 1] = { 0 };

@@ -1,6 +1,6 @@
 /*
- * journal_test.c - the promise of the journal: it reads after a kill at any byte and a flip of any bit, loses nothing that was
- * complete, invents nothing, and goes on.
+ * journal_test.c - the promise of the journal: it reads after a kill at any byte and a flip of any
+ * bit, loses nothing that was complete, invents nothing, and goes on.
  */
 #include "base/test.h"
 #include <errno.h>
@@ -226,7 +226,8 @@ static void a_crash_at_every_operation(void **state)
     free(path);
 }
 
-/* The disk is full half way through a line, even cutting it back fails once; then there is room again. */
+/* The disk is full half way through a line, even cutting it back fails once; then there is room
+ * again. */
 static void a_full_disk_does_not_glue_lines_together(void **state)
 {
     for (int cut_fails = 0; cut_fails < 2; cut_fails++) {

@@ -1,4 +1,5 @@
-/* json.h - JSON into a buffer that is there already (the public functions are in unisono/value.h). Any thread. */
+/* json.h - JSON into a buffer that is there already (the public functions are in
+ * unisono/value.h). Any thread. */
 #ifndef UNISONO_BASE_JSON_H
 #define UNISONO_BASE_JSON_H
 

@@ -1,10 +1,10 @@
 /*
  * json_read.c - JSON text to a tree, by jansson.
  *
- * jansson does the parsing (UTF-8, escapes, numbers, duplicate keys, its own depth of 2048); we convert its tree
- * into ours, limit the depth to UNI_VALUE_MAX_DEPTH and turn its error into a sentence with line and
- * column. Numbers that are too large for 64 bits or for a double are refused: silently reading another number
- * than was written is worse. Any thread.
+ * jansson does the parsing (UTF-8, escapes, numbers, duplicate keys, its own depth of 2048); we
+ * convert its tree into ours, limit the depth to UNI_VALUE_MAX_DEPTH and turn its error into a
+ * sentence with line and column. Numbers that are too large for 64 bits or for a double are
+ * refused: silently reading another number than was written is worse. Any thread.
  */
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /*
  * json_write.c - a tree to JSON text.
  *
- * A small recursive writer into uni__text: doubles are shortest round-trip text (jansson's are 17 digits, and
- * its NaN is no number at all). Arrays become nested lists by their shape, bytes a list of numbers. Any thread.
+ * A small recursive writer into uni__text: doubles are shortest round-trip text (jansson's are 17
+ * digits, and its NaN is no number at all). Arrays become nested lists by their shape, bytes a list
+ * of numbers. Any thread.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /*
  * log.c - the library's warnings, to stderr or to the program's function.
  *
- * The level and the function are the process-wide state that the design allows. The level is atomic and
- * starts as "not asked yet": the first message reads UNISONO_LOG. The function is set before threads start
- * (unisono/log.h), so it needs no lock. A message is one write(2) to stderr, so that lines of several
- * processes do not mix.
+ * The level and the function are the process-wide state that the design allows. The level is atomic
+ * and starts as "not asked yet": the first message reads UNISONO_LOG. The function is set before
+ * threads start (unisono/log.h), so it needs no lock. A message is one write(2) to stderr, so that
+ * lines of several processes do not mix.
  */
 #include <stdarg.h>
 #include <stdatomic.h>

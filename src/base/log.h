@@ -1,6 +1,7 @@
 /*
  * log.h - the library's own warnings. Silent unless the program asks: the level is the one piece of
- * process-wide state (uni_log_level_set in unisono/log.h, or UNISONO_LOG=debug|info|warn|error|off).
+ * process-wide state (uni_log_level_set in unisono/log.h, or
+ * UNISONO_LOG=debug|info|warn|error|off).
  */
 #ifndef UNISONO_BASE_LOG_H
 #define UNISONO_BASE_LOG_H

@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* The level is read once a process, so each case is a process of its own; its stderr is compared. */
+/* The level is read once a process, so each case is a process of its own; its stderr is
+ * compared. */
 static void check_stderr(const char *environment, int level, const char *expected)
 {
     int ends[2];

@@ -1,9 +1,9 @@
 /*
- * memory_test.c - no memory at the n-th allocation, for every n: each operation says UNI_ENOMEM (or NULL), leaks nothing (ASan
- * looks) and leaves what was there usable.
+ * memory_test.c - no memory at the n-th allocation, for every n: each operation says UNI_ENOMEM (or
+ * NULL), leaks nothing (ASan looks) and leaves what was there usable.
  *
- * The linker sends this module's malloc, calloc, realloc, reallocarray and strdup through the __wrap_
- * functions below.
+ * The linker sends this module's malloc, calloc, realloc, reallocarray and strdup through the
+ * __wrap_ functions below.
  */
 #include "base/test.h"
 #include <jansson.h>
@@ -143,8 +143,8 @@ static void values(void **state)
     uni_value_free(value);
 }
 
-/* jansson's own allocations: it calls some of the failures a syntax error, which we cannot tell apart. What counts is
- * that it is an error, and that nothing leaks. */
+/* jansson's own allocations: it calls some of the failures a syntax error, which we cannot tell
+ * apart. What counts is that it is an error, and that nothing leaks. */
 static void jansson_without_memory(void **state)
 {
     int status = -1, n = 0;

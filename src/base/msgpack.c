@@ -2,9 +2,9 @@
  * msgpack.c - the writer and the cursor; trees on top of both.
  *
  * Written by hand rather than with msgpack-c because the report path writes straight into a ring of
- * shared memory and must neither allocate nor trust what it reads (a count in a 6-byte message
- * made msgpack-c reserve 8 GB). The writer always uses the smallest form, and doubles as 64 bits. The cursor
- * refuses what our values cannot hold: ext types, whole numbers above INT64_MAX. Any thread.
+ * shared memory and must neither allocate nor trust what it reads (a count in a 6-byte message made
+ * msgpack-c reserve 8 GB). The writer always uses the smallest form, and doubles as 64 bits. The
+ * cursor refuses what our values cannot hold: ext types, whole numbers above INT64_MAX. Any thread.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -331,8 +331,8 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err)
 
 int uni__cursor_skip(uni__cursor *cursor, uni_error *err)
 {
-    /* No recursion: the number of values still to come is all that has to be known. It cannot overflow, since
-     * every count was checked against the bytes left. */
+    /* No recursion: the number of values still to come is all that has to be known. It cannot
+     * overflow, since every count was checked against the bytes left. */
     uint64_t left = 1;
     while (left > 0) {
         uni__token token;

@@ -1,9 +1,10 @@
 /*
- * msgpack.h - MessagePack without trees: a writer into a fixed or growing buffer and a cursor that reads.
+ * msgpack.h - MessagePack without trees: a writer into a fixed or growing buffer and a cursor that
+ * reads.
  *
- * The hot path of reports writes straight into shared memory and reads straight into JSON text, with no
- * allocation. The cursor trusts nothing: every length is checked against the bytes left, depth is counted
- * by the callers that recurse (UNI_VALUE_MAX_DEPTH). Any thread.
+ * The hot path of reports writes straight into shared memory and reads straight into JSON text,
+ * with no allocation. The cursor trusts nothing: every length is checked against the bytes left,
+ * depth is counted by the callers that recurse (UNI_VALUE_MAX_DEPTH). Any thread.
  */
 #ifndef UNISONO_BASE_MSGPACK_H
 #define UNISONO_BASE_MSGPACK_H
@@ -14,8 +15,8 @@
 #include <unisono/value.h>
 #include "base/text.h"
 
-/* Writer: with `fixed` the buffer never grows, and what does not fit sets overflow (size still counts on,
- * so that the caller learns how much room is needed). */
+/* Writer: with `fixed` the buffer never grows, and what does not fit sets overflow (size still
+ * counts on, so that the caller learns how much room is needed). */
 typedef struct uni__packer {
     uint8_t *data;
     size_t size, capacity;
@@ -42,10 +43,10 @@ typedef struct uni__cursor {
 
 typedef struct uni__token {
     uni_value_type type; /* NULL, BOOL, INT, FLOAT, STRING, BYTES, LIST, DICT */
-    int64_t integer;     /* bool and int */
-    double real;         /* float */
-    const char *data;    /* string and bytes, inside the message */
-    size_t size;         /* bytes of the string, or count of items / pairs that follow */
+    int64_t integer; /* bool and int */
+    double real; /* float */
+    const char *data; /* string and bytes, inside the message */
+    size_t size; /* bytes of the string, or count of items / pairs that follow */
 } uni__token;
 
 /* One token; containers give their count and the items follow. UNI_EFORMAT for bytes that are not
@@ -55,7 +56,9 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err) UNI
 int uni__cursor_skip(uni__cursor *cursor, uni_error *err) UNI_MUST_USE;
 int uni__cursor_read_value(uni__cursor *cursor, uni_value **out, uni_error *err) UNI_MUST_USE;
 /* Appends one value as JSON text (non-finite numbers as null; `nonfinite`, when not NULL, gets
- * "path":"NaN" members, comma-separated, with dotted paths from this value on: uni_value_path finds them). */
-int uni__cursor_to_json(uni__cursor *cursor, uni__text *out, uni__text *nonfinite, uni_error *err) UNI_MUST_USE;
+ * "path":"NaN" members, comma-separated, with dotted paths from this value on: uni_value_path
+ * finds them). */
+int uni__cursor_to_json(uni__cursor *cursor, uni__text *out, uni__text *nonfinite,
+                        uni_error *err) UNI_MUST_USE;
 
 #endif

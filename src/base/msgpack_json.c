@@ -1,9 +1,9 @@
 /*
  * msgpack_json.c - a msgpack message straight to JSON text: how reports get into results.jsonl.
  *
- * No tree and, once the text has grown, no allocation. The way from the root to the present value is a
- * chain of frames on the stack; it is only looked at when a number is not finite, to write
- * its dotted path. Any thread.
+ * No tree and, once the text has grown, no allocation. The way from the root to the present value
+ * is a chain of frames on the stack; it is only looked at when a number is not finite, to write its
+ * dotted path. Any thread.
  */
 #include <math.h>
 #include <string.h>
@@ -64,7 +64,8 @@ static int convert_dict(conversion *c, const frame *up, size_t count, int depth)
             return uni_error_set(c->err, UNI_EFORMAT,
                                  "msgpack: a key is a %s, but must be a string",
                                  uni_value_type_name(key.type));
-        /* Two broken keys could become the same text, and the line would be refused when it is read. */
+        /* Two broken keys could become the same text, and the line would be refused when it is
+         * read. */
         if (!uni__json_is_plain(key.data, key.size) &&
             (!uni__utf8_valid(key.data, key.size) || memchr(key.data, 0, key.size)))
             return uni_error_set(c->err, UNI_EFORMAT, "msgpack: a key is not UTF-8 text");

@@ -1,6 +1,6 @@
 /*
- * msgpack_test.c - the writer's bytes (as the specification and Python's msgpack give them), the cursor on good and on
- * broken messages, and the way to JSON.
+ * msgpack_test.c - the writer's bytes (as the specification and Python's msgpack give them), the
+ * cursor on good and on broken messages, and the way to JSON.
  */
 #include "base/test.h"
 #include <math.h>

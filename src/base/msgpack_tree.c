@@ -1,8 +1,9 @@
 /*
  * msgpack_tree.c - whole trees to msgpack and back.
  *
- * Recursive with UNI_VALUE_MAX_DEPTH levels both ways. Reading copies everything. Keys are strings without a
- * zero byte, in UTF-8, each once; arrays are refused because checkpoints keep them beside the tree. Any thread.
+ * Recursive with UNI_VALUE_MAX_DEPTH levels both ways. Reading copies everything. Keys are strings
+ * without a zero byte, in UTF-8, each once; arrays are refused because checkpoints keep them beside
+ * the tree. Any thread.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,14 @@
 /*
  * number.c - doubles and integers as text.
  *
- * uni__format_double gives the shortest decimal that reads back to the same bits, and of those the closest. The method is
- * Raffaello Giulietti's ("The Schubfach way to render doubles", 2021): scale the number and the two ends of its
- * rounding interval by a power of ten with 128-bit arithmetic, rounded to odd, and take the multiple of ten (or of one)
- * inside. The paper proves that 126 bits of the power, rounded up, are enough for every double. The
- * table has only the powers for about 1e-33 to 1e31, where metrics live (1 KB instead of 10); all others, subnormals
- * included, go through printf with 15, 16 and 17 digits, which is as short (17 always suffice) and
- * ten times slower.
+ * uni__format_double gives the shortest decimal that reads back to the same bits, and of those the
+ * closest. The method is Raffaello Giulietti's ("The Schubfach way to render doubles", 2021): scale
+ * the number and the two ends of its rounding interval by a power of ten with 128-bit arithmetic,
+ * rounded to odd, and take the multiple of ten (or of one) inside. The paper proves that 126 bits
+ * of the power, rounded up, are enough for every double. The table has only the powers for about
+ * 1e-33 to 1e31, where metrics live (1 KB instead of 10); all others, subnormals included, go
+ * through printf with 15, 16 and 17 digits, which is as short (17 always suffice) and ten times
+ * slower.
  *
  * About 20 to 40 ns (base_bench.c); printf needs 300 and more. No state; any thread.
  */
@@ -28,8 +29,8 @@ typedef struct decimal {
 #define POWER_MIN (-16)
 #define POWER_MAX 50
 
-/* 10^e = (high * 2^64 + low) * 2^(floor(log2(10^e)) - 127), rounded up. Made with Python's fractions:
- * v = Fraction(10)**e; ceil(v / 2**(floor(log2(v)) - 127)). */
+/* 10^e = (high * 2^64 + low) * 2^(floor(log2(10^e)) - 127), rounded up. Made with Python's
+ * fractions: v = Fraction(10)**e; ceil(v / 2**(floor(log2(v)) - 127)). */
 static const struct power {
     uint64_t high, low;
 } powers[POWER_MAX - POWER_MIN + 1] = {
@@ -102,7 +103,8 @@ static const struct power {
     { 0x88D8762BF324CD0F, 0xA5880A69FB6AC800 }, /* 50 */
 };
 
-/* floor(power * scaled / 2^128) with the lowest bit set when anything was cut off ("round to odd"). */
+/* floor(power * scaled / 2^128) with the lowest bit set when anything was cut off ("round to
+ * odd"). */
 static uint64_t round_to_odd(const struct power *power, uint64_t scaled)
 {
     wide low = (wide)power->low * scaled;
@@ -113,14 +115,15 @@ static uint64_t round_to_odd(const struct power *power, uint64_t scaled)
 /* Shortest digits of significand * 2^exponent2 (significand != 0); false outside of the table. */
 static bool shortest(decimal *out, uint64_t significand, int exponent2, bool closer_below)
 {
-    /* floor(log10(2^exponent2)), of 3/4 of it when the gap below is half as wide (a power of two) */
+    /* floor(log10(2^exponent2)), of 3/4 of it when the gap below is half as wide (a power of
+     * two) */
     int k = (exponent2 * 1262611 - (closer_below ? 524031 : 0)) >> 22;
     if (-k < POWER_MIN || -k > POWER_MAX)
         return false;
     int shift = exponent2 + ((-k * 1741647) >> 19) + 1; /* 1 to 4: floor(log2(10^-k)) */
     const struct power *power = &powers[-k - POWER_MIN];
-    /* The interval in quarter units of 10^k; its ends belong to it when the significand is even, because
-     * readers round ties to even. */
+    /* The interval in quarter units of 10^k; its ends belong to it when the significand is even,
+     * because readers round ties to even. */
     uint64_t open = significand & 1;
     uint64_t lower = round_to_odd(power, (4 * significand - 2 + closer_below) << shift) + open;
     uint64_t value = round_to_odd(power, (4 * significand) << shift);
@@ -174,7 +177,8 @@ size_t uni__format_int(char *out, int64_t value)
     return (size_t)(end - begin);
 }
 
-/* 0.001 and 1234567890123456.0 plainly, what is smaller or larger as 1.5e-7 and 1e22 (as Python does). */
+/* 0.001 and 1234567890123456.0 plainly, what is smaller or larger as 1.5e-7 and 1e22 (as Python
+ * does). */
 static char *lay_out(char *at, decimal number)
 {
     while (number.digits % 100000000 == 0) {
@@ -216,8 +220,9 @@ static char *lay_out(char *at, decimal number)
     return at + uni__format_int(at, point - 1);
 }
 
-/* Through printf, for the numbers outside of the table: the first of 15, 16 and 17 digits that reads back. Any
- * shorter form is the one with 15 digits and zeros at its end; only subnormals have too few bits for that. */
+/* Through printf, for the numbers outside of the table: the first of 15, 16 and 17 digits that
+ * reads back. Any shorter form is the one with 15 digits and zeros at its end; only subnormals
+ * have too few bits for that. */
 static decimal shortest_by_printf(double value)
 {
     char buffer[40], digits[20];

@@ -1,8 +1,8 @@
 /*
  * number_test.c - numbers as text: every double reads back to its bits, and no shorter text does.
  *
- * The C library's strtod and printf are the judges. `number_test N` runs N random numbers of each kind instead of
- * the default (10,000,000 takes a minute).
+ * The C library's strtod and printf are the judges. `number_test N` runs N random numbers of each
+ * kind instead of the default (10,000,000 takes a minute).
  */
 #include "base/test.h"
 #include <float.h>
@@ -46,7 +46,8 @@ static int count_digits(const char *text)
     return count;
 }
 
-/* No decimal with fewer digits reads back, and of those with as many ours is printf's, the closest. */
+/* No decimal with fewer digits reads back, and of those with as many ours is printf's, the
+ * closest. */
 static void check_shortest(double value)
 {
     char text[40];

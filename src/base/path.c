@@ -1,4 +1,5 @@
-/* path.c - joining and completing paths, without touching the file system but for the questions at the end. Any thread. */
+/* path.c - joining and completing paths, without touching the file system but for the questions
+ * at the end. Any thread. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -51,7 +52,8 @@ static int add_home(uni__text *path, uni_error *err)
     return 0;
 }
 
-/* Takes out "//", "/." and the slash at the end. ".." stays: behind a link it is not the directory before. */
+/* Takes out "//", "/." and the slash at the end. ".." stays: behind a link it is not the
+ * directory before. */
 static void tidy(char *path)
 {
     char *out = path;

@@ -1,12 +1,12 @@
 /*
- * random.c - Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
- * SC 2011), and a keyed permutation.
+ * random.c - Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
+ * 3", SC 2011), and a keyed permutation.
  *
- * The permutation is an alternating Feistel network on the b bits that n needs, split in two parts of
- * floor(b/2) and ceil(b/2) bits: each round changes one part by a hash of the other, so each round (and all of
- * them) is a bijection of [0, 2^b). Values at or above n are sent through again ("cycle walking"): since the
- * walk follows a cycle of a bijection it comes back below n, and since 2^b < 2n that takes fewer than two tries
- * on average. Pure functions; any thread.
+ * The permutation is an alternating Feistel network on the b bits that n needs, split in two parts
+ * of floor(b/2) and ceil(b/2) bits: each round changes one part by a hash of the other, so each
+ * round (and all of them) is a bijection of [0, 2^b). Values at or above n are sent through again
+ * ("cycle walking"): since the walk follows a cycle of a bijection it comes back below n, and since
+ * 2^b < 2n that takes fewer than two tries on average. Pure functions; any thread.
  */
 #include <errno.h>
 #include <math.h>
@@ -70,7 +70,8 @@ double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index)
     return radius * cos(6.283185307179586476925 * ((double)angle_bits * 0x1p-53));
 }
 
-/* The finaliser of splitmix64: every input bit changes every output bit with probability about 1/2. */
+/* The finaliser of splitmix64: every input bit changes every output bit with probability about
+ * 1/2. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -78,8 +79,9 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The function of one round. Round and half (at most 32 bits) must not run into each other: with half + round the rounds
- * are shifted copies of one function and partly undo each other, which showed as too many fixed points. */
+/* The function of one round. Round and half (at most 32 bits) must not run into each other: with
+ * half + round the rounds are shifted copies of one function and partly undo each other, which
+ * showed as too many fixed points. */
 static uint64_t hash_half(uint64_t seed, uint64_t round, uint64_t half)
 {
     return mix(mix((round + 1) << 32 | half) ^ seed);

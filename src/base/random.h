@@ -1,7 +1,7 @@
 /*
- * random.h - counter-based random numbers (Philox 4x32-10): the n-th number of a key is computed, not stepped to,
- * so that results do not depend on the number of workers, and a keyed permutation of [0, n) in O(1) state.
- * Pure functions; any thread.
+ * random.h - counter-based random numbers (Philox 4x32-10): the n-th number of a key is computed,
+ * not stepped to, so that results do not depend on the number of workers, and a keyed permutation
+ * of [0, n) in O(1) state. Pure functions; any thread.
  */
 #ifndef UNISONO_BASE_RANDOM_H
 #define UNISONO_BASE_RANDOM_H
@@ -12,9 +12,10 @@
 void uni__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* Uniform 64 bits for (key, stream, index); stream is for example (layer << 32 | step). */
 uint64_t uni__random_u64(uint64_t key, uint64_t stream, uint64_t index);
-double uni__random_unit(uint64_t key, uint64_t stream, uint64_t index);   /* [0, 1), 53 bits */
+double uni__random_unit(uint64_t key, uint64_t stream, uint64_t index); /* [0, 1), 53 bits */
 double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index); /* mean 0, variance 1 */
-/* Position of `index` in a keyed permutation of [0, n): a bijection (Feistel with cycle walking). */
+/* Position of `index` in a keyed permutation of [0, n): a bijection (Feistel with cycle
+ * walking). */
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index);
 /* Bytes from the system's generator for identities and secrets. */
 int uni__random_system(void *out, size_t size);

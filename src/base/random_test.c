@@ -1,6 +1,6 @@
 /*
- * random_test.c - Philox against the published answers, the distributions against their moments, and the permutation
- * against the definition of one.
+ * random_test.c - Philox against the published answers, the distributions against their moments,
+ * and the permutation against the definition of one.
  */
 #include "base/test.h"
 #include <math.h>

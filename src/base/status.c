@@ -1,9 +1,9 @@
 /*
  * status.c - the names of the codes, and the three ways to fill a uni_error.
  *
- * Every text is formatted into a buffer on the stack first, because callers put the old message into the
- * new one (`uni_error_set(err, code, "%s: %s", path, err->message)`), and vsnprintf must not read what it
- * writes. Nothing is shared; any thread.
+ * Every text is formatted into a buffer on the stack first, because callers put the old message
+ * into the new one (`uni_error_set(err, code, "%s: %s", path, err->message)`), and vsnprintf must
+ * not read what it writes. Nothing is shared; any thread.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -95,7 +95,8 @@ int uni_error_set_errno(uni_error *err, int os_error, const char *format, ...)
     va_end(arguments);
     const char *why = strerror_r(os_error, reason, sizeof reason);
     size_t at = length < 0 ? 0 : (size_t)length;
-    /* A long path must not push the reason out of the message: the reason is what people need most. */
+    /* A long path must not push the reason out of the message: the reason is what people need
+     * most. */
     size_t room = sizeof err->message - 1 - strlen(why) - 2;
     if (at > room) {
         at = room;

@@ -1,6 +1,6 @@
 /*
- * test.h - what the tests of this module share: cmocka's headers, a directory of their own, and a fault hook that counts.
- * For *_test.c of src/base only.
+ * test.h - what the tests of this module share: cmocka's headers, a directory of their own, and a
+ * fault hook that counts. For *_test.c of src/base only.
  */
 #ifndef UNISONO_BASE_TEST_H
 #define UNISONO_BASE_TEST_H
@@ -56,11 +56,11 @@ __attribute__((unused)) static int leave_directory(void **state)
 
 /* Fails (or crashes) at the n-th operation, counted from 1. */
 typedef struct countdown {
-    int at;          /* 0: only count */
-    int calls;       /* how many there were */
-    int error;       /* errno to return; 0: the process dies there */
-    bool sticky;     /* also fail at every later one, like a full disk */
-    size_t shorten;  /* not 0: the write before the n-th operation is cut to this many bytes */
+    int at; /* 0: only count */
+    int calls; /* how many there were */
+    int error; /* errno to return; 0: the process dies there */
+    bool sticky; /* also fail at every later one, like a full disk */
+    size_t shorten; /* not 0: the write before the n-th operation is cut to this many bytes */
 } countdown;
 
 __attribute__((unused)) static int countdown_hook(void *context, uni__fault_op op, const char *path,

@@ -1,9 +1,10 @@
 /*
  * text.c - the growing buffer behind every writer, and JSON strings.
  *
- * The buffer doubles, and is zero-terminated after every append. A failed allocation (or a size that
- * overflows) makes the buffer `failed`: later appends do nothing, and the caller looks once at the end.
- * JSON strings are copied in runs: a table says which bytes need nothing. Numbers are in number.c.
+ * The buffer doubles, and is zero-terminated after every append. A failed allocation (or a size
+ * that overflows) makes the buffer `failed`: later appends do nothing, and the caller looks once at
+ * the end. JSON strings are copied in runs: a table says which bytes need nothing. Numbers are in
+ * number.c.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -185,9 +186,10 @@ static void add_escape(uni__text *text, unsigned char c)
     }
 }
 
-/* Eight bytes at once: the high bit of each byte of the result says that it is not plain. For x < 0x80 in all bytes,
- * (x - n) has the high bit where x < n, and x ^ c is 0, so below 1, where x is c. Borrows go only upwards from a byte
- * that is not plain itself, so they change the answer for none of the bytes before it. */
+/* Eight bytes at once: the high bit of each byte of the result says that it is not plain. For x
+ * < 0x80 in all bytes, (x - n) has the high bit where x < n, and x ^ c is 0, so below 1, where x
+ * is c. Borrows go only upwards from a byte that is not plain itself, so they change the answer
+ * for none of the bytes before it. */
 static bool word_is_plain(uint64_t word)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;

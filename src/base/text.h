@@ -1,8 +1,10 @@
 /*
- * text.h - a growing byte buffer, and numbers written as shortest text that reads back to the same bits.
+ * text.h - a growing byte buffer, and numbers written as shortest text that reads back to the same
+ * bits.
  *
- * Used by every writer of JSON, CSV, msgpack and tables. A failed allocation sets `failed` and later
- * appends do nothing, so that callers check once at the end. Any thread; one at a time per buffer.
+ * Used by every writer of JSON, CSV, msgpack and tables. A failed allocation sets `failed` and
+ * later appends do nothing, so that callers check once at the end. Any thread; one at a time per
+ * buffer.
  */
 #ifndef UNISONO_BASE_TEXT_H
 #define UNISONO_BASE_TEXT_H
@@ -41,9 +43,11 @@ void uni__text_add_double(uni__text *text, double value);
 /* A JSON string with its quotes; invalid UTF-8 bytes become U+FFFD. */
 void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
 
-/* true when the bytes are ASCII and stand for themselves in a JSON string (so they are valid UTF-8, too). */
+/* true when the bytes are ASCII and stand for themselves in a JSON string (so they are valid
+ * UTF-8, too). */
 bool uni__json_is_plain(const char *string, size_t length);
-/* Bytes of the UTF-8 character at the beginning (1 to 4); 0 when it is none: cut off, overlong, a surrogate. */
+/* Bytes of the UTF-8 character at the beginning (1 to 4); 0 when it is none: cut off, overlong,
+ * a surrogate. */
 size_t uni__utf8_sequence(const char *string, size_t length);
 bool uni__utf8_valid(const char *string, size_t length);
 

@@ -1,10 +1,11 @@
 /*
- * value.c - the tree: scalars, strings, lists, and what all types have in common. Dictionaries are in dict.c.
+ * value.c - the tree: scalars, strings, lists, and what all types have in common. Dictionaries are
+ * in dict.c.
  *
- * A value is one allocation of 40 bytes (a string or bytes has its contents right behind). Freeing does not
- * recurse: a container that waits to be freed is linked through its own `next`, so a tree of any depth is freed in
- * constant stack. Copy and compare recurse and stop at WALK_DEPTH, far beyond what can be written or read.
- * A tree belongs to one thread at a time.
+ * A value is one allocation of 40 bytes (a string or bytes has its contents right behind). Freeing
+ * does not recurse: a container that waits to be freed is linked through its own `next`, so a tree
+ * of any depth is freed in constant stack. Copy and compare recurse and stop at WALK_DEPTH, far
+ * beyond what can be written or read. A tree belongs to one thread at a time.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -92,7 +93,8 @@ uni_value *uni_value_array(uni_array *array)
     return value;
 }
 
-/* Frees a value that has no children left, or none at all; containers are put on the list instead. */
+/* Frees a value that has no children left, or none at all; containers are put on the list
+ * instead. */
 static void free_or_queue(uni_value *value, uni_value **queue)
 {
     if (!value)
