@@ -1,0 +1,167 @@
+/*
+ * layer.h - what a layer and a model are made of, for the files of src/nn only. The public side is unisono/layers.h and nn.h.
+ *
+ * A layer is a class, the class' own struct, parameters and children. Parameters live in the store of the model that builds it;
+ * what a layer needs from the model while it is built (store, seed, next random stream) is one uni__build. A model is a
+ * list of layers and a list of nodes: node i calls a layer on the outputs of earlier nodes. Sequential models and graphs differ only in how the
+ * nodes come to be. Building belongs to one thread; calling is const.
+ */
+#ifndef UNISONO_NN_LAYER_H
+#define UNISONO_NN_LAYER_H
+
+#include <unisono/nn.h>
+
+typedef struct uni__build {
+    uni_parameters *store; /* the model's */
+    uint64_t seed;
+    uint32_t next_stream;
+} uni__build;
+
+/* A parameter with what it started from and what it is charged for. */
+typedef struct uni__slot {
+    uni_parameter *parameter;
+    uni_initializer
+        initializer; /* its name points to a constant of initialize.c; NULL: not random */
+    uni_regularizer regularizer;
+} uni__slot;
+
+struct uni_layer {
+    const uni_layer_class *class_;
+    void *self;
+    char *name; /* NULL until given or made */
+    char *path; /* "outer/dense_1", from the model that built it; what parameters start with */
+    uni_error *failure; /* of the constructor */
+    uni__build *build; /* of the model that owns the layer; NULL before */
+    bool built, frozen, borrowed_children, owned;
+    uint32_t stream;
+    uni_regularizer activity;
+    size_t num_slots;
+    uni__slot *slots; /* weights, then states, each in the order of creation */
+    size_t num_children;
+    uni_layer **children;
+    int num_inputs;
+    uni_spec inputs[UNI_MODEL_MAX_INPUTS], output;
+};
+
+/* ---- layers/layer.c ---- */
+
+/* Gives the layer its path and parameters and finds the output's spec; a layer that is built only checks the specs. */
+int uni__layer_build(uni_layer *layer, uni__build *build, const char *parent_path, int num_inputs,
+                     const uni_spec *inputs, uni_spec *output, uni_error *err) UNI_MUST_USE;
+/* Forgets parameters and children so that the layer can be built again in another store; values are not kept. */
+void uni__layer_unbuild(uni_layer *layer);
+/* The constructor's error, or 0. NULL is UNI_ENOMEM. */
+int uni__layer_check(const uni_layer *layer, uni_error *err) UNI_MUST_USE;
+/* Keras's to_snake_case: "MaxPooling2D" is "max_pooling2d". malloc'ed. */
+char *uni__layer_snake_case(const char *class_name);
+/* Makes names unique as Keras does: dense, dense_1 ... among `count` layers. */
+int uni__layer_make_name(uni_layer *layer, uni_layer *const *others, size_t count,
+                         uni_error *err) UNI_MUST_USE;
+/* All weights' regularisers of the layer and its children added to *sum (a tensor or NULL) on the tape. */
+uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, uni_tensor *sum);
+bool uni__layer_has_regularizer(const uni_layer *layer); /* of weights, children included */
+/* Calls visit for every parameter, own ones first, then those of the children: the order of Keras's layer.weights. */
+typedef int (*uni__visit_parameter)(void *context, const uni_layer *layer, const uni__slot *slot,
+                                    uni_error *err);
+int uni__layer_visit(const uni_layer *layer, uni__visit_parameter visit, void *context,
+                     uni_error *err) UNI_MUST_USE;
+
+/* Checks for build and infer: "conv2d expects an input of rank 4, got (None, 3)". */
+int uni__expect_inputs(const uni_layer *layer, int num_inputs, int least, int most,
+                       uni_error *err) UNI_MUST_USE;
+int uni__expect_rank(const uni_layer *layer, const uni_spec *input, int least, int most,
+                     uni_error *err) UNI_MUST_USE;
+/* The last dimension must be known. */
+int uni__expect_width(const uni_layer *layer, const uni_spec *input, uni_error *err) UNI_MUST_USE;
+/* "(None, 28, 28, 1)" */
+const char *uni__spec_text(char out[UNI_SHAPE_TEXT_SIZE], const uni_spec *spec);
+/* x as float32: numbers of other types are cast, text is an error. */
+uni_tensor *uni__as_float(uni_tape *tape, uni_tensor *x);
+
+/* ---- layers/initialize.c ---- */
+
+/* Puts the initialiser's constant name and Keras's defaults into *out; unknown names are UNI_ENOTFOUND. */
+int uni__initializer_resolve(uni_initializer *out, const uni_initializer *given,
+                             const char *default_name, uni_error *err) UNI_MUST_USE;
+bool uni__initializer_is_random(const uni_initializer *initializer);
+int uni__initialize(const uni_parameter *parameter, const uni_initializer *initializer,
+                    uint64_t seed, uni_error *err) UNI_MUST_USE;
+
+/* For constructors: defaults and names looked up at once (the caller's strings are not kept), errors remembered by the layer. */
+void uni__layer_initializer(uni_layer *layer, uni_initializer *initializer,
+                            const char *default_name);
+void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *name);
+
+/* ---- layers/config.c: Keras's configs as values ---- */
+
+int uni__config_put_initializer(uni_value *config, const char *key,
+                                const uni_initializer *initializer,
+                                const char *default_name) UNI_MUST_USE;
+int uni__config_put_regularizer(uni_value *config, const char *key,
+                                const uni_regularizer *regularizer) UNI_MUST_USE;
+int uni__config_put_ints(uni_value *config, const char *key, int count,
+                         const int64_t *numbers) UNI_MUST_USE;
+int uni__config_get_initializer(uni_initializer *out, const uni_value *config, const char *key,
+                                uni_error *err) UNI_MUST_USE;
+int uni__config_get_regularizer(uni_regularizer *out, const uni_value *config, const char *key,
+                                uni_error *err) UNI_MUST_USE;
+/* A number or a list of up to `max`; a missing key leaves *count 0. */
+int uni__config_get_ints(int64_t *out, int *count, int max, const uni_value *config,
+                         const char *key, uni_error *err) UNI_MUST_USE;
+/* A name, or Keras's {"class_name": ..., "config": ...}; -1 and an error when it is unknown. */
+int uni__config_get_activation(const uni_value *config, const char *key, uni_activation fallback,
+                               uni_error *err);
+int uni__config_get_padding(uni_padding *out, const uni_value *config, uni_error *err) UNI_MUST_USE;
+const char *uni__padding_name(uni_padding padding);
+/* Refuses a key whose value is not what we do: null, false, 0 or the given text pass. */
+int uni__config_refuse(const uni_value *config, const char *key, const char *allowed,
+                       uni_error *err) UNI_MUST_USE;
+
+/* ---- layers/registry.c: the classes that a config can name ---- */
+
+extern const uni_layer_class uni__class_input, uni__class_dense, uni__class_activation,
+    uni__class_leaky_relu, uni__class_relu, uni__class_softmax, uni__class_flatten,
+    uni__class_reshape, uni__class_permute, uni__class_dropout, uni__class_rescaling,
+    uni__class_activity_regularization, uni__class_conv1d, uni__class_conv2d,
+    uni__class_depthwise_conv2d, uni__class_max_pooling2d, uni__class_average_pooling2d,
+    uni__class_max_pooling1d, uni__class_average_pooling1d, uni__class_global_average_pooling1d,
+    uni__class_global_average_pooling2d, uni__class_global_max_pooling1d,
+    uni__class_global_max_pooling2d, uni__class_zero_padding2d, uni__class_batch_normalization,
+    uni__class_layer_normalization, uni__class_normalization, uni__class_embedding, uni__class_lstm,
+    uni__class_gru, uni__class_multi_head_attention, uni__class_add, uni__class_subtract,
+    uni__class_multiply, uni__class_average, uni__class_maximum, uni__class_concatenate,
+    uni__class_function;
+
+/* use_causal_mask belongs to Keras's call, not to the layer's config: a graph's config reads and writes it by these. */
+void uni__attention_set_causal(uni_layer *layer, bool causal);
+bool uni__attention_is_causal(const uni_layer *layer);
+
+/* ---- models ---- */
+
+typedef struct uni__model_node {
+    uni_layer *layer; /* borrowed from the model's list */
+    int num_inputs;
+    int inputs[UNI_MODEL_MAX_INPUTS]; /* numbers of earlier nodes */
+    uni_spec output;
+} uni__model_node;
+
+typedef struct uni__compiled uni__compiled; /* model/compile.h */
+typedef struct uni__runner uni__runner; /* model/step.h */
+
+struct uni_model {
+    char *name;
+    bool sequential, built, stopping, as_layer;
+    bool input_given; /* a sequential model with an input layer of the user's */
+    uint64_t seed;
+    size_t num_layers;
+    uni_layer **layers; /* input layers included */
+    int num_nodes;
+    uni__model_node *nodes;
+    int num_inputs, num_outputs;
+    int inputs[UNI_MODEL_MAX_INPUTS], outputs[UNI_MODEL_MAX_INPUTS]; /* numbers of nodes */
+    uni__build build; /* build.store is the model's own unless as_layer */
+    uni__compiled *compiled;
+    uni__runner *runner;
+};
+
+#endif
