@@ -58,6 +58,22 @@ UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_d
 #define UNI_UNLIMITED (-1)  /* max_failures: restart for ever */
 #define UNI_NO_RETRIES (-2) /* max_failures: the first failure ends the run */
 
+/* Per run. What is left zero comes from the trainer's run_defaults. */
+typedef struct uni_run_options {
+    const char *function;            /* a name given to uni_main, or */
+    const char *const *program;      /* argv of any program, NULL-terminated */
+    const uni_value *config;         /* dictionary or NULL */
+    uni_sink *const *sinks;          /* besides results.jsonl; NULL with 0: progress.csv only */
+    int num_sinks;                   /* -1: none at all, not even progress.csv */
+    const uni_checkpoint_policy *policy;
+    const char *from_checkpoint;     /* a checkpoint directory, or a run directory (its latest) */
+    const uni_value *from_dict;      /* a dictionary to start from, as v1's checkpoint= */
+    const char *resume_run;          /* go on in this run directory after its controller died */
+    double time_limit;               /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
+    double progress_timeout;         /* seconds without a report from any rank; default none */
+    bool v1_checkpoints;             /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */
+} uni_run_options;
+
 typedef struct uni_trainer_options {
     uni_program *main;           /* from uni_main; .function needs this or worker_program, .program needs neither */
     const char *const *worker_program; /* argv of another program that runs functions by name (the Python door's) */
@@ -80,23 +96,9 @@ typedef struct uni_trainer_options {
     bool handle_signals;         /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
     bool lockstep;               /* report() returns when the driver took the report (v1) */
     uint64_t log_cap;            /* bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
+    const uni_run_options *run_defaults; /* for what a run leaves open; borrowed while the trainer lives */
 } uni_trainer_options;
 
-/* Per run; the trainer's own are the defaults. */
-typedef struct uni_run_options {
-    const char *function;            /* a name given to uni_main, or */
-    const char *const *program;      /* argv of any program, NULL-terminated */
-    const uni_value *config;         /* dictionary or NULL */
-    uni_sink *const *sinks;          /* besides results.jsonl; NULL with 0: progress.csv only */
-    int num_sinks;                   /* -1: none at all, not even progress.csv */
-    const uni_checkpoint_policy *policy;
-    const char *from_checkpoint;     /* a checkpoint directory, or a run directory (its latest) */
-    const uni_value *from_dict;      /* a dictionary to start from, as v1's checkpoint= */
-    const char *resume_run;          /* go on in this run directory after its controller died */
-    double time_limit;               /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
-    double progress_timeout;         /* seconds without a report from any rank; default none */
-    bool v1_checkpoints;             /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */
-} uni_run_options;
 
 /* ---- trainer ---- */
 

@@ -5,6 +5,7 @@
  * when the controller is gone. SIGTERM there means preemption: the handler marks the page and rings the controller, which lets all ranks stop at
  * the same iteration.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +97,18 @@ static int run_function(uni_session *session, const uni_function *functions, con
     return say_return(session, result);
 }
 
+/* A warm worker writes to the log of the run that it works for. */
+static void write_to_log(const char *path)
+{
+    int log = path && path[0] ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (log < 0)
+        return;
+    fflush(NULL);
+    dup2(log, 1);
+    dup2(log, 2);
+    close(log);
+}
+
 static int serve(uni_session *session, const uni_function *functions)
 {
     signalled_session = session;
@@ -105,6 +118,8 @@ static int serve(uni_session *session, const uni_function *functions)
     for (;;) {
         char *name = NULL;
         int order = uni__session_next_order(session, &name, NULL);
+        if (order == UNI__TO_WORKER_RUN)
+            write_to_log(session->log);
         int status = order == UNI__TO_WORKER_RUN ? run_function(session, functions, name) : -1;
         free(name);
         if (order == UNI__TO_WORKER_SHUTDOWN)

@@ -143,6 +143,7 @@ struct uni__run {
     pthread_mutex_t journal_lock; /* controller and persist thread write it */
     uni__results_writer *writer;
     uni__sink_runner *sinks;
+    uni_sink *csv; /* ours, unless the caller brought one or wanted none */
     uni__persist *persist;
     uni__ports ports;
 
@@ -195,6 +196,8 @@ void uni__run_begin(void *run);                   /* posted by the user's thread
 void uni__run_fail(uni__run *run, const uni__cause *cause);
 void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error); /* our own side failed: no retry */
 void uni__run_stop(uni__run *run, uni__stop_reason reason);
+void uni__run_stop_posted(void *trainer);     /* for uni__group_post */
+void uni__run_stop_now_posted(void *trainer); /* for uni__group_post */
 void uni__run_rank_done(uni__run *run, int rank);
 void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...) UNI_PRINTF(4, 5);
 void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *sentence); /* answer of uni__persist_find_resume */
@@ -212,18 +215,22 @@ void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attemp
 
 /* persist.c: checkpoints on their own thread. Calls from the controller thread; answers are posted back to it. */
 int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err) UNI_MUST_USE;
-void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot, const void *memory, size_t size);
+/* alone: complete at once (v1's save_checkpoint); otherwise with the reports of that iteration. */
+void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot, const void *memory,
+                           size_t size);
+/* copy: the directory is the user's own and stays where it is. */
 void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone, const char *path, bool copy);
-/* Rank has reported this iteration (metrics: msgpack, kept with the checkpoint of that iteration) or is done. Completes what every live rank
- * has passed. */
-void uni__persist_reported(uni__persist *persist, int rank, int64_t iteration, const void *metrics, size_t size);
-void uni__persist_rank_done(uni__persist *persist, int rank);
-void uni__persist_new_attempt(uni__persist *persist, int attempt); /* gives up what was not complete */
-void uni__persist_find_resume(uni__persist *persist);              /* -> uni__run_resume_known */
-void uni__persist_flush(uni__persist *persist);                    /* -> uni__run_persisted, after all that was asked for so far */
-bool uni__persist_is_waiting(const uni__persist *persist);         /* some checkpoint waits for reports of other ranks */
-/* Not on the controller thread: ends the thread. The dictionary that was last taken, or NULL, is the caller's. */
+/* Ranks have moved: completes what every live rank has passed. With metrics (msgpack) those are the report of that rank and iteration. */
+void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics, size_t size);
+bool uni__persist_is_waiting(const uni__persist *persist); /* some checkpoint waits for the reports of other ranks: call moved */
+void uni__persist_give_up(uni__persist *persist);          /* the attempt is over: what is not complete by now never will be */
+void uni__persist_find_resume(uni__persist *persist);      /* -> uni__run_resume_known */
+void uni__persist_flush(uni__persist *persist);            /* -> uni__run_persisted, after all that was asked for so far */
+/* Not on the controller thread: ends the thread. *latest_dict: the dictionary that was last taken (v1), or NULL. */
 void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **latest_dict);
+
+/* run_setup.c */
+void uni__run_release(uni__run *run, int attempt, int64_t iteration); /* any thread: lockstep ranks may go on */
 
 /* result.c */
 uni_result *uni__result_new(uni__run *run);
@@ -245,7 +252,6 @@ struct uni_trainer {
     uni__run *run; /* controller thread */
     pthread_mutex_t lock; /* current: for uni_trainer_stop from any thread */
     uni__run *current;
-    void (*idle_exit)(uni_trainer *trainer);
     int interrupts;
 };
 

@@ -7,6 +7,8 @@
  * takes waits here, and the time is counted.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,8 +32,9 @@ static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error 
     if (buffer->size >= size)
         return 0;
     size_t room = (size + size / 8 + 4095) & ~(size_t)4095;
-    int fd = memfd_create("unisono-snapshot", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)room) < 0) {
+    int fd = memfd_create("unisono-snapshot", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* Sealed against shrinking: the controller reads it and must not fault. */
+    if (fd < 0 || ftruncate(fd, (off_t)room) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) {
         int saved = errno;
         if (fd >= 0)
             close(fd);

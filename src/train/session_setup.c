@@ -171,6 +171,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     status |= keep_string(&session->name, order, "name");
     status |= keep_string(&session->storage, order, "storage");
     status |= keep_string(&session->checkpoint, order, "checkpoint");
+    status |= keep_string(&session->log, order, "log");
     *function = strdup(uni_dict_get_string(order, "function", ""));
     if (status != 0 || !*function)
         return uni_error_set(err, UNI_ENOMEM, "no memory to begin a run");
@@ -222,6 +223,7 @@ void uni__session_free(uni_session *session)
     free(session->name);
     free(session->storage);
     free(session->checkpoint);
+    free(session->log);
     pthread_mutex_destroy(&session->snapshot_lock);
     free(session);
 }

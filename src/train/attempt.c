@@ -1,0 +1,141 @@
+/*
+ * attempt.c - starting the workers of an attempt and telling them what to run. Controller thread.
+ *
+ * Warm workers of an earlier run are used again; what is missing is spawned. The order to run goes out at once, before the
+ * worker has said hello: it finds it on its channel when it is up, so that a start has no round trip.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "train/run_internal.h"
+
+static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log, uni_error *err)
+{
+    /* Without a run (warm workers) a bare one stands in, for the rank variables. */
+    uni__run bare = { .trainer = trainer, .num_workers = trainer->options.num_workers };
+    uni_value *environment = uni__worker_environment(trainer, run ? run : &bare, rank);
+    if (!environment)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the environment of rank %d", rank);
+    bool own_program = run && run->program;
+    uni__spawn spawn = {
+        .rank = rank,
+        .runs_functions = !own_program,
+        .exe = own_program ? run->exe : trainer->worker_exe,
+        .argv = own_program ? run->program : trainer->worker_argv,
+        .environment = environment,
+        .cwd = trainer->options.working_directory,
+        .log = log,
+        .memory = (uint64_t)trainer->options.memory_per_worker,
+    };
+    int status = uni__group_spawn(trainer->group, &spawn, err);
+    uni_value_free(environment);
+    uni__rank *slot = &trainer->ranks[rank];
+    slot->state = status == 0 ? UNI__RANK_STARTED : UNI__RANK_GONE;
+    slot->hello = slot->session_closed = slot->warned_silent = false;
+    slot->pid = 0;
+    slot->stopped_ns = 0;
+    slot->spawned_ns = uni__monotonic_ns();
+    return status;
+}
+
+int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
+{
+    char *logs = uni__path_join(trainer->logdir, ".start", NULL);
+    int status = logs ? uni__make_dirs(logs, 0700, err) : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    for (int rank = 0; status == 0 && rank < trainer->options.num_workers; rank++) {
+        char log[4096];
+        if (trainer->ranks[rank].state != UNI__RANK_GONE)
+            continue;
+        snprintf(log, sizeof log, "%s/rank_%d.log", logs, rank);
+        status = spawn_rank(trainer, NULL, rank, log, err);
+    }
+    free(logs);
+    return status;
+}
+
+/* The keys are read in session_setup.c. */
+static uni_value *run_order(uni__run *run, int rank, const char *log)
+{
+    uni_value *order = uni_value_dict();
+    int status = 0;
+    status |= uni_dict_take(order, "function", uni_value_string(run->function ? run->function : ""));
+    status |= uni_dict_take(order, "config", uni_value_copy(run->config));
+    status |= uni_dict_take(order, "rank", uni_value_int(rank));
+    status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
+    status |= uni_dict_take(order, "local_rank", uni_value_int(rank));
+    status |= uni_dict_take(order, "local_world_size", uni_value_int(run->num_workers));
+    status |= uni_dict_take(order, "node_rank", uni_value_int(0));
+    status |= uni_dict_take(order, "attempt", uni_value_int(run->attempt));
+    status |= uni_dict_take(order, "name", uni_value_string(run->trainer->name));
+    status |= uni_dict_take(order, "storage", uni_value_string(run->trainer->storage));
+    status |= uni_dict_take(order, "run_dir", uni_value_string(run->dir));
+    status |= uni_dict_take(order, "staging_dir", uni_value_string(run->staging_dir));
+    status |= uni_dict_take(order, "checkpoint", uni_value_string(run->resume_path));
+    status |= uni_dict_take(order, "log", uni_value_string(log));
+    status |= uni_dict_take(order, "lockstep", uni_value_bool(run->trainer->options.lockstep));
+    const char *detailed = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
+    status |= uni_dict_take(order, "detailed", uni_value_bool(detailed && strcmp(detailed, "1") == 0));
+    if (status == 0)
+        return order;
+    uni_value_free(order);
+    return NULL;
+}
+
+static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
+{
+    uni_value *order = run_order(run, rank, log);
+    void *bytes = NULL;
+    size_t size = 0;
+    if (!order)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the order to rank %d", rank);
+    int status = uni_msgpack_write(&bytes, &size, order, err);
+    uni_value_free(order);
+    if (status == 0)
+        status = uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size, run->resume_fd, err);
+    free(bytes);
+    return status < 0 ? uni_error_prefix(err, "the order to rank %d", rank) : 0;
+}
+
+/* A warm worker begins like a new one. It is idle, so nobody else writes its page. */
+static void refresh_page(uni__page *page)
+{
+    atomic_store(&page->stop_request, UNI__STOP_NONE);
+    atomic_store(&page->stopping, 0);
+    atomic_store(&page->stop_at_known, 0);
+    atomic_store(&page->stop_seen, 0);
+    atomic_store(&page->loaded, 0);
+    atomic_store(&page->released, 0);
+    atomic_store(&page->iteration, 0);
+}
+
+int uni__attempt_start(uni__run *run, uni_error *err)
+{
+    for (int rank = 0; rank < run->num_workers; rank++) {
+        uni__rank *slot = &run->ranks[rank];
+        struct stat info;
+        char *log = uni__run_log_path(run, rank);
+        if (!log)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+        uni__rank_forget(slot);
+        slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
+        int status = 0;
+        if (slot->state == UNI__RANK_GONE || run->program)
+            status = spawn_rank(run->trainer, run, rank, log, err);
+        else
+            refresh_page(uni__group_page(run->group, rank));
+        if (status == 0)
+            status = send_order(run, rank, log, err);
+        free(log);
+        UNI_TRY(status);
+        if (slot->hello)
+            slot->state = UNI__RANK_RUNNING;
+    }
+    return 0;
+}

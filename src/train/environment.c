@@ -1,0 +1,218 @@
+/*
+ * environment.c - what each backend's workers find in their environment, and the ports that it names.
+ *
+ * A port is held by a bound socket for the whole run, so that no other job gets it: with SO_REUSEPORT for TensorFlow (whose gRPC
+ * server joins in with TF_GRPC_REUSE_PORT=1), with SO_REUSEADDR and never listening for PyTorch (whose store may then still listen).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "train/run_internal.h"
+
+extern char **environ;
+
+int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err)
+{
+    ports->fds = calloc((size_t)count + 1, sizeof *ports->fds);
+    ports->numbers = calloc((size_t)count + 1, sizeof *ports->numbers);
+    if (!ports->fds || !ports->numbers)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ports", count);
+    for (int i = 0; i < count; i++) {
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t length = sizeof address;
+        int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, reuse_port ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on) < 0 ||
+            bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+            getsockname(fd, (struct sockaddr *)&address, &length) < 0) {
+            int saved = errno;
+            if (fd >= 0)
+                close(fd);
+            return uni_error_set_errno(err, saved, "cannot hold a port on the loopback interface");
+        }
+        ports->fds[ports->count] = fd;
+        ports->numbers[ports->count++] = ntohs(address.sin_port);
+    }
+    return 0;
+}
+
+void uni__ports_release(uni__ports *ports)
+{
+    for (int i = 0; i < ports->count; i++)
+        close(ports->fds[i]);
+    free(ports->fds);
+    free(ports->numbers);
+    memset(ports, 0, sizeof *ports);
+}
+
+/* ---- a list of NAME=value in which a later value replaces an earlier one ---- */
+
+typedef struct variables {
+    uni_value *dict; /* name -> value, in order */
+    bool failed;
+} variables;
+
+static void set(variables *to, const char *name, const char *format, ...) UNI_PRINTF(3, 4);
+static void set(variables *to, const char *name, const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0 || uni_dict_take(to->dict, name, uni_value_string(text)) < 0)
+        to->failed = true;
+    if (length >= 0)
+        free(text);
+}
+
+static void set_pair(variables *to, const char *pair)
+{
+    const char *equals = strchr(pair, '=');
+    char *name = equals ? strndup(pair, (size_t)(equals - pair)) : NULL;
+    if (name && name[0])
+        set(to, name, "%s", equals + 1);
+    free(name);
+}
+
+static bool user_has(const uni_trainer *trainer, const char *name)
+{
+    size_t length = strlen(name);
+    if (getenv(name))
+        return true;
+    for (size_t i = 0; i < uni_list_size(trainer->extra_environment); i++) {
+        const char *pair = uni_value_as_string(uni_list_get(trainer->extra_environment, i), "");
+        if (strncmp(pair, name, length) == 0 && pair[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+static void set_ranks(variables *to, const uni__run *run, int rank)
+{
+    static const char *const prefixes[] = { "UNISONO_", "" };
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        const struct {
+            const char *name;
+            int value;
+        } numbers[] = { { "RANK", rank },
+                        { "WORLD_SIZE", run->num_workers },
+                        { "LOCAL_RANK", rank },
+                        { "LOCAL_WORLD_SIZE", run->num_workers },
+                        { "NODE_RANK", 0 } };
+        for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+            snprintf(name, sizeof name, "%s%s", prefixes[i], numbers[n].name);
+            set(to, name, "%d", numbers[n].value);
+        }
+    }
+    set(to, "UNISONO_ATTEMPT", "%d", run->attempt);
+    if (run->dir)
+        set(to, "UNISONO_RUN_DIR", "%s", run->dir);
+    if (run->staging_dir)
+        set(to, "UNISONO_STAGING", "%s", run->staging_dir);
+    if (run->resume_path[0])
+        set(to, "UNISONO_CHECKPOINT", "%s", run->resume_path);
+}
+
+static void set_tf_config(variables *to, const uni__run *run, int rank)
+{
+    uni__text text = { 0 };
+    uni__text_add_string(&text, "{\"cluster\": {\"worker\": [");
+    for (int i = 0; i < run->ports.count; i++)
+        uni__text_add_format(&text, "%s\"%s:%d\"", i ? ", " : "", run->trainer->host.address, run->ports.numbers[i]);
+    uni__text_add_format(&text, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
+    if (text.failed)
+        to->failed = true;
+    else
+        set(to, "TF_CONFIG", "%s", text.data);
+    uni__text_free(&text);
+    set(to, "TF_GRPC_REUSE_PORT", "1");
+}
+
+static void set_horovod(variables *to, const uni__run *run, int rank)
+{
+    set(to, "HOROVOD_RANK", "%d", rank);
+    set(to, "HOROVOD_SIZE", "%d", run->num_workers);
+    set(to, "HOROVOD_LOCAL_RANK", "%d", rank);
+    set(to, "HOROVOD_LOCAL_SIZE", "%d", run->num_workers);
+    set(to, "HOROVOD_CROSS_RANK", "0");
+    set(to, "HOROVOD_CROSS_SIZE", "1");
+    set(to, "HOROVOD_HOSTNAME", "%s", run->trainer->host.hostname);
+}
+
+static void set_backend(variables *to, const uni_trainer *trainer, const uni__run *run, int rank)
+{
+    const char *backend = trainer->options.backend;
+    if (strcmp(backend, "tensorflow") == 0) {
+        set_tf_config(to, run, rank);
+    } else if (strcmp(backend, "torch") == 0) {
+        set(to, "MASTER_ADDR", "%s", trainer->host.address);
+        if (run->ports.count > 0)
+            set(to, "MASTER_PORT", "%d", run->ports.numbers[0]);
+    } else if (strcmp(backend, "horovod") == 0) {
+        set_horovod(to, run, rank);
+    }
+}
+
+/* The rank's own devices out of "0,1,2,3". */
+static void set_gpus(variables *to, const uni_trainer *trainer, int rank)
+{
+    int each = trainer->options.gpus_per_worker, position = 0;
+    char mine[256] = "";
+    char *copy = strdup(trainer->host.gpu_ids), *rest = NULL;
+    for (char *id = copy ? strtok_r(copy, ",", &rest) : NULL; id; id = strtok_r(NULL, ",", &rest), position++)
+        if (position / each == rank)
+            snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%s%s", mine[0] ? "," : "", id);
+    free(copy);
+    set(to, "CUDA_VISIBLE_DEVICES", "%s", mine);
+}
+
+static void set_threads(variables *to, const uni_trainer *trainer)
+{
+    if (!user_has(trainer, "OMP_NUM_THREADS"))
+        set(to, "OMP_NUM_THREADS", "%d", trainer->cpus_each >= 1 ? (int)floor(trainer->cpus_each) : 1);
+    if (!user_has(trainer, "OMP_WAIT_POLICY") && trainer->options.num_workers > trainer->host.cpus)
+        set(to, "OMP_WAIT_POLICY", "passive");
+    if (!user_has(trainer, "PYTHONUNBUFFERED"))
+        set(to, "PYTHONUNBUFFERED", "1");
+}
+
+uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run, int rank)
+{
+    variables all = { .dict = uni_value_dict() };
+    for (char **pair = environ; *pair; pair++)
+        set_pair(&all, *pair);
+    /* What a surrounding worker was told is not true for ours. */
+    static const char *const not_ours[] = { "UNISONO_SESSION", "UNISONO_REPORT_FD", "UNISONO_CHECKPOINT", "TF_CONFIG" };
+    for (size_t i = 0; i < sizeof not_ours / sizeof not_ours[0]; i++)
+        uni_dict_remove(all.dict, not_ours[i]);
+    set_ranks(&all, run, rank);
+    set_backend(&all, trainer, run, rank);
+    set_threads(&all, trainer);
+    if (trainer->options.use_gpu)
+        set_gpus(&all, trainer, rank);
+    for (size_t i = 0; i < uni_list_size(trainer->extra_environment); i++)
+        set_pair(&all, uni_value_as_string(uni_list_get(trainer->extra_environment, i), ""));
+    uni_value *list = uni_value_list();
+    for (size_t i = 0; i < uni_dict_size(all.dict); i++) {
+        char *pair = NULL;
+        if (asprintf(&pair, "%s=%s", uni_dict_key_at(all.dict, i), uni_value_as_string(uni_dict_value_at(all.dict, i), "")) < 0 ||
+            uni_list_take(list, uni_value_string(pair)) < 0)
+            all.failed = true;
+        free(pair);
+    }
+    uni_value_free(all.dict);
+    if (!all.failed)
+        return list;
+    uni_value_free(list);
+    return NULL;
+}

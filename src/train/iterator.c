@@ -1,0 +1,133 @@
+/*
+ * iterator.c - a run whose reports the caller takes one iteration at a time. User's thread.
+ *
+ * It follows results.jsonl like the sinks do. In lockstep mode asking for the next iteration lets the ranks go on from the one before.
+ */
+#include <stdlib.h>
+
+#include "train/trainer_internal.h"
+
+#define LOOK_UP_MS 100
+
+struct uni_iterator {
+    uni_trainer *trainer;
+    uni__run *run; /* NULL once it was taken apart */
+    uni__follower *follower;
+    uni_result *result;
+    int attempt;
+    int64_t taken; /* iteration that the caller has and the ranks wait for; 0: none */
+    bool finished;
+};
+
+int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked, uni_iterator **out, uni_error *err)
+{
+    *out = NULL;
+    if (!trainer->started)
+        return uni_error_set(err, UNI_ESTATE, "this trainer is not active: call start before run_iterator");
+    uni_iterator *iterator = calloc(1, sizeof *iterator);
+    if (!iterator)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for an iterator");
+    iterator->trainer = trainer;
+    int status = uni__trainer_begin(trainer, asked, true, &iterator->run, err);
+    if (status < 0) {
+        free(iterator);
+        return status;
+    }
+    status = uni__follower_new(&iterator->follower, iterator->run->writer, err);
+    if (status < 0) {
+        iterator->run->state = UNI__RUN_DONE;
+        uni_result_free(uni__run_end(iterator->run));
+        uni__trainer_ended(trainer);
+        free(iterator);
+        return status;
+    }
+    uni__group_post(trainer->group, uni__run_begin, iterator->run);
+    *out = iterator;
+    return 0;
+}
+
+static bool is_done(uni__run *run)
+{
+    pthread_mutex_lock(&run->done_lock);
+    bool done = run->done;
+    pthread_mutex_unlock(&run->done_lock);
+    return done;
+}
+
+static void release_taken(uni_iterator *iterator)
+{
+    if (iterator->taken && iterator->run && iterator->trainer->options.lockstep)
+        uni__run_release(iterator->run, iterator->attempt, iterator->taken);
+    iterator->taken = 0;
+}
+
+/* The run is over and everything was given: the result. */
+static int conclude(uni_iterator *iterator, uni_error *err)
+{
+    if (iterator->run) {
+        uni__run_wait(iterator->run);
+        uni__follower_free(iterator->follower);
+        iterator->follower = NULL;
+        iterator->result = uni__run_end(iterator->run);
+        iterator->run = NULL;
+        iterator->finished = true;
+        uni__trainer_ended(iterator->trainer);
+    }
+    if (!iterator->result)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the result");
+    const uni_error *failure = uni_result_error(iterator->result);
+    if (failure->code < 0 && err)
+        *err = *failure;
+    return failure->code;
+}
+
+int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports, uni_error *err)
+{
+    *reports = NULL;
+    if (!iterator->run)
+        return conclude(iterator, err);
+    release_taken(iterator);
+    for (;;) {
+        bool done = is_done(iterator->run);
+        int found = uni__follower_next(iterator->follower, done ? 0 : LOOK_UP_MS, reports, err);
+        if (found > 0) {
+            iterator->taken = (*reports)->iteration;
+            iterator->attempt = (*reports)->attempt;
+            return 1;
+        }
+        if (found < 0 && found != UNI_EEND)
+            return found;
+        if (done)
+            return conclude(iterator, err);
+    }
+}
+
+bool uni_iterator_is_finished(const uni_iterator *iterator)
+{
+    return iterator->finished;
+}
+
+int uni_iterator_result(uni_iterator *iterator, bool force, const uni_result **out, uni_error *err)
+{
+    const uni_reports *ignored;
+    *out = NULL;
+    if (iterator->run && !force)
+        return uni_error_set(err, UNI_ESTATE, "the run is not over: take all reports first, or ask with force");
+    int status;
+    while ((status = uni_iterator_next(iterator, &ignored, err)) > 0)
+        ;
+    *out = iterator->result;
+    return status;
+}
+
+void uni_iterator_free(uni_iterator *iterator)
+{
+    if (!iterator)
+        return;
+    if (iterator->run) {
+        uni_trainer_stop(iterator->trainer, true);
+        (void)!conclude(iterator, NULL);
+    }
+    uni_result_free(iterator->result);
+    free(iterator);
+}

@@ -1,0 +1,320 @@
+/*
+ * trainer.c - the public trainer: start, run, fit, shutdown. User's thread; the work happens on the controller thread (control.c).
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/trainer_internal.h"
+
+#define SHUTDOWN_WAIT_NS 2000000000ull
+
+int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_error *err)
+{
+    *out = NULL;
+    uni_trainer *trainer = calloc(1, sizeof *trainer);
+    if (!trainer)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
+    pthread_mutex_init(&trainer->lock, NULL);
+    int status = uni__trainer_copy_options(trainer, options, err);
+    if (status == 0 && !(trainer->ranks = calloc((size_t)trainer->options.num_workers, sizeof *trainer->ranks)))
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for %d workers", trainer->options.num_workers);
+    if (status < 0) {
+        uni_trainer_free(trainer);
+        return status;
+    }
+    *out = trainer;
+    return 0;
+}
+
+void uni_trainer_free(uni_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    uni_trainer_shutdown(trainer);
+    for (int i = 0; trainer->ranks && i < trainer->options.num_workers; i++) {
+        trainer->ranks[i].state = UNI__RANK_GONE;
+        uni__rank_forget(&trainer->ranks[i]);
+    }
+    free(trainer->ranks);
+    free(trainer->latest_run_dir);
+    uni__trainer_drop_options(trainer);
+    pthread_mutex_destroy(&trainer->lock);
+    free(trainer);
+}
+
+typedef struct start_call {
+    uni_trainer *trainer;
+    int status;
+    uni_error err;
+} start_call;
+
+static void start_workers(void *argument)
+{
+    start_call *call = argument;
+    call->status = uni__attempt_spawn_idle(call->trainer, &call->err);
+}
+
+static void start_signals(void *argument)
+{
+    start_call *call = argument;
+    call->status = uni__group_handle_signals(call->trainer->group, true, &call->err);
+}
+
+static int ensure_group(uni_trainer *trainer, uni_error *err)
+{
+    if (trainer->group)
+        return 0;
+    if (!trainer->warned_crowded && trainer->options.num_workers > trainer->host.cpus) {
+        trainer->warned_crowded = true;
+        uni__warn("%d workers share %g CPUs: they take turns", trainer->options.num_workers, trainer->host.cpus);
+    }
+    UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, &uni__trainer_events, trainer, err));
+    if (!trainer->options.handle_signals)
+        return 0;
+    start_call call = { .trainer = trainer };
+    uni__group_call(trainer->group, start_signals, &call);
+    if (call.status < 0 && err)
+        *err = call.err;
+    return call.status;
+}
+
+int uni_trainer_start(uni_trainer *trainer, uni_error *err)
+{
+    if (trainer->started)
+        return uni_error_set(err, UNI_ESTATE, "this trainer is started already");
+    UNI_TRY(ensure_group(trainer, err));
+    if (trainer->worker_argv) {
+        start_call call = { .trainer = trainer };
+        uni__group_call(trainer->group, start_workers, &call);
+        if (call.status < 0) {
+            if (err)
+                *err = call.err;
+            uni_trainer_shutdown(trainer);
+            return call.status;
+        }
+    }
+    trainer->started = true;
+    return 0;
+}
+
+/* Warm workers get the order to end, and a moment for it. */
+typedef struct farewell {
+    uni_trainer *trainer;
+    int left;
+} farewell;
+
+static void say_farewell(void *argument)
+{
+    static const uint8_t empty_map[1] = { 0x80 };
+    farewell *call = argument;
+    uni_trainer *trainer = call->trainer;
+    for (int i = 0; i < trainer->options.num_workers; i++)
+        if (trainer->ranks[i].pid &&
+            uni__group_send(trainer->group, i, UNI__TO_WORKER_SHUTDOWN, empty_map, sizeof empty_map, -1, NULL) == 0)
+            call->left++;
+}
+
+static void count_left(void *argument)
+{
+    farewell *call = argument;
+    call->left = 0;
+    for (int i = 0; i < call->trainer->options.num_workers; i++)
+        call->left += call->trainer->ranks[i].pid != 0;
+}
+
+void uni_trainer_shutdown(uni_trainer *trainer)
+{
+    if (!trainer->group)
+        return;
+    farewell call = { .trainer = trainer };
+    uni__group_call(trainer->group, say_farewell, &call);
+    uint64_t deadline = uni__monotonic_ns() + SHUTDOWN_WAIT_NS;
+    for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline; pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
+        nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
+        uni__group_call(trainer->group, count_left, &call);
+    }
+    uni__group_free(trainer->group);
+    trainer->group = NULL;
+    trainer->started = false;
+    for (int i = 0; i < trainer->options.num_workers; i++) {
+        trainer->ranks[i].state = UNI__RANK_GONE;
+        trainer->ranks[i].pid = 0;
+        uni__rank_forget(&trainer->ranks[i]);
+    }
+    char *logs = uni__path_join(trainer->logdir, ".start", NULL);
+    if (logs && uni__remove_tree(logs, NULL) < 0)
+        uni__warn("%s could not be removed", logs);
+    free(logs);
+}
+
+int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool for_iterator, uni__run **out, uni_error *err)
+{
+    *out = NULL;
+    if (trainer->current)
+        return uni_error_set(err, UNI_ESTATE, "this trainer is busy with a run; wait for its end or free its iterator");
+    uni__run *run = NULL;
+    UNI_TRY(uni__run_new(&run, trainer, asked, for_iterator, err));
+    free(trainer->latest_run_dir);
+    trainer->latest_run_dir = strdup(run->dir);
+    /* Workers that wait for functions are of no use to a program of its own. */
+    if (run->program && trainer->group && trainer->worker_argv)
+        uni_trainer_shutdown(trainer);
+    int status = ensure_group(trainer, err);
+    if (status < 0) {
+        uni_error_set(&run->error, status, "%s", err ? err->message : "the workers could not be started");
+        run->cause.kind = UNI__CAUSE_LAUNCH;
+        run->state = UNI__RUN_DONE;
+        if (uni__run_write_description(run, "failed", NULL) < 0)
+            uni__warn("the description of %s could not be written", run->id);
+        uni_result_free(uni__run_end(run));
+        return status;
+    }
+    run->group = trainer->group;
+    pthread_mutex_lock(&trainer->lock);
+    trainer->current = run;
+    pthread_mutex_unlock(&trainer->lock);
+    *out = run;
+    return 0;
+}
+
+void uni__trainer_ended(uni_trainer *trainer)
+{
+    pthread_mutex_lock(&trainer->lock);
+    trainer->current = NULL;
+    pthread_mutex_unlock(&trainer->lock);
+}
+
+static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_result **out, uni_error *err)
+{
+    uni__run *run = NULL;
+    UNI_TRY(uni__trainer_begin(trainer, asked, false, &run, err));
+    uni__group_post(trainer->group, uni__run_begin, run);
+    uni__run_wait(run);
+    uni_result *result = uni__run_end(run);
+    uni__trainer_ended(trainer);
+    if (!result)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the result");
+    int code = uni_result_error(result)->code;
+    if (code < 0 && err)
+        *err = *uni_result_error(result);
+    if (out)
+        *out = result;
+    else
+        uni_result_free(result);
+    return code;
+}
+
+int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err)
+{
+    if (out)
+        *out = NULL;
+    if (!trainer->started)
+        return uni_error_set(err, UNI_ESTATE, "this trainer is not active: call start before run (or use fit)");
+    return run_once(trainer, run, out, err);
+}
+
+int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err)
+{
+    bool was_started = trainer->started;
+    if (out)
+        *out = NULL;
+    int status = run_once(trainer, run, out, err);
+    if (!was_started)
+        uni_trainer_shutdown(trainer);
+    return status;
+}
+
+void uni_trainer_stop(uni_trainer *trainer, bool now)
+{
+    pthread_mutex_lock(&trainer->lock);
+    if (trainer->current)
+        uni__group_post(trainer->group, now ? uni__run_stop_now_posted : uni__run_stop_posted, trainer);
+    pthread_mutex_unlock(&trainer->lock);
+}
+
+const char *uni_trainer_logdir(const uni_trainer *trainer)
+{
+    return trainer->logdir;
+}
+
+const char *uni_trainer_latest_run_dir(const uni_trainer *trainer)
+{
+    return trainer->latest_run_dir;
+}
+
+bool uni_trainer_is_started(const uni_trainer *trainer)
+{
+    return trainer->started;
+}
+
+/* ---- what a run would do ---- */
+
+static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int rank)
+{
+    uni_value *list = uni__worker_environment(trainer, run, rank), *mine = uni_value_dict(), *out = uni_value_dict();
+    extern char **environ;
+    int status = 0;
+    /* Only what we add to the caller's own environment. */
+    for (size_t i = 0; i < uni_list_size(list); i++) {
+        const char *pair = uni_value_as_string(uni_list_get(list, i), "");
+        bool inherited = false;
+        for (char **at = environ; *at && !inherited; at++)
+            inherited = strcmp(*at, pair) == 0;
+        char *name = inherited ? NULL : strndup(pair, strcspn(pair, "="));
+        if (name)
+            status |= uni_dict_take(mine, name, uni_value_string(pair + strlen(name) + (pair[strlen(name)] == '=')));
+        free(name);
+    }
+    uni_value_free(list);
+    status |= uni_dict_take(out, "rank", uni_value_int(rank));
+    status |= uni_dict_take(out, "local_rank", uni_value_int(rank));
+    status |= uni_dict_take(out, "node_rank", uni_value_int(0));
+    status |= uni_dict_take(out, "environment", mine);
+    if (status == 0)
+        return out;
+    uni_value_free(out);
+    return NULL;
+}
+
+int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_value **out, uni_error *err)
+{
+    *out = NULL;
+    uni__run run = { .trainer = trainer, .num_workers = trainer->options.num_workers, .attempt = 1 };
+    const char *backend = trainer->options.backend;
+    char *exe = NULL;
+    int status = 0;
+    if (asked && asked->program && asked->program[0])
+        UNI_TRY(uni__find_program(asked->program[0], &exe, err));
+    if (strcmp(backend, "tensorflow") == 0 || strcmp(backend, "torch") == 0)
+        UNI_TRY_GOTO(uni__ports_hold(&run.ports, strcmp(backend, "torch") == 0 ? 1 : run.num_workers, true, err), done);
+    uni_value *plan = uni_value_dict(), *workers = uni_value_list(), *warnings = uni_value_list();
+    int failed = 0;
+    for (int i = 0; i < run.num_workers; i++)
+        failed |= uni_list_take(workers, plan_of_rank(trainer, &run, i));
+    if (trainer->options.num_workers > trainer->host.cpus)
+        failed |= uni_list_take(warnings, uni_value_string("more workers than CPUs: they take turns"));
+    failed |= uni_dict_take(plan, "workers", workers);
+    failed |= uni_dict_take(plan, "warnings", warnings);
+    failed |= uni_dict_take(plan, "logdir", uni_value_string(trainer->logdir));
+    failed |= uni_dict_take(plan, "cpus_per_worker", uni_value_float(trainer->cpus_each));
+    failed |= uni_dict_take(plan, "backend", uni_value_string(backend));
+    failed |= uni_dict_take(plan, "launcher", uni_value_string(trainer->options.launcher));
+    failed |= uni_dict_take(plan, "host", uni_value_string(trainer->host.hostname));
+    if (exe)
+        failed |= uni_dict_take(plan, "program", uni_value_string(exe));
+    if (failed) {
+        uni_value_free(plan);
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for the plan");
+    } else {
+        *out = plan;
+    }
+done:
+    uni__ports_release(&run.ports);
+    free(exe);
+    return status;
+}

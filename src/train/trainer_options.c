@@ -1,0 +1,247 @@
+/*
+ * trainer_options.c - checking and copying what a trainer was asked for, before anything is started.
+ *
+ * Whatever can be known now is an error now: impossible resources, unknown names, a storage path that cannot be used.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/main_internal.h"
+#include "train/trainer_internal.h"
+
+#define DEFAULT_MAX_FAILURES 3
+#define DEFAULT_GRACE 10.0
+#define DEFAULT_HELLO_TIMEOUT 60.0
+#define DEFAULT_SILENT_TIMEOUT 5.0
+#define DEFAULT_LOG_CAP (64u << 20)
+#define MAX_WORKERS 4096
+
+static int one_of(const char *what, const char *value, const char *const *allowed, uni_error *err)
+{
+    char list[256] = "";
+    for (; *allowed; allowed++) {
+        if (strcmp(*allowed, value) == 0)
+            return 0;
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "", *allowed);
+    }
+    return uni_error_set(err, UNI_EINVAL, "%s \"%s\" is not known; there are: %s", what, value, list);
+}
+
+static int check_names(const uni_trainer_options *asked, uni_error *err)
+{
+    static const char *const backends[] = { "native", "tensorflow", "torch", "horovod", "none", NULL };
+    if (asked->backend)
+        UNI_TRY(one_of("backend", asked->backend, backends, err));
+    if (asked->launcher && (strcmp(asked->launcher, "mpi") == 0 || strcmp(asked->launcher, "slurm") == 0))
+        return uni_error_set(err, UNI_EUNSUPPORTED, "the launcher \"%s\" is not part of this version; \"local\" is", asked->launcher);
+    static const char *const launchers[] = { "local", NULL };
+    if (asked->launcher)
+        UNI_TRY(one_of("launcher", asked->launcher, launchers, err));
+    if (asked->name && (!asked->name[0] || strchr(asked->name, '/') || asked->name[0] == '.'))
+        return uni_error_set(err, UNI_EINVAL, "the name \"%s\" cannot be a directory: leave out slashes and a leading dot", asked->name);
+    return 0;
+}
+
+static int check_numbers(const uni_trainer_options *asked, uni_error *err)
+{
+    if (asked->num_workers < 0 || asked->num_workers > MAX_WORKERS)
+        return uni_error_set(err, UNI_EINVAL, "num_workers must be between 1 and %d, not %d", MAX_WORKERS, asked->num_workers);
+    if (asked->max_failures < UNI_NO_RETRIES)
+        return uni_error_set(err, UNI_EINVAL, "max_failures must be a positive number, UNI_UNLIMITED (-1) or UNI_NO_RETRIES, not %d",
+                             asked->max_failures);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = { { "cpus_per_worker", asked->cpus_per_worker },   { "memory_per_worker", asked->memory_per_worker },
+                    { "gpus_per_worker", asked->gpus_per_worker },   { "grace_seconds", asked->grace_seconds },
+                    { "hello_timeout", asked->hello_timeout },       { "silent_timeout", asked->silent_timeout } };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (!(numbers[i].value >= 0))
+            return uni_error_set(err, UNI_EINVAL, "%s must not be negative, but is %g", numbers[i].name, numbers[i].value);
+    return 0;
+}
+
+static int check_resources(uni_trainer *trainer, uni_error *err)
+{
+    const uni_trainer_options *asked = &trainer->options;
+    const uni__host *host = &trainer->host;
+    if (asked->cpus_per_worker > 0 && asked->cpus_per_worker * asked->num_workers > host->cpus)
+        return uni_error_set(err, UNI_ERESOURCE,
+                             "%d workers with %g CPUs each need %g, but this machine gives %g: ask for fewer, or leave cpus_per_worker out "
+                             "to share what is there",
+                             asked->num_workers, asked->cpus_per_worker, asked->cpus_per_worker * asked->num_workers, host->cpus);
+    if (asked->memory_per_worker > 0 && asked->memory_per_worker * asked->num_workers > (double)host->memory)
+        return uni_error_set(err, UNI_ERESOURCE, "%d workers with %.1f GiB each need more than the %.1f GiB of this machine",
+                             asked->num_workers, asked->memory_per_worker / 1073741824.0, (double)host->memory / 1073741824.0);
+    if (!asked->use_gpu && asked->gpus_per_worker > 0)
+        return uni_error_set(err, UNI_EINVAL, "gpus_per_worker is %d but use_gpu is off", asked->gpus_per_worker);
+    if (!asked->use_gpu)
+        return 0;
+    if (strcmp(asked->backend, "native") == 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "the native backend computes on the CPU: leave use_gpu off, or choose another backend");
+    int need = asked->num_workers * asked->gpus_per_worker;
+    if (host->gpus < need)
+        return uni_error_set(err, UNI_ERESOURCE, "use_gpu with %d workers needs %d GPU%s, but this machine shows %d", asked->num_workers,
+                             need, need == 1 ? "" : "s", host->gpus);
+    return 0;
+}
+
+static int check_storage(uni_trainer *trainer, uni_error *err)
+{
+    struct stat info;
+    char *at = strdup(trainer->storage);
+    if (!at)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = 0;
+    /* The nearest part that exists must be a directory that we may write into. */
+    while (stat(at, &info) < 0 && errno == ENOENT) {
+        char *slash = strrchr(at, '/');
+        if (!slash || slash == at) {
+            strcpy(at, "/");
+            break;
+        }
+        *slash = '\0';
+    }
+    if (stat(at, &info) < 0)
+        status = uni_error_set_errno(err, errno, "the storage path %s cannot be used", trainer->storage);
+    else if (!S_ISDIR(info.st_mode))
+        status = uni_error_set(err, UNI_EINVAL, "the storage path %s cannot be used: %s is a file", trainer->storage, at);
+    else if (access(at, W_OK | X_OK) < 0)
+        status = uni_error_set_errno(err, errno, "the storage path %s cannot be used: %s is not writable", trainer->storage, at);
+    free(at);
+    return status;
+}
+
+static char *copy_or_null(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
+static uni_value *list_of(const char *const *strings)
+{
+    uni_value *list = uni_value_list();
+    for (; strings && *strings; strings++)
+        if (uni_list_take(list, uni_value_string(*strings)) < 0)
+            break;
+    return list;
+}
+
+int uni__find_program(const char *name, char **out, uni_error *err)
+{
+    char path[PATH_MAX];
+    *out = NULL;
+    if (strchr(name, '/')) {
+        if (access(name, X_OK) < 0)
+            return uni_error_set_errno(err, errno, "the program %s cannot be executed", name);
+        *out = uni__path_absolute(name, err);
+        return *out ? 0 : UNI_ENOMEM;
+    }
+    const char *search = getenv("PATH");
+    for (const char *at = search ? search : "/usr/bin:/bin"; *at;) {
+        size_t length = strcspn(at, ":");
+        struct stat info;
+        if (length > 0 && snprintf(path, sizeof path, "%.*s/%s", (int)length, at, name) < (int)sizeof path &&
+            access(path, X_OK) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+            *out = strdup(path);
+            return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+        }
+        at += length + (at[length] == ':');
+    }
+    return uni_error_set(err, UNI_ENOTFOUND, "the program \"%s\" is not in PATH", name);
+}
+
+/* The workers of a C program are the program itself; /proc/self/exe is right even when it was started by a relative path. */
+static int find_workers(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
+{
+    if (asked->main) {
+        char exe[PATH_MAX];
+        ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+        if (length < 0)
+            return uni_error_set_errno(err, errno, "cannot find this program's own file");
+        exe[length] = '\0';
+        trainer->worker_exe = strdup(exe);
+        trainer->worker_argv = uni_value_list();
+        trainer->functions = asked->main->functions;
+        for (int i = 0; i < asked->main->argc; i++)
+            if (uni_list_take(trainer->worker_argv, uni_value_string(asked->main->argv[i])) < 0)
+                break;
+        return trainer->worker_exe ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    }
+    if (asked->worker_program && asked->worker_program[0]) {
+        UNI_TRY(uni__find_program(asked->worker_program[0], &trainer->worker_exe, err));
+        trainer->worker_argv = list_of(asked->worker_program);
+    }
+    return 0;
+}
+
+static void fill_defaults(uni_trainer_options *options)
+{
+    if (!options->num_workers)
+        options->num_workers = 1;
+    if (!options->max_failures)
+        options->max_failures = DEFAULT_MAX_FAILURES;
+    if (options->use_gpu && !options->gpus_per_worker)
+        options->gpus_per_worker = 1;
+    if (!options->grace_seconds)
+        options->grace_seconds = DEFAULT_GRACE;
+    if (!options->hello_timeout)
+        options->hello_timeout = DEFAULT_HELLO_TIMEOUT;
+    if (!options->silent_timeout)
+        options->silent_timeout = DEFAULT_SILENT_TIMEOUT;
+    if (!options->log_cap)
+        options->log_cap = DEFAULT_LOG_CAP;
+}
+
+int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
+{
+    static const uni_trainer_options none = { 0 };
+    char date[20];
+    asked = asked ? asked : &none;
+    UNI_TRY(check_names(asked, err));
+    UNI_TRY(check_numbers(asked, err));
+    trainer->options = *asked;
+    trainer->options.backend = strdup(asked->backend ? asked->backend : "native");
+    trainer->options.launcher = strdup(asked->launcher ? asked->launcher : "local");
+    trainer->options.working_directory = copy_or_null(asked->working_directory);
+    trainer->extra_environment = list_of(asked->environment);
+    uni__format_date(uni__wall_seconds(), date);
+    if (asked->name)
+        trainer->name = strdup(asked->name);
+    else if (asprintf(&trainer->name, "train_%s", date) < 0)
+        trainer->name = NULL;
+    if (!trainer->options.backend || !trainer->options.launcher || !trainer->name || !trainer->extra_environment)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
+    fill_defaults(&trainer->options);
+    uni__host_look(&trainer->host);
+    UNI_TRY(check_resources(trainer, err));
+    trainer->cpus_each = asked->cpus_per_worker > 0 ? asked->cpus_per_worker : trainer->host.cpus / trainer->options.num_workers;
+    if (asked->working_directory && !uni__path_is_dir(asked->working_directory))
+        return uni_error_set(err, UNI_ENOTFOUND, "the working directory %s does not exist", asked->working_directory);
+    UNI_TRY(uni_run_storage(asked->storage_path, &trainer->storage, err));
+    UNI_TRY(check_storage(trainer, err));
+    trainer->logdir = uni__path_join(trainer->storage, trainer->name, NULL);
+    if (!trainer->logdir)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    return find_workers(trainer, asked, err);
+}
+
+void uni__trainer_drop_options(uni_trainer *trainer)
+{
+    free((char *)trainer->options.backend);
+    free((char *)trainer->options.launcher);
+    free((char *)trainer->options.working_directory);
+    uni_value_free(trainer->extra_environment);
+    uni_value_free(trainer->worker_argv);
+    free(trainer->worker_exe);
+    free(trainer->storage);
+    free(trainer->logdir);
+    free(trainer->name);
+}
