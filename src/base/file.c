@@ -263,11 +263,10 @@ static int copy_contents(int in, int out, const char *from, const char *to, uni_
 int uni__copy_file(const char *from, const char *to, uni_error *err)
 {
     struct stat source, target;
-    int out = -1, status, in = open_regular(from, &source, err);
+    int in = open_regular(from, &source, err);
     if (in < 0)
         return in;
-    status = 0;
-    out = create(to, O_NOFOLLOW, 0600, err);
+    int status, out = create(to, O_NOFOLLOW, 0600, err);
     if (out < 0) {
         status = out;
         goto done;

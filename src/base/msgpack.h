@@ -55,9 +55,10 @@ int uni__cursor_next(uni__cursor *cursor, uni__token *token, uni_error *err) UNI
 /* Steps over one whole value. */
 int uni__cursor_skip(uni__cursor *cursor, uni_error *err) UNI_MUST_USE;
 int uni__cursor_read_value(uni__cursor *cursor, uni_value **out, uni_error *err) UNI_MUST_USE;
-/* Appends one value as JSON text (non-finite numbers as null; `nonfinite`, when not NULL, gets
- * "path":"NaN" members, comma-separated, with dotted paths from this value on: uni_value_path
- * finds them). */
+/* Appends one value as JSON text. Non-finite numbers become null; `nonfinite`, when not NULL, gets
+ * "path":"NaN" members, comma-separated, with dotted paths from this value on (uni_value_path finds
+ * them). Keys that are there twice are not looked for: whoever packed a dictionary has none. On
+ * failure both texts may have a part of it. */
 int uni__cursor_to_json(uni__cursor *cursor, uni__text *out, uni__text *nonfinite,
                         uni_error *err) UNI_MUST_USE;
 

@@ -10,7 +10,7 @@
  * through printf with 15, 16 and 17 digits, which is as short (17 always suffice) and ten times
  * slower.
  *
- * About 20 to 40 ns (base_bench.c); printf needs 300 and more. No state; any thread.
+ * About 40 ns a number, where printf with 17 digits takes 270 (base_bench.c). No state; any thread.
  */
 #include <float.h>
 #include <math.h>
