@@ -1,0 +1,114 @@
+"""What engine_keras.py and engine_torch.py share: the work, the clock, the printed lines.
+
+The work is the same for every peer and for the engine's own bench (batch 64 unless told otherwise, all cores, float32, random data
+that is in memory before the clock starts, 32 batches used in turn, every step a full training step: forward, loss, gradients, update).
+"samples" are rows of the batch; for the transformer a row is one sequence of 64 characters.
+
+nnlm_head         128 floats; dense 256 relu, dense 64 relu, dense 1; binary cross-entropy from logits; Adam 1e-4.
+mlp_512           784 floats; dense 512 relu, dense 512 relu, dense 10; sparse cross-entropy from logits; SGD 0.01, no momentum.
+mnist_cnn         28x28x1; conv 32 3x3 valid relu, flatten (21632), dense 128 relu, dense 10; sparse cross-entropy from logits; SGD 0.001.
+svhn_cnn          32x32x3; conv 32 3x3 same relu, twice; max-pool 2x2; conv 64 3x3 same relu, twice; max-pool 2x2; flatten (4096);
+                  dense 512 relu; dense 10; sparse cross-entropy from logits; Adam 1e-3.
+char_transformer  64 ids below 64 (vocabulary 64, context 64), the targets are 64 ids too. Token embedding 64x128 plus a learned position embedding
+                  64x128; 2 blocks, each: x += attention(norm(x)), x += ffn(norm(x)) (pre-LN); attention has 4 heads of 32, causal, with biases on
+                  query, key, value and output projections; ffn is dense 512 gelu (exact, by erf), dense 128; layer norm epsilon 1e-5 with gain and
+                  bias; a last layer norm; dense 64 with bias, not tied to the embedding. No dropout. Sparse cross-entropy from logits, the mean
+                  over all 64x64 positions; Adam 1e-3. 421,440 parameters.
+
+A measurement: steps are grouped into windows of a fixed number of steps; the first windows are warm-up, the median of the others is
+the number, and their spread (largest minus smallest, over the median) is printed with it.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+MODELS = ["nnlm_head", "mlp_512", "mnist_cnn", "svhn_cnn", "char_transformer"]
+BATCHES = 32
+WINDOWS = 7
+
+
+def since_process_start():
+    """Seconds since the kernel started this process (a hundredth of a second exact): the interpreter and imports count."""
+    with open("/proc/self/stat") as stat:
+        started = int(stat.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def peak_rss_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def data(model, batch):
+    """(x, y) with a leading axis of BATCHES batches; images are (height, width, channels)."""
+    random = np.random.default_rng(1)
+
+    def floats(*shape):
+        return random.standard_normal((BATCHES, batch, *shape), dtype=np.float32)
+
+    def ids(high, *shape):
+        return random.integers(0, high, (BATCHES, batch, *shape)).astype(np.int32)
+
+    if model == "nnlm_head":
+        return floats(128), ids(2, 1).astype(np.float32)
+    if model == "char_transformer":
+        return ids(64, 64), ids(64, 64)
+    shape = {"mlp_512": (784,), "mnist_cnn": (28, 28, 1), "svhn_cnn": (32, 32, 3)}[model]
+    return floats(*shape), ids(10)
+
+
+def loop(step, finish):
+    """windows(steps, count) -> seconds of each window, for a peer whose step is a call. finish() waits for the last step's result."""
+    def windows(steps, count):
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            for number in range(steps):
+                step(number % BATCHES)
+            finish()
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    return windows
+
+
+def measure(windows, seconds, batch):
+    """Samples per second: (median, spread). Growing windows first: they warm up and say how many steps fill a window."""
+    steps, took = 1, 0.0
+    while True:
+        took = windows(steps, 1)[0]
+        if took > seconds / WINDOWS / 4:
+            break
+        steps *= 4
+    steps = max(1, int(steps * seconds / WINDOWS / took))
+    rates = sorted(steps * batch / took for took in windows(steps, WINDOWS))
+    return rates[WINDOWS // 2], (rates[-1] - rates[0]) / rates[WINDOWS // 2]
+
+
+def line(model, metric, unit, value, peer, **more):
+    print(json.dumps({"bench": model, "metric": metric, "unit": unit, "peer": float("%.5g" % value), "peer_name": peer, **more}), flush=True)
+
+
+def main(peer, run_model):
+    """Runs one model here, or every model in a process of its own (first step and memory belong to one model)."""
+    parser = argparse.ArgumentParser(description="samples per second, first step and memory of " + peer)
+    parser.add_argument("--model", choices=MODELS, help="one of %(choices)s; all, one after the other, when absent")
+    parser.add_argument("--seconds", type=float, default=7.0, help="of measuring for each model (default %(default)s)")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: 0.7 seconds")
+    options = parser.parse_args()
+    seconds = 0.7 if options.quick else options.seconds
+    if options.model:
+        run_model(options.model, seconds, options.batch)
+        return 0
+    worst = 0
+    for model in MODELS:
+        command = [sys.executable, sys.argv[0], "--model", model, "--seconds", str(seconds), "--batch", str(options.batch)]
+        worst = max(worst, abs(subprocess.run(command, check=False).returncode))
+    return worst
