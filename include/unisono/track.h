@@ -112,6 +112,7 @@ typedef struct uni_sink_progress_options {
      * next call. NULL: none. */
     const char *(*above)(void *context, size_t *size);
     void *above_context;
+    bool no_summary;   /* the end is not said in words: the caller does */
 } uni_sink_progress_options;
 UNI_API UNI_MUST_USE int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, uni_error *err);
 

@@ -50,7 +50,7 @@ const cli_command *cli_command_find(const char *name, uni_error *err);
 #define CLI_STORAGE_OPTION(values)                                                                 \
     {                                                                                              \
         NULL, "storage", 0, CLI_STRING, offsetof(values, storage), "DIR", NULL, "UNISONO_RESULTS", \
-            "<dir>", "directory with the results of all runs (default: ~/unisono_results)"         \
+            "<dir>", "directory with the results of all runs, ~/unisono_results unless given"      \
     }
 #define CLI_JSON_OPTION(values)                                                                    \
     {                                                                                              \

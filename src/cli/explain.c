@@ -45,6 +45,10 @@ static const cause_words causes[] = {
       "The process that watched over the workers was killed; the workers were ended with it." },
     { "agent", "lost its agent",
       "The process that starts the workers (unisono-agent) was killed." },
+    { "checkpoint", "could not save a checkpoint",
+      "The message above says which; check the files that it hands over and the free space." },
+    { "internal", "failed inside unisono itself",
+      "This is an error of unisono or of the machine: the message above says where." },
     { "launch", "could not be started",
       "Check the program's name and that it may be executed; `unisono run --dry-run` shows what "
       "would be started." },
@@ -254,6 +258,15 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
     fputc('\n', terminal->out);
 }
 
+/* What the kernel said is all there is: the trainer's sentence would only repeat ours. */
+static bool is_plain(const uni_value *cause)
+{
+    const char *name = uni_dict_get_string(cause, "class", "");
+    return uni_dict_get_int(cause, "rank", -1) >= 0 &&
+           (strcmp(name, "exit") == 0 || strcmp(name, "signal") == 0 || strcmp(name, "oom") == 0 ||
+            strcmp(name, "preempted") == 0);
+}
+
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
                         size_t max_log_lines)
 {
@@ -266,9 +279,9 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
         snprintf(text, sizeof text, "the run %s", says);
     fact(terminal, "first cause", text);
     const char *message = uni_dict_get_string(cause, "message", "");
-    if (message[0]) {
+    if (message[0] && !is_plain(cause)) {
         cleaned(message, text, sizeof text);
-        fact(terminal, "it said", text);
+        fact(terminal, "message", text);
     }
     print_place(terminal, cause);
     const char *victims = uni_dict_get_string(uni_run_description(run), "victims", "");

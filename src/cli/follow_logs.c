@@ -20,10 +20,11 @@
 
 typedef struct rank_log {
     int file; /* -1: not there yet */
-    ino_t inode;
+    ino_t inode, older_inode;
     off_t offset;
+    bool shrunk; /* seen shorter than it was, once */
     uni__text line; /* without its end so far */
-    char *path;
+    char *path, *older;
     char prefix[160];
 } rank_log;
 
@@ -71,10 +72,13 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
         log->path = uni__path_join(options->run_dir, name, NULL);
         if (options->prefix)
             make_prefix(log, options, rank);
-        if (!log->path) {
+        if (!log->path || asprintf(&log->older, "%s.1", log->path) < 0) {
+            log->older = NULL;
             cli_log_follower_free(follower);
             return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
         }
+        if (stat(log->older, &info) == 0)
+            log->older_inode = info.st_ino;
         if (options->from_end && stat(log->path, &info) == 0)
             log->offset = info.st_size;
     }
@@ -134,20 +138,23 @@ static size_t read_rest(cli_log_follower *follower, rank_log *log, int file)
     return total;
 }
 
-/* The file became shorter than what we read: what came after our place is at the end of rank_N.log.1. */
+/* The file lost its head: rank_N.log.1 holds it, and the file goes on where that one ends. */
 static size_t read_rotated(cli_log_follower *follower, rank_log *log)
 {
     size_t total = 0;
-    uni__text older = { 0 };
-    uni__text_add_format(&older, "%s.1", log->path);
-    int file = older.data ? open(older.data, O_RDONLY | O_CLOEXEC) : -1;
+    int file = open(log->older, O_RDONLY | O_CLOEXEC);
     struct stat info;
-    if (file >= 0 && fstat(file, &info) == 0 && info.st_size >= log->offset)
-        total = read_rest(follower, log, file);
+    bool fresh = file >= 0 && fstat(file, &info) == 0 && info.st_ino != log->older_inode;
+    if (fresh) {
+        log->older_inode = info.st_ino;
+        while (log->offset < info.st_size && read_rest(follower, log, file) > 0)
+            total++;
+        log->offset -= info.st_size;
+    }
+    if (!fresh || log->offset < 0)
+        log->offset = 0; /* somebody emptied it */
     if (file >= 0)
         close(file);
-    uni__text_free(&older);
-    log->offset = 0;
     return total;
 }
 
@@ -167,8 +174,12 @@ static size_t poll_rank(cli_log_follower *follower, rank_log *log)
             return total;
         log->inode = info.st_ino;
     }
-    if (fstat(log->file, &info) == 0 && info.st_size < log->offset)
+    if (fstat(log->file, &info) == 0 && info.st_size < log->offset) {
+        log->shrunk = !log->shrunk;
+        if (log->shrunk)
+            return total; /* the older file gets its final length just now: next time */
         total += read_rotated(follower, log);
+    }
     return total + read_rest(follower, log, log->file);
 }
 
@@ -207,8 +218,8 @@ const char *cli_log_follower_take(cli_log_follower *follower, size_t *size)
 
 void cli_log_follower_drain(cli_log_follower *follower)
 {
-    while (cli_log_follower_poll(follower) > 0)
-        continue;
+    for (int idle = 0; idle < 2;)
+        idle = cli_log_follower_poll(follower) > 0 ? 0 : idle + 1;
     for (int i = 0; i < follower->num_ranks; i++)
         if (follower->ranks[i].line.size)
             end_line(follower, &follower->ranks[i]);
@@ -254,6 +265,7 @@ void cli_log_follower_free(cli_log_follower *follower)
             close(follower->ranks[i].file);
         uni__text_free(&follower->ranks[i].line);
         free(follower->ranks[i].path);
+        free(follower->ranks[i].older);
     }
     uni__text_free(&follower->ready);
     free(follower->ranks);

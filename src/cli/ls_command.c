@@ -131,18 +131,16 @@ static void print_table(const listing *all, const char *storage)
 static int call_ls(cli_context *context, const cli_parsed *parsed)
 {
     const ls_values *values = parsed->values;
-    const cli_column columns[] = {
-        { "RUN", false, false, 16 },
-        { "STATUS", false, false, 0 },
-        { "STARTED", false, false, 0 },
-        { "TOOK", true, false, 0 },
-        { "WORKERS", true, true, 0 },
-        { "ITER", true, false, 0 },
-        { values->metric ? values->metric : "RESTARTS", true, !values->metric, 0 },
-        { values->metric ? "RESTARTS" : "WHAT", values->metric != NULL, values->metric != NULL,
-          values->metric ? 0 : 10 },
-        { "WHAT", false, false, 10 },
+    cli_column columns[] = {
+        { "RUN", false, 0, 16 }, { "STATUS", false, 0, 0 },  { "STARTED", false, 0, 0 },
+        { "TOOK", true, 0, 0 },  { "WORKERS", true, 2, 0 },  { "ITER", true, 0, 0 },
+        { "", true, 0, 0 },      { "RESTARTS", true, 1, 0 }, { "WHAT", false, 3, 12 },
     };
+    const int num_columns = 9, metric_column = 6;
+    if (values->metric)
+        columns[metric_column].title = values->metric;
+    else
+        memmove(&columns[metric_column], &columns[metric_column + 1], 2 * sizeof columns[0]);
     listing all = { .context = context,
                     .values = values,
                     .pattern = parsed->num_args ? parsed->args[0] : NULL };
@@ -153,7 +151,7 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
     if (values->json)
         all.json = uni_value_list();
     else if (!values->quiet)
-        all.table = cli_table_new(columns, values->metric ? 9 : 8);
+        all.table = cli_table_new(columns, values->metric ? num_columns : num_columns - 1);
     if (status == 0)
         status = uni_run_list(storage, visit_run, &all, &err);
     int code = UNI_EXIT_OK;

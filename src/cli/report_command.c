@@ -213,7 +213,7 @@ static const cli_example report_examples[] = {
     { "unisono report loss=0.3 epoch=2", "one iteration of this rank" },
     { "unisono report loss=$loss --checkpoint ./weights", "with a checkpoint" },
     { "unisono report loss=nan status=diverged", "NaN and words are fine too" },
-    { "echo '{\"metrics\": {\"loss\": 0.3}}' >&\"$UNISONO_REPORT_FD\"",
+    { "echo '{\"metrics\": {\"loss\": 0.3}}' > /dev/fd/$UNISONO_REPORT_FD",
       "the same without a process: JSON lines on the descriptor" },
     { NULL, NULL },
 };

@@ -97,7 +97,8 @@ static int add_display(run_output *out, uni_error *err)
     const uni_callback callback = { .on_start = on_start, .context = out };
     const uni_sink_progress_options progress = { .style = out->bar ? 1 : 0,
                                                  .above = out->bar ? lines_above : NULL,
-                                                 .above_context = out };
+                                                 .above_context = out,
+                                                 .no_summary = true };
     UNI_TRY(uni_sink_callback(&out->sinks[out->num_sinks], &callback, err));
     out->num_sinks++;
     UNI_TRY(uni_sink_progress(&out->sinks[out->num_sinks], &progress, err));
@@ -192,7 +193,8 @@ void cli_run_conclude(const cli_context *context, const run_values *values, cons
     if (err) {
         fputc('\n', terminal->out);
         cli_explain(terminal, run, 20);
-        fact(terminal, "\n  results", uni_run_dir(run));
+        fprintf(terminal->out, "\n  %sThe run is in%s %s\n", cli_begin(terminal, CLI_DIM),
+                cli_end(terminal, CLI_DIM), uni_run_dir(run));
     }
     uni_run_close(run);
 }

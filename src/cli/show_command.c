@@ -86,11 +86,11 @@ static const uni_value *worker_of(const uni_value *workers, int64_t rank)
 
 static void print_ranks(cli_context *context, const uni_run *run, const uni_value *reports)
 {
-    static const cli_column columns[] = { { "RANK", true, false, 0 },
-                                          { "HOST", false, true, 0 },
-                                          { "PID", true, true, 0 },
-                                          { "ITER", true, false, 0 },
-                                          { "LAST REPORT", false, false, 20 } };
+    static const cli_column columns[] = { { "RANK", true, 0, 0 },
+                                          { "HOST", false, 1, 0 },
+                                          { "PID", true, 2, 0 },
+                                          { "ITER", true, 0, 0 },
+                                          { "LAST REPORT", false, 0, 20 } };
     const uni_value *about = uni_run_description(run);
     const uni_value *workers = uni_dict_get(about, "workers");
     cli_table *table = cli_table_new(columns, 5);
@@ -127,9 +127,8 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
                               const uni_value *checkpoints)
 {
     static const cli_column columns[] = {
-        { "CHECKPOINT", false, false, 0 }, { "ITER", true, false, 0 },
-        { "SIZE", true, false, 0 },        { "TAKEN", false, true, 0 },
-        { "", false, false, 0 },           { "METRICS", false, false, 16 }
+        { "CHECKPOINT", false, 0, 0 }, { "ITER", true, 0, 0 }, { "SIZE", true, 0, 0 },
+        { "TAKEN", false, 1, 0 },      { "", false, 0, 0 },    { "METRICS", false, 0, 16 }
     };
     const uni_value *about = uni_run_description(run);
     const char *best = uni_dict_get_string(about, "best_checkpoint", NULL);

@@ -73,12 +73,9 @@ static int total_width(const cli_table *table, const int *widths)
     return total;
 }
 
-/* Takes columns out or makes them narrower until the row fits. */
-static void fit(const cli_table *table, int *widths, int room)
+/* Makes the widest columns narrower until the row fits; false when it still does not. */
+static bool shrink(const cli_table *table, int *widths, int room)
 {
-    for (int i = table->num_columns - 1; i >= 0 && total_width(table, widths) > room; i--)
-        if (table->columns[i].droppable)
-            widths[i] = 0;
     while (total_width(table, widths) > room) {
         int widest = -1;
         for (int i = 0; i < table->num_columns; i++)
@@ -86,8 +83,27 @@ static void fit(const cli_table *table, int *widths, int room)
                 (widest < 0 || widths[i] > widths[widest]))
                 widest = i;
         if (widest < 0)
-            return;
+            return false;
         widths[widest]--;
+    }
+    return true;
+}
+
+/* Leaves out one column after another until the others can be made to fit. */
+static void fit(const cli_table *table, int *widths, int room)
+{
+    int full[CLI_MAX_COLUMNS];
+    memcpy(full, widths, sizeof full);
+    while (!shrink(table, widths, room)) {
+        int next = -1;
+        for (int i = 0; i < table->num_columns; i++)
+            if (full[i] && table->columns[i].drop &&
+                (next < 0 || table->columns[i].drop < table->columns[next].drop))
+                next = i;
+        if (next < 0)
+            return;
+        full[next] = 0;
+        memcpy(widths, full, sizeof full);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * table.h - tables for people: columns as wide as their contents; when that is wider than the terminal, first the columns
- * that may go are left out (the last ones first), then the widest that may shrink are cut with an ellipsis.
+ * table.h - tables for people: columns as wide as their contents; when that is wider than the terminal, first the
+ * widest that may shrink are cut with an ellipsis, then the columns that may go are left out.
  * Thread: main.
  */
 #ifndef UNISONO_CLI_TABLE_H
@@ -15,7 +15,7 @@
 typedef struct cli_column {
     const char *title;
     bool right; /* numbers */
-    bool droppable; /* left out when there is no room */
+    int drop; /* left out when there is no room, 1 first; 0: never */
     int shrink_to; /* may be cut to this many columns; 0: never */
 } cli_column;
 

@@ -24,7 +24,7 @@
 
 typedef struct progress {
     int fd;
-    bool bar, quiet, utf8, colour;
+    bool bar, quiet, utf8, colour, no_summary;
     char **chosen; /* NULL-terminated, or NULL: the first numbers of the report */
     uni__progress_state state;
     uni__text pending; /* lines style */
@@ -353,7 +353,9 @@ static int progress_finish(void *self, const uni_finish_info *info, uni_error *e
     s->code = info->code;
     s->seconds = info->seconds;
     uni__format_duration(time, info->seconds);
-    if (info->code < 0) {
+    if (p->no_summary) {
+        /* only the last state of the block */
+    } else if (info->code < 0) {
         uni__text_add_format(&text, "%sfailed%s after %s: ", p->colour ? "\033[31m" : "",
                              p->colour ? "\033[0m" : "", time);
         uni__add_clean(&text, info->message != NULL ? info->message : "", 0, true);
@@ -450,6 +452,7 @@ int uni_sink_progress(uni_sink **out, const uni_sink_progress_options *options, 
     p->quiet = options->quiet_lines;
     p->above = options->above;
     p->above_context = options->above_context;
+    p->no_summary = options->no_summary;
     p->utf8 = locale_is_utf8();
     p->colour = terminal && (no_colour == NULL || no_colour[0] == 0);
     int status = uni_sink_new(out, &progress_vtable, p, err);

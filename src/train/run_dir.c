@@ -45,7 +45,8 @@ static int highest_run(const char *logdir)
 static int open_files(uni__run *run, bool resume, uni_error *err)
 {
     int status;
-    char *journal = uni__path_join(run->dir, "journal.jsonl", NULL), *results = uni__path_join(run->dir, "results.jsonl", NULL);
+    char *journal = uni__path_join(run->dir, "journal.jsonl", NULL),
+         *results = uni__path_join(run->dir, "results.jsonl", NULL);
     run->logs_dir = uni__path_join(run->dir, "logs", NULL);
     if (!journal || !results || !run->logs_dir) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory for the paths of a run");
@@ -53,7 +54,8 @@ static int open_files(uni__run *run, bool resume, uni_error *err)
     }
     UNI_TRY_GOTO(uni__make_dirs(run->logs_dir, 0700, err), done);
     UNI_TRY_GOTO(uni__journal_open(&run->journal, journal, "journal", err), done);
-    UNI_TRY_GOTO(uni__results_writer_open(&run->writer, results, run->num_workers, resume, err), done);
+    UNI_TRY_GOTO(uni__results_writer_open(&run->writer, results, run->num_workers, resume, err),
+                 done);
 done:
     free(journal);
     free(results);
@@ -121,10 +123,14 @@ int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err)
     if (!run->dir || !run->id)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the paths of a run");
     if (status_then == UNI_RUN_RUNNING || status_then == UNI_RUN_STARTING)
-        return uni_error_set(err, UNI_EBUSY, "%s is still running; stop it first with `unisono stop %s`", run->id, run->id);
+        return uni_error_set(err, UNI_EBUSY,
+                             "%s is still running; stop it first with `unisono stop %s`", run->id,
+                             run->id);
     if (status_then == UNI_RUN_SUCCEEDED)
         return uni_error_set(err, UNI_ESTATE,
-                             "%s has already ended well; start a new run, with from_checkpoint if it should go on from there", run->id);
+                             "%s has already ended well; start a new run, with from_checkpoint if "
+                             "it should go on from there",
+                             run->id);
     char *journal = uni__path_join(run->dir, "journal.jsonl", NULL);
     int status = journal ? uni__journal_read(journal, "journal", scan_attempts, &scan, &report, err)
                          : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
@@ -146,7 +152,8 @@ void uni__run_note(uni__run *run, const char *event, uni_value *record, bool dur
     status |= uni_dict_take(line, "time", uni_value_float(uni__wall_seconds()));
     status |= uni_dict_take(line, "attempt", uni_value_int(run->attempt));
     for (size_t i = 0; i < uni_dict_size(record); i++)
-        status |= uni_dict_take(line, uni_dict_key_at(record, i), uni_value_copy(uni_dict_value_at(record, i)));
+        status |= uni_dict_take(line, uni_dict_key_at(record, i),
+                                uni_value_copy(uni_dict_value_at(record, i)));
     pthread_mutex_lock(&run->journal_lock);
     if (status < 0 || uni__journal_append(run->journal, line, durable, &err) < 0)
         uni__warn("the journal of %s lacks a record \"%s\": %s", run->id, event, err.message);
@@ -166,7 +173,9 @@ static int64_t start_ticks(void)
     line[n] = '\0';
     char *at = strrchr(line, ')');
     if (at)
-        sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &ticks);
+        sscanf(at + 1,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld",
+               &ticks);
     return ticks;
 }
 
@@ -198,7 +207,9 @@ static uni_value *describe_options(const uni__run *run)
     const uni_trainer_options *asked = &run->trainer->options;
     uni_value *out = uni_value_dict();
     int status = 0;
-    status |= uni_dict_take(out, "max_failures", uni_value_int(asked->max_failures == UNI_NO_RETRIES ? 0 : asked->max_failures));
+    status |= uni_dict_take(
+        out, "max_failures",
+        uni_value_int(asked->max_failures == UNI_NO_RETRIES ? 0 : asked->max_failures));
     status |= uni_dict_take(out, "retry_errors", uni_value_bool(!asked->no_retry_errors));
     status |= uni_dict_take(out, "time_limit", uni_value_float(run->time_limit));
     status |= uni_dict_take(out, "progress_timeout", uni_value_float(run->progress_timeout));
@@ -207,7 +218,9 @@ static uni_value *describe_options(const uni__run *run)
     status |= uni_dict_take(out, "num_to_keep", uni_value_int(run->policy.num_to_keep));
     if (run->score_attribute)
         status |= uni_dict_take(out, "score_attribute", uni_value_string(run->score_attribute));
-    status |= uni_dict_take(out, "score_order", uni_value_string(run->policy.score_order == UNI_SCORE_MIN ? "min" : "max"));
+    status |=
+        uni_dict_take(out, "score_order",
+                      uni_value_string(run->policy.score_order == UNI_SCORE_MIN ? "min" : "max"));
     if (status == 0)
         return out;
     uni_value_free(out);
@@ -234,7 +247,8 @@ static uni_value *relative(const uni__run *run, const char *path)
     size_t length = strlen(run->dir);
     if (!path[0])
         return uni_value_null();
-    return uni_value_string(strncmp(path, run->dir, length) == 0 && path[length] == '/' ? path + length + 1 : path);
+    return uni_value_string(
+        strncmp(path, run->dir, length) == 0 && path[length] == '/' ? path + length + 1 : path);
 }
 
 static int describe_progress(uni__run *run, uni_value *out)
@@ -276,11 +290,14 @@ int uni__run_write_description(uni__run *run, const char *run_status, uni_error 
     status |= uni_dict_take(out, "status", uni_value_string(run_status));
     status |= uni_dict_take(out, "created", uni_value_float(run->created));
     status |= uni_dict_take(out, "updated", uni_value_float(uni__wall_seconds()));
-    status |= uni_dict_take(out, "finished", finished ? uni_value_float(uni__wall_seconds()) : uni_value_null());
+    status |= uni_dict_take(out, "finished",
+                            finished ? uni_value_float(uni__wall_seconds()) : uni_value_null());
     status |= describe_place(run, out);
     status |= describe_progress(run, out);
     if (finished)
-        status |= uni_dict_take(out, "exit_code", uni_value_int(run->error.code ? uni__cause_exit_code(&run->cause) : 0));
+        status |=
+            uni_dict_take(out, "exit_code",
+                          uni_value_int(run->error.code ? uni__cause_exit_code(&run->cause) : 0));
     if (status < 0)
         status = uni_error_set(err, UNI_ENOMEM, "no memory to describe the run");
     if (status == 0)
@@ -315,7 +332,8 @@ char *uni__run_log_tail(const uni__run *run, int rank, int lines)
         return NULL;
     }
     /* Only what this attempt wrote; a log that was cut since then is shorter than its start. */
-    off_t start = info.st_size >= run->ranks[rank].log_start ? (off_t)run->ranks[rank].log_start : 0;
+    off_t start =
+        info.st_size >= run->ranks[rank].log_start ? (off_t)run->ranks[rank].log_start : 0;
     if (info.st_size - start > TAIL_BYTES)
         start = info.st_size - TAIL_BYTES;
     text = calloc(1, (size_t)(info.st_size - start) + 1);
@@ -340,13 +358,15 @@ static void cap_log(const char *path, uint64_t cap)
     struct stat info;
     uni_error err = { 0 };
     char *older = NULL;
-    if (stat(path, &info) < 0 || (uint64_t)info.st_size <= cap || asprintf(&older, "%s.1", path) < 0)
+    if (stat(path, &info) < 0 || (uint64_t)info.st_size <= cap ||
+        asprintf(&older, "%s.1", path) < 0)
         return;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd >= 0 && unlink(older) < 0 && errno != ENOENT)
         uni__warn("cannot remove %s: %s", older, strerror(errno));
     if (fd >= 0 && uni__copy_file(path, older, &err) == 0) {
-        off_t block = info.st_blksize > 0 ? info.st_blksize : 4096, head = info.st_size / block * block;
+        off_t block = info.st_blksize > 0 ? info.st_blksize : 4096,
+              head = info.st_size / block * block;
         if (head > 0 && fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, head) == 0) {
             if (truncate(older, head) < 0) /* the rest of the copy is still in the file */
                 uni__warn("cannot shorten %s: %s", older, strerror(errno));
