@@ -76,8 +76,10 @@ static void a_fifo_in_place_of_a_file_is_refused(void **state)
     assert_fails(uni__read_file(&text, NULL, path, 10, &failure), UNI_EINVAL, "not a regular");
     assert_fails(uni__hash_file(path, hash, NULL, &failure), UNI_EINVAL, "not a regular");
     assert_fails(uni__copy_file(path, to, &failure), UNI_EINVAL, "not a regular");
-    assert_fails(uni__copy_tree(*state, "/tmp/unisono-never", &failure), UNI_EUNSUPPORTED, path);
-    assert_ok(uni__remove_tree("/tmp/unisono-never", &failure));
+    char beside[64]; /* not inside of what is copied */
+    snprintf(beside, sizeof beside, "%s-copy", (const char *)*state);
+    assert_fails(uni__copy_tree(*state, beside, &failure), UNI_EUNSUPPORTED, path);
+    assert_ok(uni__remove_tree(beside, &failure));
     assert_int_equal(files_below(*state), 0);
     alarm(0);
     free(path);
