@@ -2,16 +2,19 @@
  * json.c - results.json in the form of Ray Train v1: a list with one list per report, which has the dictionaries of the ranks.
  *
  *     [[{"loss": 0.5, ...}],
- *     [{"loss": 0.4, ...}]]
+ *     [{"loss": 0.4, ...}]                                          ]
  *
- * The document is whole after every write: new reports are written over the closing bracket together with a new one, in one
- * pwrite, on every tick. Only a program that reads during that very call can see half of it. NaN and the infinities are
- * written as Python's json writes and reads them.
+ * The document is whole at every moment, also for a program that reads it while it is written: the closing bracket stands far
+ * ahead, behind spaces, and reports are written over the spaces. The kernel lets a reader see a write page by page, so a write
+ * stays within one page (a report that does not fit begins on the next one); only a report that is larger than a page can be
+ * seen in part, during that one call. When the spaces are used up, the file is copied with half as much room again and renamed over the old one, so
+ * each byte is copied about twice in all, and once more without the spaces at the end.
  *
- * Thread: the sink thread.
+ * NaN and the infinities are written as Python's json writes and reads them. Thread: the sink thread.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,76 +24,179 @@
 #include "track/sink.h"
 
 #define BUFFER_SIZE (64 * 1024)
+#define PAGE 4096
+#define FIRST_ROOM (4 * PAGE)
 
 typedef struct json_sink {
-    char *dir, *filename, *path;
+    char *dir, *filename, *path, *temporary;
     int *ranks;
     int num_ranks; /* -1: all */
     int fd;
-    uint64_t end; /* where the closing bracket stands */
-    bool empty; /* no report in the file yet */
+    uint64_t end; /* where the next report goes */
+    uint64_t
+        capacity; /* size of the file; its last two bytes are the closing bracket and a line feed */
+    bool empty; /* no report yet, written or pending */
     uni__text pending;
+    size_t *lengths; /* of the pending reports */
+    size_t num_pending, lengths_capacity;
 } json_sink;
 
-static int flush(json_sink *j, uni_error *err)
+/* ---- the file ---- */
+
+static int write_at(json_sink *j, int fd, const char *data, size_t size, uint64_t offset,
+                    uni_error *err)
 {
-    if (j->pending.size == 0)
-        return 0;
-    size_t reports = j->pending.size;
-    uni__text_add(&j->pending, "]\n", 2);
-    if (j->pending.failed)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for the reports of %s", j->path);
-    size_t done = 0;
-    while (done < j->pending.size) {
-        ssize_t wrote =
-            pwrite(j->fd, j->pending.data + done, j->pending.size - done, (off_t)(j->end + done));
+    while (size > 0) {
+        ssize_t wrote = pwrite(fd, data, size, (off_t)offset);
         if (wrote < 0 && errno == EINTR)
             continue;
-        if (wrote <= 0) {
-            int cause = wrote < 0 ? errno : EIO;
-            /* Back to the document that was whole. The bracket's place is allocated, so this needs no room. */
-            if (pwrite(j->fd, "]\n", 2, (off_t)j->end) == 2 &&
-                ftruncate(j->fd, (off_t)j->end + 2) == 0)
-                j->pending.data[j->pending.size = reports] = 0;
-            return uni_error_set_errno(err, cause, "cannot add reports to %s", j->path);
-        }
-        done += (size_t)wrote;
+        if (wrote <= 0)
+            return uni_error_set_errno(err, wrote < 0 ? errno : EIO, "cannot add reports to %s",
+                                       j->path);
+        data += wrote;
+        size -= (size_t)wrote;
+        offset += (uint64_t)wrote;
     }
-    j->end += reports;
-    j->empty = false;
-    uni__text_clear(&j->pending);
     return 0;
 }
 
-/* A document of an earlier controller ends in "]]\n" or is "[]\n"; anything else is begun anew. */
+static int copy_reports(json_sink *j, int to, uni_error *err)
+{
+    char block[16 * 1024];
+    for (uint64_t at = 0; at < j->end;) {
+        size_t wanted = j->end - at < sizeof block ? (size_t)(j->end - at) : sizeof block;
+        ssize_t got = pread(j->fd, block, wanted, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return uni_error_set_errno(err, got < 0 ? errno : EIO, "cannot read %s", j->path);
+        UNI_TRY(write_at(j, to, block, (size_t)got, at, err));
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
+/* The same reports in a file of this size (the rest is spaces), in the place of the old one. */
+static int resize(json_sink *j, uint64_t capacity, uni_error *err)
+{
+    char spaces[PAGE];
+    int status = 0;
+    int fd = open(j->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot write %s", j->temporary);
+    memset(spaces, ' ', sizeof spaces);
+    if (j->fd >= 0)
+        UNI_TRY_GOTO(copy_reports(j, fd, err), fail);
+    for (uint64_t at = j->end; at < capacity - 2;) {
+        size_t size = capacity - 2 - at < PAGE ? (size_t)(capacity - 2 - at) : PAGE;
+        UNI_TRY_GOTO(write_at(j, fd, spaces, size, at, err), fail);
+        at += size;
+    }
+    if (j->end == 1)
+        UNI_TRY_GOTO(write_at(j, fd, "[", 1, 0, err), fail);
+    UNI_TRY_GOTO(write_at(j, fd, "]\n", 2, capacity - 2, err), fail);
+    if (rename(j->temporary, j->path) < 0) {
+        status = uni_error_set_errno(err, errno, "cannot replace %s", j->path);
+        goto fail;
+    }
+    if (j->fd >= 0)
+        close(j->fd);
+    j->fd = fd;
+    j->capacity = capacity;
+    return 0;
+fail:
+    close(fd);
+    unlink(j->temporary);
+    return status;
+}
+
+/* How many of the pending reports from `first` on go into one write, their bytes, and where. */
+static size_t next_write(json_sink *j, size_t first, size_t *bytes)
+{
+    size_t count = 0, room = PAGE - (size_t)(j->end % PAGE);
+    *bytes = 0;
+    if (j->lengths[first] > room && room < PAGE) {
+        j->end += room; /* spaces are there already */
+        room = PAGE;
+    }
+    do {
+        *bytes += j->lengths[first + count++];
+    } while (first + count < j->num_pending && *bytes + j->lengths[first + count] <= room);
+    return count;
+}
+
+static int flush(json_sink *j, uni_error *err)
+{
+    size_t done = 0, written = 0;
+    int status = 0;
+    if (j->pending.failed)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the reports of %s", j->path);
+    while (done < j->num_pending && status == 0) {
+        uint64_t before = j->end;
+        size_t bytes, count = next_write(j, done, &bytes);
+        if (j->end + bytes + 2 > j->capacity) {
+            uint64_t start = j->end;
+            j->end = before; /* what is copied; the spaces up to start are made anew */
+            status = resize(j, (start + bytes + FIRST_ROOM) * 3 / 2 / PAGE * PAGE, err);
+            if (status == 0)
+                j->end = start;
+        }
+        if (status == 0)
+            status = write_at(j, j->fd, j->pending.data + written, bytes, j->end, err);
+        if (status < 0) {
+            j->end = before;
+            break;
+        }
+        j->end += bytes;
+        written += bytes;
+        done += count;
+    }
+    /* What could not be written stays for the next time. */
+    memmove(j->lengths, j->lengths + done, (j->num_pending - done) * sizeof *j->lengths);
+    j->num_pending -= done;
+    if (written > 0) {
+        j->pending.size -= written;
+        memmove(j->pending.data, j->pending.data + written, j->pending.size);
+        j->pending.data[j->pending.size] = 0;
+    }
+    return status;
+}
+
+/* A document of an earlier controller is gone on with when it ends as ours do; anything else is begun anew. */
 static int open_again(json_sink *j, uni_error *err)
 {
-    char tail[3], start[1];
-    struct stat info;
-    if (fstat(j->fd, &info) < 0)
-        return uni_error_set_errno(err, errno, "cannot look at %s", j->path);
-    j->empty = true;
-    if (info.st_size >= 6 && pread(j->fd, start, 1, 0) == 1 && start[0] == '[' &&
-        pread(j->fd, tail, 3, info.st_size - 3) == 3 && memcmp(tail, "]]\n", 3) == 0) {
-        j->empty = false;
-        j->end = (uint64_t)info.st_size - 2;
-        return 0;
-    }
-    if (ftruncate(j->fd, 0) < 0 || pwrite(j->fd, "[]\n", 3, 0) != 3)
-        return uni_error_set_errno(err, errno, "cannot write %s", j->path);
+    char *text = NULL;
+    size_t size = 0;
+    uni_error ignored;
     j->end = 1;
-    return 0;
+    j->empty = true;
+    if (uni__read_file(&text, &size, j->path, SIZE_MAX / 4, &ignored) == 0 && size >= 3 &&
+        text[0] == '[' && memcmp(text + size - 2, "]\n", 2) == 0) {
+        size_t end = size - 2;
+        while (end > 1 && text[end - 1] == ' ')
+            end--;
+        if (end > 1 && text[end - 1] == ']') {
+            j->fd = open(j->path, O_RDWR | O_CLOEXEC);
+            j->end = end;
+            j->empty = false;
+        }
+    }
+    free(text);
+    return resize(j, (j->end + FIRST_ROOM) / PAGE * PAGE, err);
 }
 
 static int json_start(void *self, const uni_run_info *info, uni_error *err)
 {
     json_sink *j = self;
     UNI_TRY(uni__sink_path(&j->path, j->dir, j->filename, info->run_dir, err));
-    j->fd = open(j->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (j->fd < 0)
-        return uni_error_set_errno(err, errno, "cannot write the reports to %s", j->path);
+    if (asprintf(&j->temporary, "%s.tmp", j->path) < 0) {
+        j->temporary = NULL;
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the json sink");
+    }
     return open_again(j, err);
 }
+
+/* ---- reports ---- */
 
 static bool wanted(const json_sink *j, int rank)
 {
@@ -104,7 +210,16 @@ static int json_result(void *self, const uni_reports *reports, uni_error *err)
 {
     json_sink *j = self;
     bool first = true;
-    uni__text_add_string(&j->pending, j->empty && j->pending.size == 0 ? "[" : ",\n[");
+    size_t before = j->pending.size;
+    if (j->num_pending == j->lengths_capacity) {
+        size_t capacity = j->lengths_capacity == 0 ? 64 : 2 * j->lengths_capacity;
+        size_t *grown = realloc(j->lengths, capacity * sizeof *grown);
+        if (grown == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the reports of %s", j->path);
+        j->lengths = grown;
+        j->lengths_capacity = capacity;
+    }
+    uni__text_add_string(&j->pending, j->empty ? "[" : ",\n[");
     for (int rank = 0; rank < reports->world_size; rank++) {
         if (reports->by_rank[rank] == NULL || !wanted(j, rank))
             continue;
@@ -114,6 +229,8 @@ static int json_result(void *self, const uni_reports *reports, uni_error *err)
         first = false;
     }
     uni__text_add(&j->pending, "]", 1);
+    j->empty = false;
+    j->lengths[j->num_pending++] = j->pending.size - before;
     return j->pending.size >= BUFFER_SIZE || j->pending.failed ? flush(j, err) : 0;
 }
 
@@ -126,7 +243,9 @@ static void json_tick(void *self)
 
 static int json_finish(void *self, const uni_finish_info *info, uni_error *err)
 {
-    return flush(self, err);
+    json_sink *j = self;
+    UNI_TRY(flush(j, err));
+    return resize(j, j->end + 2, err); /* without the spaces */
 }
 
 static void json_free(void *self)
@@ -138,6 +257,8 @@ static void json_free(void *self)
     free(j->dir);
     free(j->filename);
     free(j->path);
+    free(j->temporary);
+    free(j->lengths);
     free(j->ranks);
     free(j);
 }
