@@ -3,7 +3,8 @@
 PyTorch is given its best: eager mode with channels-last images where that is faster, set_to_none gradients, batches that are tensors already, no
 DataLoader. Where the installed version has torch.compile (2.x) and a C++ compiler, that is tried too. Each way is tried for a quarter of the
 time, the fastest is then measured; "way" says which and "ways" has all of them. First step and memory are those of plain eager mode.
-Run it with the interpreter that tools/python-env torch prints.
+Run it with the interpreter that tools/python-env torch prints. For a claim of speed that should be PyTorch's own build (torch-pypi):
+Debian's uses whatever BLAS the system has, and with the reference BLAS it is ten times slower. "versions" says which it was.
 """
 
 import os
@@ -122,11 +123,12 @@ def run_model(name, seconds, batch):
         except Exception as error:  # torch.compile without a compiler: said, and left out
             rates[key] = 0
             print(f"engine_torch: {key} is left out: {type(error).__name__}", file=sys.stderr)
+    blas = "MKL" if torch.backends.mkl.is_available() else "the system's BLAS (a slow one unless it is OpenBLAS)"
     best = max(rates, key=rates.get)
     rate, spread = common.measure(ways[best], seconds, batch)
     common.line(name, f"{name}_samples_per_s", "samples/s", rate, "torch", batch=batch, spread=round(spread, 3), way=best,
                 ways={key: round(value) for key, value in rates.items()}, parameters=sum(p.numel() for p in model.parameters()),
-                versions=f"torch {torch.__version__}", threads=torch.get_num_threads())
+                versions=f"torch {torch.__version__}, {blas}", threads=torch.get_num_threads())
     common.line(name, "first_step_ms", "ms", first * 1e3, "torch", batch=batch)
     common.line(name, "peak_rss_mb", "MB", memory, "torch", batch=batch)
 
