@@ -16,7 +16,8 @@
 #include "base/file.h"
 #include "train/run_internal.h"
 
-static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log, uni_error *err)
+static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log,
+                      uni_error *err)
 {
     /* Without a run (warm workers) a bare one stands in, for the rank variables. */
     uni__run bare = { .trainer = trainer, .num_workers = trainer->options.num_workers };
@@ -48,7 +49,8 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
 int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
 {
     char *logs = uni__path_join(trainer->logdir, ".start", NULL);
-    int status = logs ? uni__make_dirs(logs, 0700, err) : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = logs ? uni__make_dirs(logs, 0700, err)
+                      : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
     for (int rank = 0; status == 0 && rank < trainer->options.num_workers; rank++) {
         char log[4096];
         if (trainer->ranks[rank].state != UNI__RANK_GONE)
@@ -65,7 +67,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
 {
     uni_value *order = uni_value_dict();
     int status = 0;
-    status |= uni_dict_take(order, "function", uni_value_string(run->function ? run->function : ""));
+    status |=
+        uni_dict_take(order, "function", uni_value_string(run->function ? run->function : ""));
     status |= uni_dict_take(order, "config", uni_value_copy(run->config));
     status |= uni_dict_take(order, "rank", uni_value_int(rank));
     status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
@@ -81,7 +84,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "log", uni_value_string(log));
     status |= uni_dict_take(order, "lockstep", uni_value_bool(run->trainer->options.lockstep));
     const char *detailed = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
-    status |= uni_dict_take(order, "detailed", uni_value_bool(detailed && strcmp(detailed, "1") == 0));
+    status |=
+        uni_dict_take(order, "detailed", uni_value_bool(detailed && strcmp(detailed, "1") == 0));
     if (status == 0)
         return order;
     uni_value_free(order);
@@ -98,7 +102,8 @@ static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
     int status = uni_msgpack_write(&bytes, &size, order, err);
     uni_value_free(order);
     if (status == 0)
-        status = uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size, run->resume_fd, err);
+        status =
+            uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size, run->resume_fd, err);
     free(bytes);
     return status < 0 ? uni_error_prefix(err, "the order to rank %d", rank) : 0;
 }

@@ -38,7 +38,8 @@ static const char *advice_for_signal(int number)
     case SIGBUS:
     case SIGILL:
     case SIGFPE:
-        return " (a crash in its own code or in a library: look at its log, or run that rank under gdb)";
+        return " (a crash in its own code or in a library: look at its log, or run that rank under "
+               "gdb)";
     case SIGABRT:
         return " (it aborted itself: its log says why)";
     case SIGKILL:
@@ -48,7 +49,8 @@ static const char *advice_for_signal(int number)
     }
 }
 
-void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions, bool had_returned)
+void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions,
+                        bool had_returned)
 {
     cause->rank = rank;
     cause->pid = how->pid;
@@ -59,19 +61,24 @@ void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool 
     if (how->oom) {
         cause->kind = UNI__CAUSE_OOM;
         snprintf(cause->message, sizeof cause->message,
-                 "rank %d (pid %d) was killed by the kernel because the memory limit of its cgroup was reached: give it more memory, "
+                 "rank %d (pid %d) was killed by the kernel because the memory limit of its cgroup "
+                 "was reached: give it more memory, "
                  "use fewer workers or smaller batches",
                  rank, how->pid);
     } else if (how->signal == SIGTERM) {
         cause->kind = UNI__CAUSE_PREEMPTED;
-        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) was told to end by SIGTERM and did", rank, how->pid);
+        snprintf(cause->message, sizeof cause->message,
+                 "rank %d (pid %d) was told to end by SIGTERM and did", rank, how->pid);
     } else if (how->signal) {
         cause->kind = UNI__CAUSE_SIGNAL;
-        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) was killed by signal %d, %s%s%s", rank, how->pid,
-                 how->signal, strsignal(how->signal), how->core ? ", core dumped" : "", advice_for_signal(how->signal));
+        snprintf(cause->message, sizeof cause->message,
+                 "rank %d (pid %d) was killed by signal %d, %s%s%s", rank, how->pid, how->signal,
+                 strsignal(how->signal), how->core ? ", core dumped" : "",
+                 advice_for_signal(how->signal));
     } else {
         cause->kind = UNI__CAUSE_EXIT;
-        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) exited with code %d%s", rank, how->pid, how->exit_code,
+        snprintf(cause->message, sizeof cause->message, "rank %d (pid %d) exited with code %d%s",
+                 rank, how->pid, how->exit_code,
                  runs_functions && !had_returned ? " before its train function returned" : "");
     }
 }

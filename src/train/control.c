@@ -36,7 +36,11 @@ void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *for
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    uni_event event = { .kind = kind, .attempt = run->attempt, .rank = rank, .wall_seconds = uni__wall_seconds(), .message = message };
+    uni_event event = { .kind = kind,
+                        .attempt = run->attempt,
+                        .rank = rank,
+                        .wall_seconds = uni__wall_seconds(),
+                        .message = message };
     event.iteration = rank >= 0 ? run->ranks[rank].iteration : run->progress_mark;
     if (kind == UNI_EVENT_WARNING) {
         uni_value *record = uni_value_dict();
@@ -49,7 +53,7 @@ void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *for
         uni__sink_runner_event(run->sinks, &event);
 }
 
-static void describe(uni__run *run, const char *status)
+void uni__run_describe(uni__run *run, const char *status)
 {
     uni_error err = { 0 };
     if (uni__run_write_description(run, status, &err) < 0)
@@ -58,7 +62,8 @@ static void describe(uni__run *run, const char *status)
 
 /* ---- the end ---- */
 
-static void finish(uni__run *run, const char *status, int code, const char *format, ...) UNI_PRINTF(4, 5);
+static void finish(uni__run *run, const char *status, int code, const char *format, ...)
+    UNI_PRINTF(4, 5);
 static void finish(uni__run *run, const char *status, int code, const char *format, ...)
 {
     va_list arguments;
@@ -79,7 +84,7 @@ static void finish(uni__run *run, const char *status, int code, const char *form
         uni__run_note(run, "finish", record, true);
     else
         uni_value_free(record);
-    describe(run, status);
+    uni__run_describe(run, status);
     for (int i = 0; i < run->num_workers; i++)
         if (run->ranks[i].state == UNI__RANK_DONE)
             run->ranks[i].state = run->ranks[i].pid ? UNI__RANK_IDLE : UNI__RANK_GONE;
@@ -100,10 +105,13 @@ static const char *how_to_go_on(const uni__run *run, char *out, size_t size)
 }
 
 /* Everybody is gone, and somebody had asked for the end. */
-static void finish_stopped(uni__run *run)
+void uni__run_finish_stopped(uni__run *run)
 {
     char next[512];
-    uni__cause cause = { .rank = -1, .exit_code = -1, .attempt = run->attempt, .iteration = run->progress_mark,
+    uni__cause cause = { .rank = -1,
+                         .exit_code = -1,
+                         .attempt = run->attempt,
+                         .iteration = run->progress_mark,
                          .time = uni__wall_seconds() };
     uni__cause_clear(&run->cause);
     how_to_go_on(run, next, sizeof next);
@@ -111,20 +119,22 @@ static void finish_stopped(uni__run *run)
     case UNI__STOPPING_TIME:
         cause.kind = UNI__CAUSE_TIME_LIMIT;
         cause.error_code = UNI_ETIMEOUT;
-        snprintf(cause.message, sizeof cause.message, "the time limit of %g s ran out at iteration %lld; %s", run->time_limit,
+        snprintf(cause.message, sizeof cause.message,
+                 "the time limit of %g s ran out at iteration %lld; %s", run->time_limit,
                  (long long)run->progress_mark, next);
         break;
     case UNI__STOPPING_INTERRUPT:
         cause.kind = UNI__CAUSE_PREEMPTED;
         cause.signal = SIGINT;
         cause.error_code = UNI_EPREEMPTED;
-        snprintf(cause.message, sizeof cause.message, "interrupted at iteration %lld%s; %s", (long long)run->progress_mark,
-                 run->hard_stop ? " without waiting" : "", next);
+        snprintf(cause.message, sizeof cause.message, "interrupted at iteration %lld%s; %s",
+                 (long long)run->progress_mark, run->hard_stop ? " without waiting" : "", next);
         break;
     default:
         cause.kind = UNI__CAUSE_PREEMPTED;
         cause.error_code = UNI_EPREEMPTED;
-        snprintf(cause.message, sizeof cause.message, "stopped at iteration %lld as %s asked; %s", (long long)run->progress_mark,
+        snprintf(cause.message, sizeof cause.message, "stopped at iteration %lld as %s asked; %s",
+                 (long long)run->progress_mark,
                  run->stopping == UNI__STOPPING_CALLER ? "the program" : "SIGTERM", next);
         break;
     }
@@ -148,10 +158,11 @@ void uni__run_persisted(uni__run *run)
     if (run->state != UNI__RUN_FINISHING)
         return;
     /* Ranks that returned by themselves before the stop reached them have simply succeeded. */
-    if (run->stopping == UNI__NOT_STOPPING || run->stopping == UNI__STOPPING_EARLY || nobody_saw_the_stop(run))
+    if (run->stopping == UNI__NOT_STOPPING || run->stopping == UNI__STOPPING_EARLY ||
+        nobody_saw_the_stop(run))
         finish(run, "succeeded", 0, "%s", "");
     else
-        finish_stopped(run);
+        uni__run_finish_stopped(run);
 }
 
 /* ---- failures ---- */
@@ -186,7 +197,11 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
 
 void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error)
 {
-    uni__cause cause = { .kind = kind, .rank = -1, .exit_code = -1, .error_code = error->code, .time = uni__wall_seconds() };
+    uni__cause cause = { .kind = kind,
+                         .rank = -1,
+                         .exit_code = -1,
+                         .error_code = error->code,
+                         .time = uni__wall_seconds() };
     snprintf(cause.message, sizeof cause.message, "%s", error->message);
     run->no_retry = true;
     if (run->state == UNI__RUN_FINISHING) {
@@ -212,7 +227,8 @@ static void kill_survivors(void *context)
             continue;
         ended++;
         if (used < sizeof run->victims - 40)
-            used += (size_t)snprintf(run->victims + used, sizeof run->victims - used, "%s%d", ended > 1 ? ", " : "rank ", i);
+            used += (size_t)snprintf(run->victims + used, sizeof run->victims - used, "%s%d",
+                                     ended > 1 ? ", " : "rank ", i);
     }
     if (ended > 0)
         snprintf(run->victims + used, sizeof run->victims - used, " ended because of it");
@@ -232,13 +248,16 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
         return "";
     if (counts && budget >= 0 && run->failures >= budget) {
         if (budget > 0)
-            snprintf(sentence, size, " (restarted %d time%s, as many as max_failures allows)", budget, budget == 1 ? "" : "s");
+            snprintf(sentence, size, " (restarted %d time%s, as many as max_failures allows)",
+                     budget, budget == 1 ? "" : "s");
         return sentence;
     }
-    if ((budget < 0 || !counts) && before->kind == run->cause.kind && before->rank == run->cause.rank &&
-        before->iteration == run->cause.iteration && run->progress_mark <= run->previous_progress) {
+    if ((budget < 0 || !counts) && before->kind == run->cause.kind &&
+        before->rank == run->cause.rank && before->iteration == run->cause.iteration &&
+        run->progress_mark <= run->previous_progress) {
         snprintf(sentence, size,
-                 " (the same failure at the same iteration %lld twice without progress: restarting again would not help)",
+                 " (the same failure at the same iteration %lld twice without progress: restarting "
+                 "again would not help)",
                  (long long)run->cause.iteration);
         return sentence;
     }
@@ -253,13 +272,15 @@ static void warn_of_lost_progress(uni__run *run, bool loaded)
     if (!has_checkpoint) {
         run->said_lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
-                      "%lld iterations are lost because no checkpoint was saved: hand one to report() now and then, and load it at the "
+                      "%lld iterations are lost because no checkpoint was saved: hand one to "
+                      "report() now and then, and load it at the "
                       "start of the train function",
                       (long long)run->progress_mark);
     } else if (run->attempt > 1 && !run->program && !loaded) {
         run->said_lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
-                      "the train function began again without loading the checkpoint that it was given: call load_checkpoint at its start");
+                      "the train function began again without loading the checkpoint that it was "
+                      "given: call load_checkpoint at its start");
     }
 }
 
@@ -273,7 +294,7 @@ static bool anyone_loaded(uni__run *run)
     return false;
 }
 
-static void after_deaths(uni__run *run)
+void uni__run_after_deaths(uni__run *run)
 {
     char sentence[256] = "";
     warn_of_lost_progress(run, anyone_loaded(run));
@@ -283,13 +304,13 @@ static void after_deaths(uni__run *run)
         run->ranks[i].pid = 0;
     }
     if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY) {
-        finish_stopped(run);
+        uni__run_finish_stopped(run);
         return;
     }
     const char *end = verdict(run, sentence, sizeof sentence);
     if (end) {
-        finish(run, run->cause.kind == UNI__CAUSE_PREEMPTED ? "stopped" : "failed", run->cause.error_code, "%.700s%s",
-               run->cause.message, end);
+        finish(run, run->cause.kind == UNI__CAUSE_PREEMPTED ? "stopped" : "failed",
+               run->cause.error_code, "%.700s%s", run->cause.message, end);
         return;
     }
     if (run->cause.kind != UNI__CAUSE_PREEMPTED)
@@ -308,15 +329,18 @@ static void begin_attempt(uni__run *run)
     run->state = UNI__RUN_RUNNING;
     run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
     run->previous_progress = run->progress_mark;
-    if (uni_dict_take(record, "from_checkpoint", run->resume_path[0] ? uni_value_string(run->resume_path) : uni_value_null()) == 0)
+    if (uni_dict_take(record, "from_checkpoint",
+                      run->resume_path[0] ? uni_value_string(run->resume_path)
+                                          : uni_value_null()) == 0)
         uni__run_note(run, "attempt", record, false);
     else
         uni_value_free(record);
-    if (uni__results_writer_attempt(run->writer, run->attempt, &err) < 0 || uni__attempt_start(run, &err) < 0) {
+    if (uni__results_writer_attempt(run->writer, run->attempt, &err) < 0 ||
+        uni__attempt_start(run, &err) < 0) {
         uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
         return;
     }
-    describe(run, "running");
+    uni__run_describe(run, "running");
 }
 
 static void begin_again(void *context)
@@ -347,17 +371,26 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *
         return;
     }
     /* At once, unless attempts fail one after the other without getting anywhere. */
-    bool quick = uni__monotonic_ns() - run->attempt_ns < QUICK_FAILURE_NS && run->progress_mark <= run->previous_progress;
+    bool quick = uni__monotonic_ns() - run->attempt_ns < QUICK_FAILURE_NS &&
+                 run->progress_mark <= run->previous_progress;
     run->quick_failures = quick ? run->quick_failures + 1 : 0;
-    int backoff = run->quick_failures > 1 ? BACKOFF_FIRST_MS << (run->quick_failures < 8 ? run->quick_failures - 2 : 6) : 0;
+    int backoff = run->quick_failures > 1
+                      ? BACKOFF_FIRST_MS << (run->quick_failures < 8 ? run->quick_failures - 2 : 6)
+                      : 0;
     backoff = backoff < BACKOFF_MAX_MS ? backoff : BACKOFF_MAX_MS;
     const char *from = path[0] ? path : run->resume_path;
     const char *name = strrchr(from, '/');
-    uni_event event = { .kind = UNI_EVENT_RESTART, .attempt = run->attempt + 1, .rank = -1, .iteration = run->progress_mark,
+    uni_event event = { .kind = UNI_EVENT_RESTART,
+                        .attempt = run->attempt + 1,
+                        .rank = -1,
+                        .iteration = run->progress_mark,
                         .wall_seconds = uni__wall_seconds() };
     char message[512];
-    snprintf(message, sizeof message, "restart %d%s%.400s", run->failures, fd >= 0 || from[0] ? " from " : " from the beginning",
-             fd >= 0 ? "the checkpoint in memory" : from[0] ? (name ? name + 1 : from) : "");
+    snprintf(message, sizeof message, "restart %d%s%.400s", run->failures,
+             fd >= 0 || from[0] ? " from " : " from the beginning",
+             fd >= 0   ? "the checkpoint in memory"
+             : from[0] ? (name ? name + 1 : from)
+                       : "");
     event.message = message;
     if (run->sinks)
         uni__sink_runner_event(run->sinks, &event);
@@ -390,7 +423,8 @@ void uni__run_rank_done(uni__run *run, int rank)
         return;
     run->ranks[rank].state = UNI__RANK_DONE;
     if (uni__results_writer_rank_ended(run->writer, rank, &err) < 0) {
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL, &err);
+        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
+                       &err);
         return;
     }
     if (uni__persist_is_waiting(run->persist))
@@ -401,409 +435,3 @@ void uni__run_rank_done(uni__run *run, int rank)
     run->state = UNI__RUN_FINISHING;
     uni__persist_flush(run->persist);
 }
-
-/* ---- stopping together ---- */
-
-static void choose_stop_at(uni__run *run)
-{
-    int64_t highest = 0;
-    for (int i = 0; i < run->num_workers; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        if (page)
-            atomic_store(&page->stopping, 1);
-    }
-    /* After every rank can see `stopping`: what is not read here now will wait for stop_at (session_report.c). */
-    for (int i = 0; i < run->num_workers; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        if (page && run->ranks[i].state != UNI__RANK_DONE && atomic_load(&page->iteration) > highest)
-            highest = atomic_load(&page->iteration);
-    }
-    run->stop_at = highest + 1;
-    for (int i = 0; i < run->num_workers; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        if (!page)
-            continue;
-        atomic_store(&page->stop_at, run->stop_at);
-        atomic_store(&page->stop_at_known, 1);
-        uni__futex_wake(&page->stop_at_known);
-    }
-}
-
-/* Programs without a session only understand signals. */
-static void signal_unlinked(uni__run *run, bool all)
-{
-    for (int i = 0; i < run->num_workers; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        bool linked = page && atomic_load(&page->owner) != 0 && !run->ranks[i].session_closed;
-        if (run->ranks[i].pid && (all || !linked))
-            uni__group_kill(run->group, i, SIGTERM);
-    }
-}
-
-void uni__run_stop(uni__run *run, uni__stop_reason reason)
-{
-    static const char *const reasons[] = { "", "a rank asked to stop early", "SIGTERM", "SIGINT", "the program asked for it",
-                                           "the time limit" };
-    if (run->stopping != UNI__NOT_STOPPING || run->state == UNI__RUN_DONE || run->state == UNI__RUN_FINISHING)
-        return;
-    run->stopping = reason;
-    double grace = run->trainer->options.grace_seconds;
-    uint64_t now = uni__monotonic_ns();
-    run->stop_deadline_ns = now + (uint64_t)(grace * 1e9);
-    run->stop_soft_ns = now + (uint64_t)(grace * 0.5e9);
-    if (run->state == UNI__RUN_WAITING) {
-        finish_stopped(run); /* nobody is running */
-        return;
-    }
-    if (run->state == UNI__RUN_FAILING)
-        return; /* after_deaths will see it */
-    choose_stop_at(run);
-    if (run->program && reason != UNI__STOPPING_EARLY)
-        signal_unlinked(run, false);
-    uni_value *record = uni_value_dict();
-    int status = uni_dict_take(record, "reason", uni_value_string(reasons[reason]));
-    status |= uni_dict_take(record, "stop_at", uni_value_int(run->stop_at));
-    if (status == 0)
-        uni__run_note(run, "stop", record, false);
-    else
-        uni_value_free(record);
-    uni__run_tell(run, UNI_EVENT_STOPPING, -1, "all ranks stop at iteration %lld (%s)", (long long)run->stop_at, reasons[reason]);
-}
-
-static void stop_now(uni__run *run, uni__stop_reason reason)
-{
-    if (run->stopping == UNI__NOT_STOPPING || run->stopping == UNI__STOPPING_EARLY)
-        run->stopping = reason;
-    run->hard_stop = true;
-    if (run->state == UNI__RUN_WAITING) {
-        finish_stopped(run);
-    } else if (run->state == UNI__RUN_RUNNING || run->state == UNI__RUN_FAILING) {
-        run->state = UNI__RUN_FAILING;
-        uni__group_after(run->group, 0, NULL);
-        uni__group_kill_all(run->group);
-    }
-}
-
-/* ---- events of the group ---- */
-
-static uni__run *run_of(void *context)
-{
-    return ((uni_trainer *)context)->run;
-}
-
-static void on_spawned(void *context, int rank, int pid)
-{
-    uni_trainer *trainer = context;
-    uni__run *run = trainer->run;
-    trainer->ranks[rank].pid = pid;
-    if (!run)
-        return;
-    if (run->program && trainer->ranks[rank].state == UNI__RANK_STARTED)
-        trainer->ranks[rank].state = UNI__RANK_RUNNING;
-    for (int i = 0; i < run->num_workers; i++)
-        if (!run->ranks[i].pid)
-            return;
-    describe(run, "running"); /* now with every pid */
-    if (run->program)
-        uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", run->num_workers,
-                      run->num_workers == 1 ? "" : "s", (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6);
-}
-
-static void on_spawn_failed(void *context, int rank, const char *sentence)
-{
-    uni_trainer *trainer = context;
-    uni__run *run = trainer->run;
-    trainer->ranks[rank].state = UNI__RANK_GONE;
-    if (!run) {
-        uni__warn("rank %d could not be started: %s", rank, sentence);
-        return;
-    }
-    uni__cause cause = { .kind = UNI__CAUSE_LAUNCH, .rank = rank, .exit_code = -1, .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
-    snprintf(cause.message, sizeof cause.message, "rank %d could not be started (%s): %s", rank,
-             run->program ? run->exe : trainer->worker_exe, sentence);
-    run->no_retry = true;
-    uni__run_fail(run, &cause);
-}
-
-static void on_message(void *context, int rank, int type, const uint8_t *payload, size_t size)
-{
-    uni_trainer *trainer = context;
-    if (trainer->run) {
-        uni__run_message(trainer->run, rank, type, payload, size);
-    } else if (type == UNI__SAYS_HELLO) {
-        trainer->ranks[rank].hello = true;
-        trainer->ranks[rank].state = UNI__RANK_IDLE;
-    }
-}
-
-static void on_descriptor(void *context, int rank, int number, int fd)
-{
-    uni__run *run = run_of(context);
-    if (run)
-        uni__run_descriptor(run, rank, number, fd);
-    else
-        close(fd);
-}
-
-static void on_broken(void *context, int rank, const char *sentence)
-{
-    uni__run *run = run_of(context);
-    if (!run)
-        return;
-    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL, .rank = rank, .pid = run->ranks[rank].pid, .exit_code = -1,
-                         .error_code = UNI_EPEER, .time = uni__wall_seconds() };
-    snprintf(cause.message, sizeof cause.message, "rank %d (pid %d) overwrote the memory that it shares with the trainer: %s", rank,
-             cause.pid, sentence);
-    uni__run_fail(run, &cause);
-}
-
-static void on_line(void *context, int rank, const char *line, size_t size)
-{
-    uni__run *run = run_of(context);
-    if (run)
-        uni__run_line(run, rank, line, size);
-}
-
-static void note_exit(uni__run *run, int rank, const uni__exit *how)
-{
-    uni_value *record = uni_value_dict();
-    int status = uni_dict_take(record, "rank", uni_value_int(rank));
-    status |= uni_dict_take(record, "pid", uni_value_int(how->pid));
-    status |= how->signal ? uni_dict_take(record, "signal", uni_value_int(how->signal))
-                          : uni_dict_take(record, "exit_code", uni_value_int(how->exit_code));
-    if (status == 0)
-        uni__run_note(run, "exit", record, false);
-    else
-        uni_value_free(record);
-}
-
-static void on_exited(void *context, int rank, const uni__exit *how)
-{
-    uni_trainer *trainer = context;
-    uni__run *run = trainer->run;
-    uni__rank *gone = &trainer->ranks[rank];
-    gone->pid = 0;
-    gone->hello = false;
-    if (!run) {
-        gone->state = UNI__RANK_GONE; /* a warm worker that died idle: the next run replaces it */
-        return;
-    }
-    note_exit(run, rank, how);
-    if (gone->state == UNI__RANK_DONE)
-        return; /* it had returned */
-    if (run->state != UNI__RUN_RUNNING) {
-        gone->state = UNI__RANK_GONE;
-        return;
-    }
-    bool stopping = run->stopping != UNI__NOT_STOPPING;
-    if (run->program && (how->exit_code == 0 || (stopping && run->stopping != UNI__STOPPING_EARLY))) {
-        uni__run_rank_done(run, rank);
-        return;
-    }
-    gone->state = UNI__RANK_GONE;
-    uni__cause cause = { 0 };
-    uni__cause_of_exit(&cause, rank, how, !run->program, false);
-    uni__run_fail(run, &cause);
-}
-
-static void on_stopped(void *context, int rank, bool stopped)
-{
-    uni__run *run = run_of(context);
-    uni_trainer *trainer = context;
-    trainer->ranks[rank].stopped_ns = stopped ? uni__monotonic_ns() : 0;
-    if (run && run->state == UNI__RUN_RUNNING)
-        uni__run_tell(run, UNI_EVENT_WARNING, rank,
-                      stopped ? "rank %d (pid %d) was stopped by a signal (SIGSTOP?); it is ended if it is not continued soon"
-                              : "rank %d (pid %d) was continued",
-                      rank, trainer->ranks[rank].pid);
-}
-
-static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double seconds)
-{
-    uni__cause cause = { .kind = kind, .rank = rank, .pid = run->ranks[rank].pid, .exit_code = -1, .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
-    snprintf(cause.message, sizeof cause.message,
-             kind == UNI__CAUSE_STOPPED ? "rank %d (pid %d) has been stopped by a signal for %.1f s and was not continued"
-                                        : "rank %d (pid %d) has been silent for %.1f s: no heartbeat, it is frozen or the machine is "
-                                          "overloaded",
-             rank, cause.pid, seconds);
-    uni__run_fail(run, &cause);
-}
-
-static void on_silent(void *context, int rank, double seconds)
-{
-    uni__run *run = run_of(context);
-    if (!run || run->state != UNI__RUN_RUNNING || run->ranks[rank].state == UNI__RANK_DONE || run->ranks[rank].stopped_ns)
-        return;
-    if (!run->ranks[rank].warned_silent) {
-        run->ranks[rank].warned_silent = true;
-        uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d (pid %d) has been silent for %.1f s", rank, run->ranks[rank].pid, seconds);
-    }
-    if (seconds >= run->trainer->options.silent_timeout)
-        fail_frozen(run, rank, UNI__CAUSE_SILENT, seconds);
-}
-
-static void on_all_dead(void *context, int left)
-{
-    uni__run *run = run_of(context);
-    if (left > 0)
-        uni__warn("%d processes could not be killed (in the kernel's hands); they end when it lets them go", left);
-    if (run && run->state == UNI__RUN_FAILING)
-        after_deaths(run);
-}
-
-static void on_agent_lost(void *context)
-{
-    uni_trainer *trainer = context;
-    uni__run *run = trainer->run;
-    for (int i = 0; i < trainer->options.num_workers; i++)
-        trainer->ranks[i].pid = 0;
-    if (!run) {
-        for (int i = 0; i < trainer->options.num_workers; i++)
-            trainer->ranks[i].state = UNI__RANK_GONE;
-        return;
-    }
-    uni__cause cause = { .kind = UNI__CAUSE_AGENT, .rank = -1, .exit_code = -1, .error_code = UNI_EWORKER, .time = uni__wall_seconds() };
-    snprintf(cause.message, sizeof cause.message, "the process that looks after the workers (unisono-agent) was killed, and they with it");
-    uni__run_fail(run, &cause);
-    if (run->state == UNI__RUN_FAILING) {
-        uni__group_after(run->group, 0, NULL);
-        after_deaths(run);
-    }
-}
-
-static void flush_results(uni__run *run)
-{
-    uni_error err = { 0 };
-    if (uni__results_writer_flush(run->writer, &err) < 0)
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL, &err);
-}
-
-static void look_for_stop_requests(uni__run *run)
-{
-    if (run->stopping != UNI__NOT_STOPPING || run->state != UNI__RUN_RUNNING)
-        return;
-    for (int i = 0; i < run->num_workers; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        uint32_t request = page ? atomic_load(&page->stop_request) : UNI__STOP_NONE;
-        if (request != UNI__STOP_NONE)
-            uni__run_stop(run, request == UNI__STOP_EARLY ? UNI__STOPPING_EARLY : UNI__STOPPING_PREEMPT);
-    }
-}
-
-static void on_drained(void *context)
-{
-    uni__run *run = run_of(context);
-    if (!run || run->state == UNI__RUN_DONE)
-        return;
-    flush_results(run);
-    look_for_stop_requests(run);
-}
-
-static void check_ranks(uni__run *run, uint64_t now)
-{
-    const uni_trainer_options *asked = &run->trainer->options;
-    for (int i = 0; i < run->num_workers && run->state == UNI__RUN_RUNNING; i++) {
-        uni__rank *rank = &run->ranks[i];
-        if (rank->stopped_ns && rank->state != UNI__RANK_DONE &&
-            (double)(now - rank->stopped_ns) * 1e-9 >= asked->silent_timeout)
-            fail_frozen(run, i, UNI__CAUSE_STOPPED, (double)(now - rank->stopped_ns) * 1e-9);
-        if (!run->program && !rank->hello && rank->state == UNI__RANK_STARTED &&
-            (double)(now - rank->spawned_ns) * 1e-9 >= asked->hello_timeout) {
-            uni__cause cause = { .kind = UNI__CAUSE_NO_HELLO, .rank = i, .pid = rank->pid, .exit_code = -1,
-                                 .error_code = UNI_EWORKER, .time = uni__wall_seconds() };
-            snprintf(cause.message, sizeof cause.message,
-                     "rank %d (pid %d) has not connected within %g s: does its main begin with uni_main?", i, rank->pid,
-                     asked->hello_timeout);
-            uni__run_fail(run, &cause);
-        }
-    }
-}
-
-static void check_limits(uni__run *run, uint64_t now)
-{
-    if (run->stopping != UNI__NOT_STOPPING) {
-        if (run->state == UNI__RUN_RUNNING && now >= run->stop_soft_ns && run->stop_soft_ns) {
-            run->stop_soft_ns = 0;
-            signal_unlinked(run, run->program != NULL);
-        }
-        if (run->state == UNI__RUN_RUNNING && now >= run->stop_deadline_ns) {
-            uni__run_tell(run, UNI_EVENT_WARNING, -1, "some ranks did not stop within the grace time of %g s and are killed",
-                          run->trainer->options.grace_seconds);
-            stop_now(run, run->stopping);
-        }
-        return;
-    }
-    if (run->time_limit > 0 && (double)(now - run->begun_ns) * 1e-9 >= run->time_limit)
-        uni__run_stop(run, UNI__STOPPING_TIME);
-    if (run->progress_timeout > 0 && run->state == UNI__RUN_RUNNING &&
-        (double)(now - run->last_report_ns) * 1e-9 >= run->progress_timeout) {
-        uni__cause cause = { .kind = UNI__CAUSE_NO_PROGRESS, .rank = -1, .exit_code = -1, .error_code = UNI_ETIMEOUT,
-                             .time = uni__wall_seconds() };
-        snprintf(cause.message, sizeof cause.message, "no rank has reported for %g s (progress_timeout)", run->progress_timeout);
-        uni__run_fail(run, &cause);
-    }
-}
-
-static void on_tick(void *context)
-{
-    uni__run *run = run_of(context);
-    if (!run)
-        return;
-    uint64_t now = uni__monotonic_ns();
-    if (run->last_report_ns == 0)
-        run->last_report_ns = now;
-    look_for_stop_requests(run);
-    check_ranks(run, now);
-    if (run->state != UNI__RUN_DONE)
-        check_limits(run, now);
-    if (run->state != UNI__RUN_DONE)
-        uni__run_cap_logs(run);
-}
-
-static void on_signalled(void *context, int number)
-{
-    uni_trainer *trainer = context;
-    uni__run *run = trainer->run;
-    trainer->interrupts++;
-    if (!run)
-        return;
-    uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;
-    if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY)
-        stop_now(run, reason);
-    else
-        uni__run_stop(run, reason);
-}
-
-/* Posted by uni_trainer_stop. */
-void uni__run_stop_posted(void *argument)
-{
-    uni_trainer *trainer = argument;
-    if (trainer->run)
-        uni__run_stop(trainer->run, UNI__STOPPING_CALLER);
-}
-
-void uni__run_stop_now_posted(void *argument)
-{
-    uni_trainer *trainer = argument;
-    if (trainer->run)
-        stop_now(trainer->run, UNI__STOPPING_CALLER);
-}
-
-const uni__group_events uni__trainer_events = {
-    .spawned = on_spawned,
-    .spawn_failed = on_spawn_failed,
-    .message = on_message,
-    .descriptor = on_descriptor,
-    .broken = on_broken,
-    .line = on_line,
-    .exited = on_exited,
-    .stopped = on_stopped,
-    .silent = on_silent,
-    .all_dead = on_all_dead,
-    .agent_lost = on_agent_lost,
-    .drained = on_drained,
-    .tick = on_tick,
-    .signalled = on_signalled,
-};

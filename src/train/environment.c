@@ -27,10 +27,13 @@ int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *er
     if (!ports->fds || !ports->numbers)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d ports", count);
     for (int i = 0; i < count; i++) {
-        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in address = { .sin_family = AF_INET,
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         socklen_t length = sizeof address;
         int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, reuse_port ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on) < 0 ||
+        if (fd < 0 ||
+            setsockopt(fd, SOL_SOCKET, reuse_port ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on) <
+                0 ||
             bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
             getsockname(fd, (struct sockaddr *)&address, &length) < 0) {
             int saved = errno;
@@ -128,7 +131,8 @@ static void set_tf_config(variables *to, const uni__run *run, int rank)
     uni__text text = { 0 };
     uni__text_add_string(&text, "{\"cluster\": {\"worker\": [");
     for (int i = 0; i < run->ports.count; i++)
-        uni__text_add_format(&text, "%s\"%s:%d\"", i ? ", " : "", run->trainer->host.address, run->ports.numbers[i]);
+        uni__text_add_format(&text, "%s\"%s:%d\"", i ? ", " : "", run->trainer->host.address,
+                             run->ports.numbers[i]);
     uni__text_add_format(&text, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
     if (text.failed)
         to->failed = true;
@@ -169,9 +173,11 @@ static void set_gpus(variables *to, const uni_trainer *trainer, int rank)
     int each = trainer->options.gpus_per_worker, position = 0;
     char mine[256] = "";
     char *copy = strdup(trainer->host.gpu_ids), *rest = NULL;
-    for (char *id = copy ? strtok_r(copy, ",", &rest) : NULL; id; id = strtok_r(NULL, ",", &rest), position++)
+    for (char *id = copy ? strtok_r(copy, ",", &rest) : NULL; id;
+         id = strtok_r(NULL, ",", &rest), position++)
         if (position / each == rank)
-            snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%s%s", mine[0] ? "," : "", id);
+            snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%s%s", mine[0] ? "," : "",
+                     id);
     free(copy);
     set(to, "CUDA_VISIBLE_DEVICES", "%s", mine);
 }
@@ -179,7 +185,8 @@ static void set_gpus(variables *to, const uni_trainer *trainer, int rank)
 static void set_threads(variables *to, const uni_trainer *trainer)
 {
     if (!user_has(trainer, "OMP_NUM_THREADS"))
-        set(to, "OMP_NUM_THREADS", "%d", trainer->cpus_each >= 1 ? (int)floor(trainer->cpus_each) : 1);
+        set(to, "OMP_NUM_THREADS", "%d",
+            trainer->cpus_each >= 1 ? (int)floor(trainer->cpus_each) : 1);
     if (!user_has(trainer, "OMP_WAIT_POLICY") && trainer->options.num_workers > trainer->host.cpus)
         set(to, "OMP_WAIT_POLICY", "passive");
     if (!user_has(trainer, "PYTHONUNBUFFERED"))
@@ -192,7 +199,8 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
     for (char **pair = environ; *pair; pair++)
         set_pair(&all, *pair);
     /* What a surrounding worker was told is not true for ours. */
-    static const char *const not_ours[] = { "UNISONO_SESSION", "UNISONO_REPORT_FD", "UNISONO_CHECKPOINT", "TF_CONFIG" };
+    static const char *const not_ours[] = { "UNISONO_SESSION", "UNISONO_REPORT_FD",
+                                            "UNISONO_CHECKPOINT", "TF_CONFIG" };
     for (size_t i = 0; i < sizeof not_ours / sizeof not_ours[0]; i++)
         uni_dict_remove(all.dict, not_ours[i]);
     set_ranks(&all, run, rank);
@@ -205,7 +213,8 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
     uni_value *list = uni_value_list();
     for (size_t i = 0; i < uni_dict_size(all.dict); i++) {
         char *pair = NULL;
-        if (asprintf(&pair, "%s=%s", uni_dict_key_at(all.dict, i), uni_value_as_string(uni_dict_value_at(all.dict, i), "")) < 0 ||
+        if (asprintf(&pair, "%s=%s", uni_dict_key_at(all.dict, i),
+                     uni_value_as_string(uni_dict_value_at(all.dict, i), "")) < 0 ||
             uni_list_take(list, uni_value_string(pair)) < 0)
             all.failed = true;
         free(pair);

@@ -19,11 +19,13 @@ struct uni_iterator {
     bool finished;
 };
 
-int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked, uni_iterator **out, uni_error *err)
+int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked, uni_iterator **out,
+                             uni_error *err)
 {
     *out = NULL;
     if (!trainer->started)
-        return uni_error_set(err, UNI_ESTATE, "this trainer is not active: call start before run_iterator");
+        return uni_error_set(err, UNI_ESTATE,
+                             "this trainer is not active: call start before run_iterator");
     uni_iterator *iterator = calloc(1, sizeof *iterator);
     if (!iterator)
         return uni_error_set(err, UNI_ENOMEM, "no memory for an iterator");
@@ -112,7 +114,8 @@ int uni_iterator_result(uni_iterator *iterator, bool force, const uni_result **o
     const uni_reports *ignored;
     *out = NULL;
     if (iterator->run && !force)
-        return uni_error_set(err, UNI_ESTATE, "the run is not over: take all reports first, or ask with force");
+        return uni_error_set(err, UNI_ESTATE,
+                             "the run is not over: take all reports first, or ask with force");
     int status;
     while ((status = uni_iterator_next(iterator, &ignored, err)) > 0)
         ;

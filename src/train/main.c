@@ -46,13 +46,17 @@ static const uni_function *find_function(const uni_function *functions, const ch
 static int say_error(uni_session *session, const uni_error *error)
 {
     uni__packer packer = { 0 };
-    const char *message = error->message[0] ? error->message : "the train function returned an error without a message";
+    const char *message = error->message[0]
+                              ? error->message
+                              : "the train function returned an error without a message";
     uni__pack_map(&packer, 2);
     uni__pack_string(&packer, "code", 4);
     uni__pack_int(&packer, error->code < 0 ? error->code : UNI_EFUNCTION);
     uni__pack_string(&packer, "message", 7);
     uni__pack_string(&packer, message, strlen(message));
-    int status = packer.overflow ? UNI_ENOMEM : uni__session_say(session, UNI__SAYS_ERROR, packer.data, packer.size, NULL);
+    int status = packer.overflow
+                     ? UNI_ENOMEM
+                     : uni__session_say(session, UNI__SAYS_ERROR, packer.data, packer.size, NULL);
     uni__packer_free(&packer);
     return status;
 }
@@ -86,7 +90,8 @@ static int run_function(uni_session *session, const uni_function *functions, con
     uni_value *result = NULL;
     const uni_function *function = find_function(functions, name);
     int status = function ? function->call(session, &result, &err)
-                          : uni_error_set(&err, UNI_ENOTFOUND, "this program has no train function \"%s\"", name);
+                          : uni_error_set(&err, UNI_ENOTFOUND,
+                                          "this program has no train function \"%s\"", name);
     fflush(NULL);
     if (status < 0) {
         uni_value_free(result);

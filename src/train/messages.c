@@ -49,12 +49,15 @@ static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
     rank->metrics_size = size;
 }
 
-static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_t *metrics, size_t size)
+static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_t *metrics,
+                        size_t size)
 {
     uni__rank *from = &run->ranks[rank];
     uni_error err = { 0 };
-    if (uni__results_writer_add(run->writer, run->attempt, rank, iteration, metrics, size, &err) < 0) {
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL, &err);
+    if (uni__results_writer_add(run->writer, run->attempt, rank, iteration, metrics, size, &err) <
+        0) {
+        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
+                       &err);
         return;
     }
     from->iteration = iteration;
@@ -68,9 +71,14 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
 
 static void say_broken(uni__run *run, int rank, const char *what)
 {
-    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL, .rank = rank, .pid = run->ranks[rank].pid, .exit_code = -1,
-                         .error_code = UNI_EPEER, .time = uni__wall_seconds() };
-    snprintf(cause.message, sizeof cause.message, "rank %d (pid %d) sent something that is not understood: %s", rank, cause.pid, what);
+    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL,
+                         .rank = rank,
+                         .pid = run->ranks[rank].pid,
+                         .exit_code = -1,
+                         .error_code = UNI_EPEER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message,
+             "rank %d (pid %d) sent something that is not understood: %s", rank, cause.pid, what);
     uni__run_fail(run, &cause);
 }
 
@@ -80,10 +88,12 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
     bool alone = uni_dict_get_bool(message, "alone", false);
     const char *path = uni_dict_get_string(message, "path", NULL);
     if (path) {
-        uni__persist_add_directory(run->persist, rank, iteration, alone, path, !uni__stage_owns(run->staging_dir, path));
+        uni__persist_add_directory(run->persist, rank, iteration, alone, path,
+                                   !uni__stage_owns(run->staging_dir, path));
         return;
     }
-    int64_t slot = uni_dict_get_int(message, "slot", -1), size = uni_dict_get_int(message, "size", -1);
+    int64_t slot = uni_dict_get_int(message, "slot", -1),
+            size = uni_dict_get_int(message, "size", -1);
     if (slot < 0 || slot >= UNI__SNAPSHOT_SLOTS || size <= 0) {
         say_broken(run, rank, "a checkpoint without contents");
         return;
@@ -95,7 +105,8 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
         say_broken(run, rank, "a checkpoint without its buffer");
         return;
     }
-    uni__persist_add_dict(run->persist, rank, iteration, alone, (int)slot, run->ranks[rank].snapshots[slot].memory, (size_t)size);
+    uni__persist_add_dict(run->persist, rank, iteration, alone, (int)slot,
+                          run->ranks[rank].snapshots[slot].memory, (size_t)size);
 }
 
 void uni__run_descriptor(uni__run *run, int rank, int number, int fd)
@@ -108,7 +119,8 @@ void uni__run_descriptor(uni__run *run, int rank, int number, int fd)
         void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (memory != MAP_FAILED) {
             if (run->ranks[rank].snapshots[slot].memory)
-                munmap(run->ranks[rank].snapshots[slot].memory, run->ranks[rank].snapshots[slot].size);
+                munmap(run->ranks[rank].snapshots[slot].memory,
+                       run->ranks[rank].snapshots[slot].size);
             run->ranks[rank].snapshots[slot].memory = memory;
             run->ranks[rank].snapshots[slot].size = (size_t)info.st_size;
         }
@@ -118,10 +130,15 @@ void uni__run_descriptor(uni__run *run, int rank, int number, int fd)
 
 static void take_error(uni__run *run, int rank, const uni_value *message)
 {
-    uni__cause cause = { .kind = UNI__CAUSE_ERROR, .rank = rank, .pid = run->ranks[rank].pid, .exit_code = -1,
-                         .error_code = UNI_EFUNCTION, .time = uni__wall_seconds() };
+    uni__cause cause = { .kind = UNI__CAUSE_ERROR,
+                         .rank = rank,
+                         .pid = run->ranks[rank].pid,
+                         .exit_code = -1,
+                         .error_code = UNI_EFUNCTION,
+                         .time = uni__wall_seconds() };
     int code = (int)uni_dict_get_int(message, "code", UNI_EFUNCTION);
-    snprintf(cause.message, sizeof cause.message, "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),
+    snprintf(cause.message, sizeof cause.message,
+             "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),
              uni_dict_get_string(message, "message", ""));
     if (run->stopping != UNI__NOT_STOPPING) {
         uni__run_tell(run, UNI_EVENT_WARNING, rank, "while stopping: %s", cause.message);
@@ -159,7 +176,8 @@ static void take_hello(uni__run *run, int rank)
         uni__run_note(run, "started", record, false);
     else
         uni_value_free(record);
-    uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", run->num_workers, run->num_workers == 1 ? "" : "s", ms);
+    uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms", run->num_workers,
+                  run->num_workers == 1 ? "" : "s", ms);
 }
 
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size)
@@ -223,7 +241,8 @@ static int autofill(uni__run *run, int rank, uni_value *metrics)
     uint64_t now = uni__monotonic_ns();
     int status = uni_dict_take(metrics, "_timestamp", uni_value_int((int64_t)uni__wall_seconds()));
     if (!uni_dict_get(metrics, "_time_this_iter_s"))
-        status |= uni_dict_take(metrics, "_time_this_iter_s", uni_value_float((double)(now - from->spawned_ns) * 1e-9));
+        status |= uni_dict_take(metrics, "_time_this_iter_s",
+                                uni_value_float((double)(now - from->spawned_ns) * 1e-9));
     from->spawned_ns = now;
     status |= uni_dict_take(metrics, "_training_iteration", uni_value_int(from->iteration + 1));
     return status;
@@ -232,11 +251,15 @@ static int autofill(uni__run *run, int rank, uni_value *metrics)
 static int report_line(uni__run *run, int rank, const uni_value *line, uni_error *err)
 {
     const uni_value *given = uni_dict_get(line, "metrics");
-    const char *staged = uni_dict_get_string(line, "staged", NULL), *directory = uni_dict_get_string(line, "checkpoint", NULL);
-    if (uni_value_type_of(line) != UNI_TYPE_DICT || (given && uni_value_type_of(given) != UNI_TYPE_DICT))
-        return uni_error_set(err, UNI_EFORMAT, "a report line must be a JSON object such as {\"loss\": 0.3}");
+    const char *staged = uni_dict_get_string(line, "staged", NULL),
+               *directory = uni_dict_get_string(line, "checkpoint", NULL);
+    if (uni_value_type_of(line) != UNI_TYPE_DICT ||
+        (given && uni_value_type_of(given) != UNI_TYPE_DICT))
+        return uni_error_set(err, UNI_EFORMAT,
+                             "a report line must be a JSON object such as {\"loss\": 0.3}");
     uni_value *metrics = uni_value_copy(given ? given : line);
-    if (!metrics || (given && restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) || autofill(run, rank, metrics) < 0) {
+    if (!metrics || (given && restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
+        autofill(run, rank, metrics) < 0) {
         uni_value_free(metrics);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a report");
     }
@@ -248,7 +271,8 @@ static int report_line(uni__run *run, int rank, const uni_value *line, uni_error
     if (status < 0)
         return status;
     if (given && staged)
-        uni__persist_add_directory(run->persist, rank, iteration, false, staged, !uni__stage_owns(run->staging_dir, staged));
+        uni__persist_add_directory(run->persist, rank, iteration, false, staged,
+                                   !uni__stage_owns(run->staging_dir, staged));
     else if (given && directory)
         uni__persist_add_directory(run->persist, rank, iteration, false, directory, true);
     take_report(run, rank, iteration, bytes, size);
@@ -268,5 +292,7 @@ void uni__run_line(uni__run *run, int rank, const char *line, size_t size)
     if (status == 0 || run->bad_lines_said)
         return;
     run->bad_lines_said = true;
-    uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d wrote a report line that is left out (said once): %s", rank, err.message);
+    uni__run_tell(run, UNI_EVENT_WARNING, rank,
+                  "rank %d wrote a report line that is left out (said once): %s", rank,
+                  err.message);
 }

@@ -35,7 +35,15 @@ typedef struct pending {
     bool failed;
 } pending;
 
-typedef enum job_kind { ADD_DICT, ADD_DIRECTORY, COMMIT, GIVE_UP, FIND_RESUME, FLUSH, QUIT } job_kind;
+typedef enum job_kind {
+    ADD_DICT,
+    ADD_DIRECTORY,
+    COMMIT,
+    GIVE_UP,
+    FIND_RESUME,
+    FLUSH,
+    QUIT
+} job_kind;
 
 typedef struct job {
     struct job *next;
@@ -54,9 +62,9 @@ struct uni__persist {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    job *first, *last;  /* with lock */
-    pending *waiting;   /* controller thread */
-    int memory_fd;      /* persist thread: the last dictionary when nothing is written, or -1 */
+    job *first, *last; /* with lock */
+    pending *waiting; /* controller thread */
+    int memory_fd; /* persist thread: the last dictionary when nothing is written, or -1 */
     bool has_memory;
 };
 
@@ -64,8 +72,9 @@ static void ask(uni__persist *persist, job request)
 {
     job *item = malloc(sizeof *item);
     if (!item) {
-        uni__run_fatal(persist->run, UNI__CAUSE_INTERNAL,
-                       &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
+        uni__run_fatal(
+            persist->run, UNI__CAUSE_INTERNAL,
+            &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
         return;
     }
     *item = request;
@@ -129,7 +138,8 @@ static void tell_completed(void *argument)
         run->longest_checkpoint_s = reply->seconds;
     run->latest_number = reply->number;
     if (reply->number > 0)
-        uni__run_tell(run, UNI_EVENT_CHECKPOINT, -1, "%s", reply->path[0] ? reply->path : "taken, and not kept by the policy");
+        uni__run_tell(run, UNI_EVENT_CHECKPOINT, -1, "%s",
+                      reply->path[0] ? reply->path : "taken, and not kept by the policy");
     free(reply);
 }
 
@@ -175,8 +185,10 @@ static uni_value *scalars_of(const void *encoded, size_t size)
     for (size_t i = 0; i < uni_dict_size(view); i++) {
         const uni_value *entry = uni_dict_value_at(view, i);
         uni_value_type type = uni_value_type_of(entry);
-        bool scalar = uni_value_is_number(entry) || type == UNI_TYPE_STRING || type == UNI_TYPE_NULL;
-        if (uni_dict_take(out, uni_dict_key_at(view, i), scalar ? uni_value_copy(entry) : uni_value_null()) < 0)
+        bool scalar =
+            uni_value_is_number(entry) || type == UNI_TYPE_STRING || type == UNI_TYPE_NULL;
+        if (uni_dict_take(out, uni_dict_key_at(view, i),
+                          scalar ? uni_value_copy(entry) : uni_value_null()) < 0)
             break;
     }
     uni_value_free(view);
@@ -185,12 +197,16 @@ static uni_value *scalars_of(const void *encoded, size_t size)
 
 static int keep_in_memory(uni__persist *persist, const job *request, uni_error *err)
 {
-    if (ftruncate(persist->memory_fd, 0) < 0 || ftruncate(persist->memory_fd, (off_t)request->size) < 0)
-        return uni_error_set_errno(err, errno, "cannot keep a checkpoint of %zu bytes in memory", request->size);
+    if (ftruncate(persist->memory_fd, 0) < 0 ||
+        ftruncate(persist->memory_fd, (off_t)request->size) < 0)
+        return uni_error_set_errno(err, errno, "cannot keep a checkpoint of %zu bytes in memory",
+                                   request->size);
     for (size_t at = 0; at < request->size;) {
-        ssize_t n = pwrite(persist->memory_fd, (const char *)request->memory + at, request->size - at, (off_t)at);
+        ssize_t n = pwrite(persist->memory_fd, (const char *)request->memory + at,
+                           request->size - at, (off_t)at);
         if (n < 0 && errno != EINTR)
-            return uni_error_set_errno(err, errno, "cannot keep a checkpoint of %zu bytes in memory", request->size);
+            return uni_error_set_errno(
+                err, errno, "cannot keep a checkpoint of %zu bytes in memory", request->size);
         at += n > 0 ? (size_t)n : 0;
     }
     persist->has_memory = true;
@@ -207,11 +223,13 @@ static int add_part(uni__persist *persist, const job *request, uni_error *err)
         return 0; /* .staging is removed with the run */
     }
     if (!checkpoint->draft)
-        UNI_TRY(uni__draft_new(&checkpoint->draft, persist->store, checkpoint->iteration, checkpoint->attempt, err));
+        UNI_TRY(uni__draft_new(&checkpoint->draft, persist->store, checkpoint->iteration,
+                               checkpoint->attempt, err));
     if (request->kind == ADD_DICT) {
         if (run->v1 && !checkpoint->scores)
             checkpoint->scores = scalars_of(request->memory, request->size);
-        return uni__draft_add_dict(checkpoint->draft, request->rank, request->memory, request->size, err);
+        return uni__draft_add_dict(checkpoint->draft, request->rank, request->memory, request->size,
+                                   err);
     }
     if (!request->copy)
         return uni__draft_take_directory(checkpoint->draft, request->rank, request->path, err);
@@ -243,12 +261,14 @@ static void free_pending(pending *checkpoint)
     free(checkpoint);
 }
 
-static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info, double seconds)
+static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info,
+                             double seconds)
 {
     answer *reply = new_answer(persist);
     if (!reply)
         return;
-    const uni__checkpoint_info *latest = uni__store_latest(persist->store), *best = uni__store_best(persist->store);
+    const uni__checkpoint_info *latest = uni__store_latest(persist->store),
+                               *best = uni__store_best(persist->store);
     reply->number = info ? info->number : 0;
     reply->iteration = info ? info->iteration : 0;
     reply->seconds = seconds;
@@ -268,9 +288,12 @@ static void do_commit(uni__persist *persist, pending *checkpoint)
         free_pending(checkpoint);
         return;
     }
-    int status = checkpoint->metrics ? uni_msgpack_read(&metrics, checkpoint->metrics, checkpoint->metrics_size, &err) : 0;
+    int status = checkpoint->metrics ? uni_msgpack_read(&metrics, checkpoint->metrics,
+                                                        checkpoint->metrics_size, &err)
+                                     : 0;
     if (status == 0)
-        status = uni__draft_commit(checkpoint->draft, metrics, persist->run->v1 ? checkpoint->scores : metrics,
+        status = uni__draft_commit(checkpoint->draft, metrics,
+                                   persist->run->v1 ? checkpoint->scores : metrics,
                                    checkpoint->timestamp, &info, &err);
     else
         uni__draft_abandon(checkpoint->draft);
@@ -278,7 +301,8 @@ static void do_commit(uni__persist *persist, pending *checkpoint)
     if (status < 0)
         failed(persist, NULL, &err);
     else
-        answer_completed(persist, &info, (double)(uni__monotonic_ns() - checkpoint->taken_ns) * 1e-9);
+        answer_completed(persist, &info,
+                         (double)(uni__monotonic_ns() - checkpoint->taken_ns) * 1e-9);
     free_pending(checkpoint);
 }
 
@@ -409,7 +433,8 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
     }
     const char *staging = uni__store_staging_dir(persist->store);
     run->staging_dir = strdup(staging);
-    const uni__checkpoint_info *latest = uni__store_latest(persist->store), *best = uni__store_best(persist->store);
+    const uni__checkpoint_info *latest = uni__store_latest(persist->store),
+                               *best = uni__store_best(persist->store);
     snprintf(run->latest_path, sizeof run->latest_path, "%s", latest ? latest->path : "");
     snprintf(run->best_path, sizeof run->best_path, "%s", best ? best->path : "");
     *out = persist;
@@ -446,8 +471,9 @@ static void add(uni__persist *persist, job request, int64_t iteration, bool alon
     request.attempt = persist->run->attempt;
     request.checkpoint = gather(persist, request.rank, iteration, alone);
     if (!request.checkpoint) {
-        uni__run_fatal(persist->run, UNI__CAUSE_INTERNAL,
-                       &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
+        uni__run_fatal(
+            persist->run, UNI__CAUSE_INTERNAL,
+            &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
         free(request.path);
         return;
     }
@@ -456,15 +482,21 @@ static void add(uni__persist *persist, job request, int64_t iteration, bool alon
         ask(persist, (job){ .kind = COMMIT, .checkpoint = request.checkpoint });
 }
 
-void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot, const void *memory,
-                           size_t size)
+void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot,
+                           const void *memory, size_t size)
 {
-    add(persist, (job){ .kind = ADD_DICT, .rank = rank, .slot = slot, .memory = memory, .size = size }, iteration, alone);
+    add(persist,
+        (job){ .kind = ADD_DICT, .rank = rank, .slot = slot, .memory = memory, .size = size },
+        iteration, alone);
 }
 
-void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone, const char *path, bool copy)
+void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone,
+                                const char *path, bool copy)
 {
-    add(persist, (job){ .kind = ADD_DIRECTORY, .rank = rank, .slot = -1, .path = strdup(path), .copy = copy }, iteration, alone);
+    add(persist,
+        (job){
+            .kind = ADD_DIRECTORY, .rank = rank, .slot = -1, .path = strdup(path), .copy = copy },
+        iteration, alone);
 }
 
 static bool all_passed(const uni__run *run, int64_t iteration)
@@ -475,7 +507,8 @@ static bool all_passed(const uni__run *run, int64_t iteration)
     return true;
 }
 
-void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics, size_t size)
+void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics,
+                        size_t size)
 {
     for (pending **link = &persist->waiting; *link;) {
         pending *checkpoint = *link;
@@ -525,7 +558,9 @@ static uni_value *last_dict(uni__persist *persist)
     uni_value *dict = NULL;
     if (persist->has_memory) {
         off_t size = lseek(persist->memory_fd, 0, SEEK_END);
-        void *memory = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, persist->memory_fd, 0) : MAP_FAILED;
+        void *memory = size > 0
+                           ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, persist->memory_fd, 0)
+                           : MAP_FAILED;
         if (memory != MAP_FAILED) {
             if (uni__dict_decode(&dict, memory, (size_t)size, NULL) < 0)
                 dict = NULL;
@@ -535,8 +570,8 @@ static uni_value *last_dict(uni__persist *persist)
     }
     const uni__checkpoint_info *newest = uni__store_resume(persist->store);
     uni_checkpoint *checkpoint = NULL;
-    if (newest && uni_checkpoint_open(&checkpoint, newest->path, NULL) == 0 && uni_checkpoint_is_dict(checkpoint) &&
-        uni_checkpoint_read_dict(checkpoint, &dict, NULL) < 0)
+    if (newest && uni_checkpoint_open(&checkpoint, newest->path, NULL) == 0 &&
+        uni_checkpoint_is_dict(checkpoint) && uni_checkpoint_read_dict(checkpoint, &dict, NULL) < 0)
         dict = NULL;
     uni_checkpoint_close(checkpoint);
     return dict;

@@ -8,16 +8,17 @@
 #define UNISONO_TRAIN_PROTOCOL_H
 
 enum uni__from_worker {
-    UNI__SAYS_HELLO = 1,  /* msgpack {"pid"} */
-    UNI__SAYS_REPORT,     /* i64 iteration, then one msgpack map: the metrics */
+    UNI__SAYS_HELLO = 1, /* msgpack {"pid"} */
+    UNI__SAYS_REPORT, /* i64 iteration, then one msgpack map: the metrics */
     UNI__SAYS_CHECKPOINT, /* msgpack {"iteration", "alone": bool, "path"} or {..., "slot", "size"}; precedes the report of its iteration */
-    UNI__SAYS_RETURN,     /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
-    UNI__SAYS_ERROR,      /* msgpack {"code", "message"}: the function failed */
-    UNI__SAYS_CLOSED      /* a program of its own closed its session */
+    UNI__SAYS_RETURN, /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
+    UNI__SAYS_ERROR, /* msgpack {"code", "message"}: the function failed */
+    UNI__SAYS_CLOSED /* a program of its own closed its session */
 };
 
 enum uni__to_worker {
-    UNI__TO_WORKER_RUN = 1, /* msgpack dictionary, keys in session_setup.c; descriptor: the dictionary to resume from, when it is in memory */
+    UNI__TO_WORKER_RUN =
+        1, /* msgpack dictionary, keys in session_setup.c; descriptor: the dictionary to resume from, when it is in memory */
     UNI__TO_WORKER_SHUTDOWN /* {} */
 };
 

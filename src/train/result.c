@@ -8,7 +8,7 @@
 struct uni_result {
     char *run_dir, *latest, *best;
     int world_size, attempts, exit_code;
-    uni_value **metrics;  /* by rank */
+    uni_value **metrics; /* by rank */
     uni_value **returned; /* by rank: {"result": value} or NULL */
     int64_t *iterations;
     uni_value *latest_dict;
@@ -43,9 +43,11 @@ uni_result *uni__result_new(uni__run *run)
     for (int i = 0; i < run->num_workers; i++) {
         uni__rank *rank = &run->ranks[i];
         result->iterations[i] = rank->iteration;
-        if (rank->metrics_size && uni_msgpack_read(&result->metrics[i], rank->metrics, rank->metrics_size, NULL) < 0)
+        if (rank->metrics_size &&
+            uni_msgpack_read(&result->metrics[i], rank->metrics, rank->metrics_size, NULL) < 0)
             result->metrics[i] = NULL;
-        if (rank->returned_size && uni__dict_decode(&result->returned[i], rank->returned, rank->returned_size, NULL) < 0)
+        if (rank->returned_size &&
+            uni__dict_decode(&result->returned[i], rank->returned, rank->returned_size, NULL) < 0)
             result->returned[i] = NULL;
     }
     return result;

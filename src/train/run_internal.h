@@ -24,22 +24,22 @@ typedef struct uni__persist uni__persist;
 /* ---- causes (cause.c) ---- */
 
 /* class, name in files, exit code of the command (0: the cause has its own) */
-#define UNI__CAUSE_LIST(X)                                                                                             \
-    X(NONE, "none", 0)                                                                                                 \
-    X(EXIT, "exit", 0)                                                                                                 \
-    X(SIGNAL, "signal", 0)                                                                                             \
-    X(ERROR, "error", UNI_EXIT_FAILURE)                                                                                \
-    X(OOM, "oom", 0)                                                                                                   \
-    X(STOPPED, "stopped", UNI_EXIT_FROZEN)                                                                             \
-    X(SILENT, "silent", UNI_EXIT_FROZEN)                                                                               \
-    X(NO_HELLO, "no_hello", UNI_EXIT_NOT_STARTED)                                                                      \
-    X(PREEMPTED, "preempted", UNI_EXIT_PREEMPTED)                                                                      \
-    X(DISK_FULL, "disk_full", UNI_EXIT_DISK_FULL)                                                                      \
-    X(TIME_LIMIT, "time_limit", UNI_EXIT_TIME_LIMIT)                                                                   \
-    X(NO_PROGRESS, "no_progress", UNI_EXIT_TIME_LIMIT)                                                                 \
-    X(AGENT, "agent", UNI_EXIT_INTERNAL)                                                                               \
-    X(LAUNCH, "launch", UNI_EXIT_NOT_STARTED)                                                                          \
-    X(CHECKPOINT, "checkpoint", UNI_EXIT_FAILURE)                                                                      \
+#define UNI__CAUSE_LIST(X)                                                                         \
+    X(NONE, "none", 0)                                                                             \
+    X(EXIT, "exit", 0)                                                                             \
+    X(SIGNAL, "signal", 0)                                                                         \
+    X(ERROR, "error", UNI_EXIT_FAILURE)                                                            \
+    X(OOM, "oom", 0)                                                                               \
+    X(STOPPED, "stopped", UNI_EXIT_FROZEN)                                                         \
+    X(SILENT, "silent", UNI_EXIT_FROZEN)                                                           \
+    X(NO_HELLO, "no_hello", UNI_EXIT_NOT_STARTED)                                                  \
+    X(PREEMPTED, "preempted", UNI_EXIT_PREEMPTED)                                                  \
+    X(DISK_FULL, "disk_full", UNI_EXIT_DISK_FULL)                                                  \
+    X(TIME_LIMIT, "time_limit", UNI_EXIT_TIME_LIMIT)                                               \
+    X(NO_PROGRESS, "no_progress", UNI_EXIT_TIME_LIMIT)                                             \
+    X(AGENT, "agent", UNI_EXIT_INTERNAL)                                                           \
+    X(LAUNCH, "launch", UNI_EXIT_NOT_STARTED)                                                      \
+    X(CHECKPOINT, "checkpoint", UNI_EXIT_FAILURE)                                                  \
     X(INTERNAL, "internal", UNI_EXIT_INTERNAL)
 
 typedef enum uni__cause_class {
@@ -57,22 +57,23 @@ typedef struct uni__cause {
     int error_code; /* the uni_status for the caller */
     char host[256];
     char message[UNI_ERROR_MESSAGE_SIZE]; /* a whole sentence, rank and all */
-    char *log_tail;                       /* up to 20 lines, or NULL */
+    char *log_tail; /* up to 20 lines, or NULL */
 } uni__cause;
 
 const char *uni__cause_name(uni__cause_class kind);
 int uni__cause_exit_code(const uni__cause *cause);
 /* A death, from how the process ended. We did not ask for it. */
-void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions, bool had_returned);
+void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions,
+                        bool had_returned);
 uni_value *uni__cause_to_value(const uni__cause *cause);
 void uni__cause_clear(uni__cause *cause);
 
 /* ---- ranks ---- */
 
 typedef enum uni__rank_state {
-    UNI__RANK_GONE,    /* no process */
+    UNI__RANK_GONE, /* no process */
     UNI__RANK_STARTED, /* spawned, nothing heard */
-    UNI__RANK_IDLE,    /* a warm worker between runs */
+    UNI__RANK_IDLE, /* a warm worker between runs */
     UNI__RANK_RUNNING,
     UNI__RANK_DONE /* returned, or exited with 0 as a program */
 } uni__rank_state;
@@ -81,8 +82,8 @@ typedef struct uni__rank {
     uni__rank_state state;
     int pid;
     bool hello, session_closed;
-    int64_t iteration;     /* last report that arrived in this attempt */
-    uint8_t *metrics;      /* of that report, msgpack */
+    int64_t iteration; /* last report that arrived in this attempt */
+    uint8_t *metrics; /* of that report, msgpack */
     size_t metrics_size, metrics_capacity;
     uint8_t *returned; /* encoded {"result": ...} */
     size_t returned_size;
@@ -99,20 +100,20 @@ typedef struct uni__rank {
 
 typedef enum uni__run_state {
     UNI__RUN_NEW,
-    UNI__RUN_RUNNING,   /* workers start or train */
-    UNI__RUN_FAILING,   /* a cause is known; survivors are being ended */
-    UNI__RUN_WAITING,   /* all dead; looking for the checkpoint to go on from, or backing off */
+    UNI__RUN_RUNNING, /* workers start or train */
+    UNI__RUN_FAILING, /* a cause is known; survivors are being ended */
+    UNI__RUN_WAITING, /* all dead; looking for the checkpoint to go on from, or backing off */
     UNI__RUN_FINISHING, /* all ranks done; checkpoints are being completed */
     UNI__RUN_DONE
 } uni__run_state;
 
 typedef enum uni__stop_reason {
     UNI__NOT_STOPPING,
-    UNI__STOPPING_EARLY,    /* a rank asked for it: success */
-    UNI__STOPPING_PREEMPT,  /* SIGTERM */
-    UNI__STOPPING_INTERRUPT,/* SIGINT */
-    UNI__STOPPING_CALLER,   /* uni_trainer_stop */
-    UNI__STOPPING_TIME      /* time limit */
+    UNI__STOPPING_EARLY, /* a rank asked for it: success */
+    UNI__STOPPING_PREEMPT, /* SIGTERM */
+    UNI__STOPPING_INTERRUPT, /* SIGINT */
+    UNI__STOPPING_CALLER, /* uni_trainer_stop */
+    UNI__STOPPING_TIME /* time limit */
 } uni__stop_reason;
 
 typedef struct uni__ports {
@@ -164,8 +165,8 @@ struct uni__run {
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
     int64_t best_number, latest_number;
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
-    char resume_path[4096];                  /* what the present attempt started from */
-    int resume_fd;                           /* the same as a dictionary in memory, or -1 */
+    char resume_path[4096]; /* what the present attempt started from */
+    int resume_fd; /* the same as a dictionary in memory, or -1 */
     bool bad_lines_said;
     double longest_checkpoint_s;
 
@@ -178,9 +179,11 @@ struct uni__run {
 
 /* run_dir.c */
 int uni__run_dir_make(uni__run *run, const char *logdir, uni_error *err) UNI_MUST_USE;
-int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err) UNI_MUST_USE; /* after its controller died */
+int uni__run_dir_reopen(uni__run *run, const char *dir,
+                        uni_error *err) UNI_MUST_USE; /* after its controller died */
 int uni__run_write_description(uni__run *run, const char *status, uni_error *err) UNI_MUST_USE;
-void uni__run_note(uni__run *run, const char *event, uni_value *record, bool durable); /* takes the record (may be NULL) */
+void uni__run_note(uni__run *run, const char *event, uni_value *record,
+                   bool durable); /* takes the record (may be NULL) */
 char *uni__run_log_path(const uni__run *run, int rank);
 char *uni__run_log_tail(const uni__run *run, int rank, int lines);
 void uni__run_cap_logs(uni__run *run);
@@ -188,24 +191,38 @@ void uni__run_cap_logs(uni__run *run);
 /* environment.c */
 int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err) UNI_MUST_USE;
 void uni__ports_release(uni__ports *ports);
-uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run, int rank); /* list of "NAME=value" */
+uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run,
+                                   int rank); /* list of "NAME=value" */
 
 /* control.c: the state machine, on the controller thread */
-extern const uni__group_events uni__trainer_events;
-void uni__run_begin(void *run);                   /* posted by the user's thread */
+void uni__run_begin(void *run); /* posted by the user's thread */
 void uni__run_fail(uni__run *run, const uni__cause *cause);
-void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error); /* our own side failed: no retry */
-void uni__run_stop(uni__run *run, uni__stop_reason reason);
-void uni__run_stop_posted(void *trainer);     /* for uni__group_post */
-void uni__run_stop_now_posted(void *trainer); /* for uni__group_post */
+void uni__run_fatal(uni__run *run, uni__cause_class kind,
+                    const uni_error *error); /* our own side failed: no retry */
+void uni__run_after_deaths(uni__run *run); /* everybody is gone: again, or the end */
+void uni__run_finish_stopped(uni__run *run);
 void uni__run_rank_done(uni__run *run, int rank);
-void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...) UNI_PRINTF(4, 5);
-void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *sentence); /* answer of uni__persist_find_resume */
-void uni__run_persisted(uni__run *run);           /* answer of uni__persist_flush */
+void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...)
+    UNI_PRINTF(4, 5);
+void uni__run_describe(uni__run *run, const char *status);
+void uni__run_resume_known(uni__run *run, const char *path, int fd,
+                           const char *sentence); /* answer of uni__persist_find_resume */
+void uni__run_persisted(uni__run *run); /* answer of uni__persist_flush */
+
+/* stop.c */
+void uni__run_stop(uni__run *run, uni__stop_reason reason);
+void uni__run_stop_now(uni__run *run, uni__stop_reason reason);
+void uni__run_press_stop(uni__run *run, uint64_t now); /* at every tick of a run that is stopping */
+void uni__run_stop_posted(void *trainer); /* for uni__group_post */
+void uni__run_stop_now_posted(void *trainer);
+
+/* events.c */
+extern const uni__group_events uni__trainer_events;
 
 /* attempt.c: starting workers and giving them their order */
 int uni__attempt_start(uni__run *run, uni_error *err) UNI_MUST_USE;
-int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err) UNI_MUST_USE; /* warm workers without a run */
+int uni__attempt_spawn_idle(uni_trainer *trainer,
+                            uni_error *err) UNI_MUST_USE; /* warm workers without a run */
 
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
@@ -216,21 +233,28 @@ void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attemp
 /* persist.c: checkpoints on their own thread. Calls from the controller thread; answers are posted back to it. */
 int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err) UNI_MUST_USE;
 /* alone: complete at once (v1's save_checkpoint); otherwise with the reports of that iteration. */
-void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot, const void *memory,
-                           size_t size);
+void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot,
+                           const void *memory, size_t size);
 /* copy: the directory is the user's own and stays where it is. */
-void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone, const char *path, bool copy);
+void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iteration, bool alone,
+                                const char *path, bool copy);
 /* Ranks have moved: completes what every live rank has passed. With metrics (msgpack) those are the report of that rank and iteration. */
-void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics, size_t size);
-bool uni__persist_is_waiting(const uni__persist *persist); /* some checkpoint waits for the reports of other ranks: call moved */
-void uni__persist_give_up(uni__persist *persist);          /* the attempt is over: what is not complete by now never will be */
-void uni__persist_find_resume(uni__persist *persist);      /* -> uni__run_resume_known */
-void uni__persist_flush(uni__persist *persist);            /* -> uni__run_persisted, after all that was asked for so far */
+void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics,
+                        size_t size);
+bool uni__persist_is_waiting(
+    const uni__persist
+        *persist); /* some checkpoint waits for the reports of other ranks: call moved */
+void uni__persist_give_up(
+    uni__persist *persist); /* the attempt is over: what is not complete by now never will be */
+void uni__persist_find_resume(uni__persist *persist); /* -> uni__run_resume_known */
+void uni__persist_flush(
+    uni__persist *persist); /* -> uni__run_persisted, after all that was asked for so far */
 /* Not on the controller thread: ends the thread. *latest_dict: the dictionary that was last taken (v1), or NULL. */
 void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **latest_dict);
 
 /* run_setup.c */
-void uni__run_release(uni__run *run, int attempt, int64_t iteration); /* any thread: lockstep ranks may go on */
+void uni__run_release(uni__run *run, int attempt,
+                      int64_t iteration); /* any thread: lockstep ranks may go on */
 
 /* result.c */
 uni_result *uni__result_new(uni__run *run);
@@ -239,7 +263,7 @@ void uni__result_set_latest_dict(uni_result *result, uni_value *dict);
 /* trainer.c */
 struct uni_trainer {
     uni_trainer_options options; /* strings are our own copies */
-    uni_value *worker_argv;      /* of .main or .worker_program, or NULL */
+    uni_value *worker_argv; /* of .main or .worker_program, or NULL */
     char *worker_exe;
     const uni_function *functions; /* of .main, to check names before anything starts */
     uni_value *extra_environment;

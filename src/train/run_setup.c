@@ -50,15 +50,20 @@ static int copy_function(uni__run *run, const uni_run_options *asked, uni_error 
     char known[512] = "";
     if (!trainer->worker_argv)
         return uni_error_set(err, UNI_ESTATE,
-                             "the function \"%s\" cannot run in workers, because this trainer does not know the program: let main be "
-                             "`return uni_main(argc, argv, functions, driver)` and give the trainer the program that the driver gets",
+                             "the function \"%s\" cannot run in workers, because this trainer does "
+                             "not know the program: let main be "
+                             "`return uni_main(argc, argv, functions, driver)` and give the "
+                             "trainer the program that the driver gets",
                              asked->function);
     const uni_function *at = trainer->functions;
     for (; at && at->name && strcmp(at->name, asked->function) != 0; at++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", at->name);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "",
+                 at->name);
     if (at && !at->name)
-        return uni_error_set(err, UNI_ENOTFOUND, "there is no train function \"%s\" in the list given to uni_main; there are: %s",
-                             asked->function, known[0] ? known : "none");
+        return uni_error_set(
+            err, UNI_ENOTFOUND,
+            "there is no train function \"%s\" in the list given to uni_main; there are: %s",
+            asked->function, known[0] ? known : "none");
     run->function = strdup(asked->function);
     return run->function ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a run");
 }
@@ -101,7 +106,8 @@ static int copy_start(uni__run *run, const uni_run_options *asked, uni_error *er
     free(manifest);
     int status;
     if (!uni__path_is_dir(path))
-        status = uni_error_set(err, UNI_ENOTFOUND, "the checkpoint to start from, %s, is not there", path);
+        status = uni_error_set(err, UNI_ENOTFOUND, "the checkpoint to start from, %s, is not there",
+                               path);
     else if (is_checkpoint)
         status = uni_checkpoint_open(&checkpoint, path, err);
     else
@@ -153,7 +159,8 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
     UNI_TRY(asked->function ? copy_function(run, asked, err) : copy_program(run, asked, err));
     const uni_value *config = asked->config;
     if (config && uni_value_type_of(config) != UNI_TYPE_DICT)
-        return uni_error_set(err, UNI_EINVAL, "config must be a dictionary, not a %s", uni_value_type_name(uni_value_type_of(config)));
+        return uni_error_set(err, UNI_EINVAL, "config must be a dictionary, not a %s",
+                             uni_value_type_name(uni_value_type_of(config)));
     run->config = config ? uni_value_copy(config) : uni_value_dict();
     if (!run->config)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the config");
@@ -166,7 +173,8 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
             return uni_error_set(err, UNI_ENOMEM, "no memory for a run");
     }
     if (!(asked->time_limit >= 0) || !(asked->progress_timeout >= 0))
-        return uni_error_set(err, UNI_EINVAL, "time_limit and progress_timeout must not be negative");
+        return uni_error_set(err, UNI_EINVAL,
+                             "time_limit and progress_timeout must not be negative");
     run->time_limit = asked->time_limit;
     run->progress_timeout = asked->progress_timeout;
     run->v1 = asked->v1_checkpoints;
@@ -252,20 +260,23 @@ static int start_sinks(uni__run *run, const uni_run_options *asked, uni_error *e
         .run_id = run->id,
         .world_size = run->num_workers,
         .config = run->config,
-        .function = run->function ? run->function : uni_value_as_string(uni_list_get(run->program, 0), ""),
+        .function =
+            run->function ? run->function : uni_value_as_string(uni_list_get(run->program, 0), ""),
         .total_iterations = total_iterations(run->config),
     };
     bool lockstep = run->trainer->options.lockstep;
-    return uni__sink_runner_start(&run->sinks,
-                                  &(uni__sink_runner_options){ .writer = run->writer,
-                                                               .info = &info,
-                                                               .sinks = all,
-                                                               .num_sinks = count,
-                                                               .lockstep = lockstep,
-                                                               .consumed = lockstep && !run->consumed_by_caller ? on_consumed : NULL,
-                                                               .warning = on_sink_warning,
-                                                               .context = run },
-                                  err);
+    return uni__sink_runner_start(
+        &run->sinks,
+        &(uni__sink_runner_options){ .writer = run->writer,
+                                     .info = &info,
+                                     .sinks = all,
+                                     .num_sinks = count,
+                                     .lockstep = lockstep,
+                                     .consumed =
+                                         lockstep && !run->consumed_by_caller ? on_consumed : NULL,
+                                     .warning = on_sink_warning,
+                                     .context = run },
+        err);
 }
 
 /* ---- life ---- */
@@ -279,7 +290,8 @@ static int hold_ports(uni__run *run, uni_error *err)
     return 0;
 }
 
-int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *asked, bool for_iterator, uni_error *err)
+int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *asked,
+                 bool for_iterator, uni_error *err)
 {
     int status;
     *out = NULL;
@@ -335,9 +347,12 @@ uni_result *uni__run_end(uni__run *run)
     uni_value *latest_dict = NULL;
     uni__persist_end(run->persist, run->error.code != 0, &latest_dict);
     uni__sink_runner_drain(run->sinks);
-    if (run->error.code == 0 && run->v1 && uni__sink_runner_uneven(run->sinks, sentence, sizeof sentence) > 0) {
+    if (run->error.code == 0 && run->v1 &&
+        uni__sink_runner_uneven(run->sinks, sentence, sizeof sentence) > 0) {
         uni_error_set(&run->error, UNI_EMISMATCH, "%s", sentence);
-        run->cause = (uni__cause){ .kind = UNI__CAUSE_ERROR, .rank = -1, .exit_code = -1, .error_code = UNI_EMISMATCH };
+        run->cause = (uni__cause){
+            .kind = UNI__CAUSE_ERROR, .rank = -1, .exit_code = -1, .error_code = UNI_EMISMATCH
+        };
         snprintf(run->cause.message, sizeof run->cause.message, "%s", sentence);
         uni_error err = { 0 };
         if (uni__run_write_description(run, "failed", &err) < 0)
@@ -348,12 +363,14 @@ uni_result *uni__run_end(uni__run *run)
         uni__result_set_latest_dict(result, latest_dict);
     else
         uni_value_free(latest_dict);
-    uni__sink_runner_finish(run->sinks, &(uni_finish_info){ .code = run->error.code,
-                                                            .message = run->error.message,
-                                                            .attempts = run->attempt,
-                                                            .seconds = (double)(uni__monotonic_ns() - run->begun_ns) * 1e-9,
-                                                            .best_checkpoint = run->best_path[0] ? run->best_path : NULL,
-                                                            .latest_checkpoint = run->latest_path[0] ? run->latest_path : NULL });
+    uni__sink_runner_finish(
+        run->sinks,
+        &(uni_finish_info){ .code = run->error.code,
+                            .message = run->error.message,
+                            .attempts = run->attempt,
+                            .seconds = (double)(uni__monotonic_ns() - run->begun_ns) * 1e-9,
+                            .best_checkpoint = run->best_path[0] ? run->best_path : NULL,
+                            .latest_checkpoint = run->latest_path[0] ? run->latest_path : NULL });
     uni_sink_free(run->csv);
     run_free(run);
     return result;

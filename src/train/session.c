@@ -13,9 +13,10 @@ int uni_session_open(uni_session **out, uni_error *err)
         return uni__session_alone(out, err);
     if (session->runs_functions) {
         uni__session_free(session);
-        return uni_error_set(err, UNI_ESTATE,
-                             "this worker was started to run functions by name: let main be `return uni_main(...)`, "
-                             "and use the session that the function is given");
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "this worker was started to run functions by name: let main be `return uni_main(...)`, "
+            "and use the session that the function is given");
     }
     int order = uni__session_next_order(session, &function, err);
     free(function);
@@ -35,7 +36,8 @@ void uni_session_close(uni_session *session)
         /* The snapshot buffers are shared with the controller, which keeps its own mapping: nothing to wait for but the turn of
          * a checkpoint directory that this process might remove. */
         uni__page *page = session->page;
-        for (uint32_t done; (done = atomic_load(&page->checkpoints_done)) != atomic_load(&page->checkpoints_taken);)
+        for (uint32_t done; (done = atomic_load(&page->checkpoints_done)) !=
+                            atomic_load(&page->checkpoints_taken);)
             if (uni__session_wait(session, &page->checkpoints_done, done, NULL) < 0)
                 break;
     }

@@ -38,7 +38,8 @@ static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error 
         int saved = errno;
         if (fd >= 0)
             close(fd);
-        return uni_error_set_errno(err, saved, "cannot make a checkpoint buffer of %zu bytes", room);
+        return uni_error_set_errno(err, saved, "cannot make a checkpoint buffer of %zu bytes",
+                                   room);
     }
     uint8_t *memory = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
@@ -46,7 +47,8 @@ static int grow_snapshot(uni_session *session, int slot, size_t size, uni_error 
         close(fd);
         return uni_error_set_errno(err, saved, "cannot map a checkpoint buffer of %zu bytes", room);
     }
-    (void)madvise(memory, room, MADV_POPULATE_WRITE); /* otherwise the first copy faults page by page */
+    (void)madvise(memory, room,
+                  MADV_POPULATE_WRITE); /* otherwise the first copy faults page by page */
     int status = uni__session_pass(session, slot + 1, fd, err);
     close(fd);
     if (status < 0) {
@@ -65,7 +67,8 @@ void uni__session_prefault(uni_session *session)
     size_t size = atomic_exchange(&session->prefault, 0);
     pthread_mutex_lock(&session->snapshot_lock);
     if (atomic_load(&session->page->slot_free[1]))
-        (void)grow_snapshot(session, 1, size, NULL); /* it is tried again, with an error, when it is needed */
+        (void)grow_snapshot(session, 1, size,
+                            NULL); /* it is tried again, with an error, when it is needed */
     pthread_mutex_unlock(&session->snapshot_lock);
 }
 
@@ -90,8 +93,8 @@ static int wait_for_turn(uni_session *session, uni_error *err)
     }
 }
 
-static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, const char *path, int slot, size_t size,
-                          uni_error *err)
+static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, const char *path,
+                          int slot, size_t size, uni_error *err)
 {
     uni__packer packer = { 0 };
     uni__pack_map(&packer, path ? 3 : 4);
@@ -108,8 +111,10 @@ static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, c
         uni__pack_string(&packer, "size", 4);
         uni__pack_int(&packer, (int64_t)size);
     }
-    int status = packer.overflow ? uni_error_set(err, UNI_ENOMEM, "no memory to hand over a checkpoint")
-                                 : uni__session_say(session, UNI__SAYS_CHECKPOINT, packer.data, packer.size, err);
+    int status =
+        packer.overflow
+            ? uni_error_set(err, UNI_ENOMEM, "no memory to hand over a checkpoint")
+            : uni__session_say(session, UNI__SAYS_CHECKPOINT, packer.data, packer.size, err);
     uni__packer_free(&packer);
     if (status == 0) {
         atomic_fetch_add(&session->page->checkpoints_taken, 1);
@@ -118,7 +123,8 @@ static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, c
     return status;
 }
 
-static int take_dict(uni_session *session, const uni_value *dict, int64_t iteration, bool alone, uni_error *err)
+static int take_dict(uni_session *session, const uni_value *dict, int64_t iteration, bool alone,
+                     uni_error *err)
 {
     uni__page *page = session->page;
     size_t size;
@@ -141,7 +147,8 @@ static int take_dict(uni_session *session, const uni_value *dict, int64_t iterat
     return status;
 }
 
-static int take_directory(uni_session *session, const char *directory, int64_t iteration, bool alone, uni_error *err)
+static int take_directory(uni_session *session, const char *directory, int64_t iteration,
+                          bool alone, uni_error *err)
 {
     if (uni__stage_owns(session->staging_dir, directory))
         return say_checkpoint(session, iteration, alone, directory, 0, 0, err);
@@ -152,11 +159,12 @@ static int take_directory(uni_session *session, const char *directory, int64_t i
     return status;
 }
 
-int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source, int64_t iteration, bool alone,
-                                 uni_error *err)
+int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
+                                 int64_t iteration, bool alone, uni_error *err)
 {
     if (source->directory && source->dict)
-        return uni_error_set(err, UNI_EINVAL, "a checkpoint is a directory or a dictionary, not both");
+        return uni_error_set(err, UNI_EINVAL,
+                             "a checkpoint is a directory or a dictionary, not both");
     if (source->dict && uni_value_type_of(source->dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a checkpoint must be a dictionary, not a %s",
                              uni_value_type_name(uni_value_type_of(source->dict)));
@@ -175,7 +183,8 @@ int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni
         return uni_error_set(err, UNI_EINVAL, "save_checkpoint needs a dictionary");
     if (session->rank != 0)
         return 0;
-    return uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict }, session->iteration, true, err);
+    return uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
+                                        session->iteration, true, err);
 }
 
 int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err)
@@ -215,7 +224,9 @@ int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_e
             return newest.code;
         }
     }
-    return session->checkpoint && session->checkpoint[0] ? uni_checkpoint_open(out, session->checkpoint, err) : 0;
+    return session->checkpoint && session->checkpoint[0]
+               ? uni_checkpoint_open(out, session->checkpoint, err)
+               : 0;
 }
 
 static int load_from_memory(int fd, uni_value **out, uni_error *err)

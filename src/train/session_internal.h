@@ -12,7 +12,12 @@
 #include "train/protocol.h"
 
 /* Kinds of calls that warn once when there is no trainer. */
-enum { UNI__WARNED_REPORT = 1, UNI__WARNED_SAVE = 2, UNI__WARNED_LOAD = 4, UNI__WARNED_DIRECTORY = 8 };
+enum {
+    UNI__WARNED_REPORT = 1,
+    UNI__WARNED_SAVE = 2,
+    UNI__WARNED_LOAD = 4,
+    UNI__WARNED_DIRECTORY = 8
+};
 
 typedef struct uni__snapshot {
     uint8_t *memory;
@@ -20,7 +25,7 @@ typedef struct uni__snapshot {
 } uni__snapshot;
 
 struct uni_session {
-    bool is_worker;    /* has a controller */
+    bool is_worker; /* has a controller */
     bool runs_functions;
     int rank, size, local_rank, local_size, node_rank, attempt;
     uni_value *config;
@@ -55,9 +60,11 @@ void uni__session_free(uni_session *session);
 
 /* session_send.c */
 /* One message to the controller, in as many frames as it takes; waits for room. UNI_EPEER when the controller is gone. */
-int uni__session_say(uni_session *session, int type, const void *data, size_t size, uni_error *err) UNI_MUST_USE;
+int uni__session_say(uni_session *session, int type, const void *data, size_t size,
+                     uni_error *err) UNI_MUST_USE;
 /* Waits until *word no longer is `value`; keeps the time; UNI_EPEER when the controller is gone. */
-int uni__session_wait(uni_session *session, _Atomic uint32_t *word, uint32_t value, uni_error *err) UNI_MUST_USE;
+int uni__session_wait(uni_session *session, _Atomic uint32_t *word, uint32_t value,
+                      uni_error *err) UNI_MUST_USE;
 void uni__session_ring_bell(uni_session *session);
 bool uni__session_controller_gone(uni_session *session);
 void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call);
@@ -66,8 +73,8 @@ int uni__session_pass(uni_session *session, int number, int fd, uni_error *err) 
 
 /* session_checkpoint.c */
 /* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */
-int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source, int64_t iteration, bool alone,
-                                 uni_error *err) UNI_MUST_USE;
+int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
+                                 int64_t iteration, bool alone, uni_error *err) UNI_MUST_USE;
 void uni__session_prefault(uni_session *session); /* the heart calls it */
 void uni__session_drop_snapshots(uni_session *session);
 

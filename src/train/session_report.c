@@ -48,21 +48,23 @@ static int begin_iteration(uni_session *session, uni_error *err)
 static int end_iteration(uni_session *session, uni_error *err)
 {
     uni__page *page = session->page;
-    for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) - (uint32_t)session->iteration) < 0;)
+    for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) -
+                                                       (uint32_t)session->iteration) < 0;)
         UNI_TRY(uni__session_wait(session, &page->released, seen, err));
     return 0;
 }
 
 typedef struct autofill {
-    double seconds;   /* of this iteration */
+    double seconds; /* of this iteration */
     bool has_seconds; /* the caller gave its own */
-    int count;        /* keys that will be added */
+    int count; /* keys that will be added */
 } autofill;
 
 static autofill measure(uni_session *session, bool caller_gave_seconds)
 {
     uint64_t now = uni__monotonic_ns();
-    autofill fill = { .seconds = (double)(now - session->last_report_ns) * 1e-9, .has_seconds = caller_gave_seconds };
+    autofill fill = { .seconds = (double)(now - session->last_report_ns) * 1e-9,
+                      .has_seconds = caller_gave_seconds };
     session->last_report_ns = now;
     fill.count = 2 + !caller_gave_seconds + (session->detailed ? 5 : 0);
     return fill;
@@ -100,7 +102,8 @@ static void pack_autofill(uni_session *session, uni__packer *packer, const autof
     uni__pack_double(packer, (double)(session->last_report_ns - session->begun_ns) * 1e-9);
 }
 
-static void pack_numbers(uni__packer *packer, int count, const char *const *names, const double *values)
+static void pack_numbers(uni__packer *packer, int count, const char *const *names,
+                         const double *values)
 {
     for (int i = 0; i < count; i++) {
         pack_key(packer, names[i]);
@@ -111,8 +114,8 @@ static void pack_numbers(uni__packer *packer, int count, const char *const *name
     }
 }
 
-int uni_session_report_numbers(uni_session *session, int count, const char *const *names, const double *values,
-                               uni_error *err)
+int uni_session_report_numbers(uni_session *session, int count, const char *const *names,
+                               const double *values, uni_error *err)
 {
     size_t bound = AUTOFILL_ROOM + sizeof session->hostname;
     bool gave_seconds = false;
@@ -161,8 +164,8 @@ static int check_metrics(const uni_value *metrics, uni_error *err)
     return 0;
 }
 
-int uni_session_report(uni_session *session, const uni_value *metrics, const uni_checkpoint_source *checkpoint,
-                       uni_error *err)
+int uni_session_report(uni_session *session, const uni_value *metrics,
+                       const uni_checkpoint_source *checkpoint, uni_error *err)
 {
     UNI_TRY(check_metrics(metrics, err));
     if (!session->is_worker) {

@@ -30,7 +30,9 @@ void uni__session_ring_bell(uni_session *session)
 
 static int gone(uni_error *err)
 {
-    return uni_error_set(err, UNI_EPEER, "the trainer that started this worker is gone; its reports have nowhere to go");
+    return uni_error_set(
+        err, UNI_EPEER,
+        "the trainer that started this worker is gone; its reports have nowhere to go");
 }
 
 int uni__session_wait(uni_session *session, _Atomic uint32_t *word, uint32_t value, uni_error *err)
@@ -90,7 +92,8 @@ int uni__session_say(uni_session *session, int type, const void *data, size_t si
 int uni__session_pass(uni_session *session, int number, int fd, uni_error *err)
 {
     static const uint8_t empty_map[1] = { 0x80 };
-    return uni__wire_send(&session->wire, number, empty_map, sizeof empty_map, &fd, 1, SEND_TIMEOUT_MS, err);
+    return uni__wire_send(&session->wire, number, empty_map, sizeof empty_map, &fd, 1,
+                          SEND_TIMEOUT_MS, err);
 }
 
 void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call)
@@ -98,7 +101,8 @@ void uni__session_warn_alone(uni_session *session, unsigned kind, const char *ca
     if (session->warned & kind)
         return;
     session->warned |= kind;
-    uni__warn("%s was called outside a worker: this process is a world of one and keeps nothing. Start it with `unisono run -n N -- "
+    uni__warn("%s was called outside a worker: this process is a world of one and keeps nothing. "
+              "Start it with `unisono run -n N -- "
               "program` or from a trainer.",
               call);
 }

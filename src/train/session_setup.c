@@ -70,7 +70,8 @@ int uni__session_alone(uni_session **out, uni_error *err)
     session->staging_dir = strdup("");
     session->name = strdup("");
     session->storage = strdup("");
-    if (session->config && session->run_dir && session->staging_dir && session->name && session->storage)
+    if (session->config && session->run_dir && session->staging_dir && session->name &&
+        session->storage)
         return 0;
     uni__session_free(session);
     *out = NULL;
@@ -87,13 +88,15 @@ static bool read_identity(identity *out)
 {
     const char *text = getenv(UNI__SESSION_VARIABLE);
     int version = 0, used = 0;
-    if (!text || sscanf(text, "%d:%c:%d:%d:%d:%d%n", &version, &out->mode, &out->parent, &out->channel, &out->page,
-                        &out->event, &used) != 6 ||
+    if (!text ||
+        sscanf(text, "%d:%c:%d:%d:%d:%d%n", &version, &out->mode, &out->parent, &out->channel,
+               &out->page, &out->event, &used) != 6 ||
         text[used] || version != 1)
         return false;
     if (out->mode == 'f' && getppid() != out->parent)
         return false;
-    return fcntl(out->channel, F_GETFD) >= 0 && fcntl(out->page, F_GETFD) >= 0 && fcntl(out->event, F_GETFD) >= 0;
+    return fcntl(out->channel, F_GETFD) >= 0 && fcntl(out->page, F_GETFD) >= 0 &&
+           fcntl(out->event, F_GETFD) >= 0;
 }
 
 static int claim_page(uni_session *session, const identity *who, uni_error *err)
@@ -101,10 +104,13 @@ static int claim_page(uni_session *session, const identity *who, uni_error *err)
     UNI_TRY(uni__page_map(&session->page, who->page, err));
     if (session->page->magic != UNI__PAGE_MAGIC || session->page->version != UNI__PAGE_VERSION)
         return uni_error_set(err, UNI_EVERSION,
-                             "this program's unisono library does not match the one of its trainer: use the same release");
+                             "this program's unisono library does not match the one of its "
+                             "trainer: use the same release");
     uint32_t nobody = 0;
     if (!atomic_compare_exchange_strong(&session->page->owner, &nobody, (uint32_t)getpid()))
-        return uni_error_set(err, UNI_EBUSY, "process %u has opened this worker's session already; only one may", nobody);
+        return uni_error_set(err, UNI_EBUSY,
+                             "process %u has opened this worker's session already; only one may",
+                             nobody);
     session->event_fd = who->event;
     fcntl(who->event, F_SETFD, FD_CLOEXEC);
     fcntl(who->channel, F_SETFD, FD_CLOEXEC);
@@ -147,15 +153,19 @@ static int keep_string(char **slot, const uni_value *order, const char *key)
     return *slot ? 0 : UNI_ENOMEM;
 }
 
-static int begin_run(uni_session *session, const uni_value *order, uni__wire_frame *frame, char **function, uni_error *err)
+static int begin_run(uni_session *session, const uni_value *order, uni__wire_frame *frame,
+                     char **function, uni_error *err)
 {
     const struct {
         int *where;
         const char *key;
     } numbers[] = {
-        { &session->rank, "rank" },           { &session->size, "world_size" },
-        { &session->local_rank, "local_rank" }, { &session->local_size, "local_world_size" },
-        { &session->node_rank, "node_rank" }, { &session->attempt, "attempt" },
+        { &session->rank, "rank" },
+        { &session->size, "world_size" },
+        { &session->local_rank, "local_rank" },
+        { &session->local_size, "local_world_size" },
+        { &session->node_rank, "node_rank" },
+        { &session->attempt, "attempt" },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);

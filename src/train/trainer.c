@@ -21,8 +21,10 @@ int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_e
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
     pthread_mutex_init(&trainer->lock, NULL);
     int status = uni__trainer_copy_options(trainer, options, err);
-    if (status == 0 && !(trainer->ranks = calloc((size_t)trainer->options.num_workers, sizeof *trainer->ranks)))
-        status = uni_error_set(err, UNI_ENOMEM, "no memory for %d workers", trainer->options.num_workers);
+    if (status == 0 &&
+        !(trainer->ranks = calloc((size_t)trainer->options.num_workers, sizeof *trainer->ranks)))
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for %d workers",
+                               trainer->options.num_workers);
     if (status < 0) {
         uni_trainer_free(trainer);
         return status;
@@ -71,9 +73,11 @@ static int ensure_group(uni_trainer *trainer, uni_error *err)
         return 0;
     if (!trainer->warned_crowded && trainer->options.num_workers > trainer->host.cpus) {
         trainer->warned_crowded = true;
-        uni__warn("%d workers share %g CPUs: they take turns", trainer->options.num_workers, trainer->host.cpus);
+        uni__warn("%d workers share %g CPUs: they take turns", trainer->options.num_workers,
+                  trainer->host.cpus);
     }
-    UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, &uni__trainer_events, trainer, err));
+    UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, &uni__trainer_events,
+                           trainer, err));
     if (!trainer->options.handle_signals)
         return 0;
     start_call call = { .trainer = trainer };
@@ -114,8 +118,8 @@ static void say_farewell(void *argument)
     farewell *call = argument;
     uni_trainer *trainer = call->trainer;
     for (int i = 0; i < trainer->options.num_workers; i++)
-        if (trainer->ranks[i].pid &&
-            uni__group_send(trainer->group, i, UNI__TO_WORKER_SHUTDOWN, empty_map, sizeof empty_map, -1, NULL) == 0)
+        if (trainer->ranks[i].pid && uni__group_send(trainer->group, i, UNI__TO_WORKER_SHUTDOWN,
+                                                     empty_map, sizeof empty_map, -1, NULL) == 0)
             call->left++;
 }
 
@@ -134,7 +138,8 @@ void uni_trainer_shutdown(uni_trainer *trainer)
     farewell call = { .trainer = trainer };
     uni__group_call(trainer->group, say_farewell, &call);
     uint64_t deadline = uni__monotonic_ns() + SHUTDOWN_WAIT_NS;
-    for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline; pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
+    for (long pause_us = 100; call.left > 0 && uni__monotonic_ns() < deadline;
+         pause_us = pause_us < 5000 ? pause_us * 2 : 5000) {
         nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
         uni__group_call(trainer->group, count_left, &call);
     }
@@ -152,11 +157,14 @@ void uni_trainer_shutdown(uni_trainer *trainer)
     free(logs);
 }
 
-int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool for_iterator, uni__run **out, uni_error *err)
+int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool for_iterator,
+                       uni__run **out, uni_error *err)
 {
     *out = NULL;
     if (trainer->current)
-        return uni_error_set(err, UNI_ESTATE, "this trainer is busy with a run; wait for its end or free its iterator");
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "this trainer is busy with a run; wait for its end or free its iterator");
     uni__run *run = NULL;
     UNI_TRY(uni__run_new(&run, trainer, asked, for_iterator, err));
     free(trainer->latest_run_dir);
@@ -166,7 +174,8 @@ int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool 
         uni_trainer_shutdown(trainer);
     int status = ensure_group(trainer, err);
     if (status < 0) {
-        uni_error_set(&run->error, status, "%s", err ? err->message : "the workers could not be started");
+        uni_error_set(&run->error, status, "%s",
+                      err ? err->message : "the workers could not be started");
         run->cause.kind = UNI__CAUSE_LAUNCH;
         run->state = UNI__RUN_DONE;
         if (uni__run_write_description(run, "failed", NULL) < 0)
@@ -189,7 +198,8 @@ void uni__trainer_ended(uni_trainer *trainer)
     pthread_mutex_unlock(&trainer->lock);
 }
 
-static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_result **out, uni_error *err)
+static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_result **out,
+                    uni_error *err)
 {
     uni__run *run = NULL;
     UNI_TRY(uni__trainer_begin(trainer, asked, false, &run, err));
@@ -209,16 +219,19 @@ static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_resu
     return code;
 }
 
-int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err)
+int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result **out,
+                    uni_error *err)
 {
     if (out)
         *out = NULL;
     if (!trainer->started)
-        return uni_error_set(err, UNI_ESTATE, "this trainer is not active: call start before run (or use fit)");
+        return uni_error_set(err, UNI_ESTATE,
+                             "this trainer is not active: call start before run (or use fit)");
     return run_once(trainer, run, out, err);
 }
 
-int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err)
+int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run, uni_result **out,
+                    uni_error *err)
 {
     bool was_started = trainer->started;
     if (out)
@@ -233,7 +246,8 @@ void uni_trainer_stop(uni_trainer *trainer, bool now)
 {
     pthread_mutex_lock(&trainer->lock);
     if (trainer->current)
-        uni__group_post(trainer->group, now ? uni__run_stop_now_posted : uni__run_stop_posted, trainer);
+        uni__group_post(trainer->group, now ? uni__run_stop_now_posted : uni__run_stop_posted,
+                        trainer);
     pthread_mutex_unlock(&trainer->lock);
 }
 
@@ -256,7 +270,8 @@ bool uni_trainer_is_started(const uni_trainer *trainer)
 
 static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int rank)
 {
-    uni_value *list = uni__worker_environment(trainer, run, rank), *mine = uni_value_dict(), *out = uni_value_dict();
+    uni_value *list = uni__worker_environment(trainer, run, rank), *mine = uni_value_dict(),
+              *out = uni_value_dict();
     extern char **environ;
     int status = 0;
     /* Only what we add to the caller's own environment. */
@@ -267,7 +282,8 @@ static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int ra
             inherited = strcmp(*at, pair) == 0;
         char *name = inherited ? NULL : strndup(pair, strcspn(pair, "="));
         if (name)
-            status |= uni_dict_take(mine, name, uni_value_string(pair + strlen(name) + (pair[strlen(name)] == '=')));
+            status |= uni_dict_take(
+                mine, name, uni_value_string(pair + strlen(name) + (pair[strlen(name)] == '=')));
         free(name);
     }
     uni_value_free(list);
@@ -281,23 +297,30 @@ static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int ra
     return NULL;
 }
 
-int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_value **out, uni_error *err)
+int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_value **out,
+                     uni_error *err)
 {
     *out = NULL;
-    uni__run run = { .trainer = trainer, .num_workers = trainer->options.num_workers, .attempt = 1 };
+    uni__run run = { .trainer = trainer,
+                     .num_workers = trainer->options.num_workers,
+                     .attempt = 1 };
     const char *backend = trainer->options.backend;
     char *exe = NULL;
     int status = 0;
     if (asked && asked->program && asked->program[0])
         UNI_TRY(uni__find_program(asked->program[0], &exe, err));
     if (strcmp(backend, "tensorflow") == 0 || strcmp(backend, "torch") == 0)
-        UNI_TRY_GOTO(uni__ports_hold(&run.ports, strcmp(backend, "torch") == 0 ? 1 : run.num_workers, true, err), done);
+        UNI_TRY_GOTO(uni__ports_hold(&run.ports,
+                                     strcmp(backend, "torch") == 0 ? 1 : run.num_workers, true,
+                                     err),
+                     done);
     uni_value *plan = uni_value_dict(), *workers = uni_value_list(), *warnings = uni_value_list();
     int failed = 0;
     for (int i = 0; i < run.num_workers; i++)
         failed |= uni_list_take(workers, plan_of_rank(trainer, &run, i));
     if (trainer->options.num_workers > trainer->host.cpus)
-        failed |= uni_list_take(warnings, uni_value_string("more workers than CPUs: they take turns"));
+        failed |=
+            uni_list_take(warnings, uni_value_string("more workers than CPUs: they take turns"));
     failed |= uni_dict_take(plan, "workers", workers);
     failed |= uni_dict_take(plan, "warnings", warnings);
     failed |= uni_dict_take(plan, "logdir", uni_value_string(trainer->logdir));

@@ -30,42 +30,59 @@ static int one_of(const char *what, const char *value, const char *const *allowe
     for (; *allowed; allowed++) {
         if (strcmp(*allowed, value) == 0)
             return 0;
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "", *allowed);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "",
+                 *allowed);
     }
-    return uni_error_set(err, UNI_EINVAL, "%s \"%s\" is not known; there are: %s", what, value, list);
+    return uni_error_set(err, UNI_EINVAL, "%s \"%s\" is not known; there are: %s", what, value,
+                         list);
 }
 
 static int check_names(const uni_trainer_options *asked, uni_error *err)
 {
-    static const char *const backends[] = { "native", "tensorflow", "torch", "horovod", "none", NULL };
+    static const char *const backends[] = {
+        "native", "tensorflow", "torch", "horovod", "none", NULL
+    };
     if (asked->backend)
         UNI_TRY(one_of("backend", asked->backend, backends, err));
-    if (asked->launcher && (strcmp(asked->launcher, "mpi") == 0 || strcmp(asked->launcher, "slurm") == 0))
-        return uni_error_set(err, UNI_EUNSUPPORTED, "the launcher \"%s\" is not part of this version; \"local\" is", asked->launcher);
+    if (asked->launcher &&
+        (strcmp(asked->launcher, "mpi") == 0 || strcmp(asked->launcher, "slurm") == 0))
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "the launcher \"%s\" is not part of this version; \"local\" is",
+                             asked->launcher);
     static const char *const launchers[] = { "local", NULL };
     if (asked->launcher)
         UNI_TRY(one_of("launcher", asked->launcher, launchers, err));
     if (asked->name && (!asked->name[0] || strchr(asked->name, '/') || asked->name[0] == '.'))
-        return uni_error_set(err, UNI_EINVAL, "the name \"%s\" cannot be a directory: leave out slashes and a leading dot", asked->name);
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "the name \"%s\" cannot be a directory: leave out slashes and a leading dot",
+            asked->name);
     return 0;
 }
 
 static int check_numbers(const uni_trainer_options *asked, uni_error *err)
 {
     if (asked->num_workers < 0 || asked->num_workers > MAX_WORKERS)
-        return uni_error_set(err, UNI_EINVAL, "num_workers must be between 1 and %d, not %d", MAX_WORKERS, asked->num_workers);
+        return uni_error_set(err, UNI_EINVAL, "num_workers must be between 1 and %d, not %d",
+                             MAX_WORKERS, asked->num_workers);
     if (asked->max_failures < UNI_NO_RETRIES)
-        return uni_error_set(err, UNI_EINVAL, "max_failures must be a positive number, UNI_UNLIMITED (-1) or UNI_NO_RETRIES, not %d",
-                             asked->max_failures);
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "max_failures must be a positive number, UNI_UNLIMITED (-1) or UNI_NO_RETRIES, not %d",
+            asked->max_failures);
     const struct {
         const char *name;
         double value;
-    } numbers[] = { { "cpus_per_worker", asked->cpus_per_worker },   { "memory_per_worker", asked->memory_per_worker },
-                    { "gpus_per_worker", asked->gpus_per_worker },   { "grace_seconds", asked->grace_seconds },
-                    { "hello_timeout", asked->hello_timeout },       { "silent_timeout", asked->silent_timeout } };
+    } numbers[] = { { "cpus_per_worker", asked->cpus_per_worker },
+                    { "memory_per_worker", asked->memory_per_worker },
+                    { "gpus_per_worker", asked->gpus_per_worker },
+                    { "grace_seconds", asked->grace_seconds },
+                    { "hello_timeout", asked->hello_timeout },
+                    { "silent_timeout", asked->silent_timeout } };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!(numbers[i].value >= 0))
-            return uni_error_set(err, UNI_EINVAL, "%s must not be negative, but is %g", numbers[i].name, numbers[i].value);
+            return uni_error_set(err, UNI_EINVAL, "%s must not be negative, but is %g",
+                                 numbers[i].name, numbers[i].value);
     return 0;
 }
 
@@ -75,22 +92,32 @@ static int check_resources(uni_trainer *trainer, uni_error *err)
     const uni__host *host = &trainer->host;
     if (asked->cpus_per_worker > 0 && asked->cpus_per_worker * asked->num_workers > host->cpus)
         return uni_error_set(err, UNI_ERESOURCE,
-                             "%d workers with %g CPUs each need %g, but this machine gives %g: ask for fewer, or leave cpus_per_worker out "
+                             "%d workers with %g CPUs each need %g, but this machine gives %g: ask "
+                             "for fewer, or leave cpus_per_worker out "
                              "to share what is there",
-                             asked->num_workers, asked->cpus_per_worker, asked->cpus_per_worker * asked->num_workers, host->cpus);
-    if (asked->memory_per_worker > 0 && asked->memory_per_worker * asked->num_workers > (double)host->memory)
-        return uni_error_set(err, UNI_ERESOURCE, "%d workers with %.1f GiB each need more than the %.1f GiB of this machine",
-                             asked->num_workers, asked->memory_per_worker / 1073741824.0, (double)host->memory / 1073741824.0);
+                             asked->num_workers, asked->cpus_per_worker,
+                             asked->cpus_per_worker * asked->num_workers, host->cpus);
+    if (asked->memory_per_worker > 0 &&
+        asked->memory_per_worker * asked->num_workers > (double)host->memory)
+        return uni_error_set(
+            err, UNI_ERESOURCE,
+            "%d workers with %.1f GiB each need more than the %.1f GiB of this machine",
+            asked->num_workers, asked->memory_per_worker / 1073741824.0,
+            (double)host->memory / 1073741824.0);
     if (!asked->use_gpu && asked->gpus_per_worker > 0)
-        return uni_error_set(err, UNI_EINVAL, "gpus_per_worker is %d but use_gpu is off", asked->gpus_per_worker);
+        return uni_error_set(err, UNI_EINVAL, "gpus_per_worker is %d but use_gpu is off",
+                             asked->gpus_per_worker);
     if (!asked->use_gpu)
         return 0;
     if (strcmp(asked->backend, "native") == 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED, "the native backend computes on the CPU: leave use_gpu off, or choose another backend");
+        return uni_error_set(
+            err, UNI_EUNSUPPORTED,
+            "the native backend computes on the CPU: leave use_gpu off, or choose another backend");
     int need = asked->num_workers * asked->gpus_per_worker;
     if (host->gpus < need)
-        return uni_error_set(err, UNI_ERESOURCE, "use_gpu with %d workers needs %d GPU%s, but this machine shows %d", asked->num_workers,
-                             need, need == 1 ? "" : "s", host->gpus);
+        return uni_error_set(err, UNI_ERESOURCE,
+                             "use_gpu with %d workers needs %d GPU%s, but this machine shows %d",
+                             asked->num_workers, need, need == 1 ? "" : "s", host->gpus);
     return 0;
 }
 
@@ -111,11 +138,15 @@ static int check_storage(uni_trainer *trainer, uni_error *err)
         *slash = '\0';
     }
     if (stat(at, &info) < 0)
-        status = uni_error_set_errno(err, errno, "the storage path %s cannot be used", trainer->storage);
+        status =
+            uni_error_set_errno(err, errno, "the storage path %s cannot be used", trainer->storage);
     else if (!S_ISDIR(info.st_mode))
-        status = uni_error_set(err, UNI_EINVAL, "the storage path %s cannot be used: %s is a file", trainer->storage, at);
+        status = uni_error_set(err, UNI_EINVAL, "the storage path %s cannot be used: %s is a file",
+                               trainer->storage, at);
     else if (access(at, W_OK | X_OK) < 0)
-        status = uni_error_set_errno(err, errno, "the storage path %s cannot be used: %s is not writable", trainer->storage, at);
+        status = uni_error_set_errno(err, errno,
+                                     "the storage path %s cannot be used: %s is not writable",
+                                     trainer->storage, at);
     free(at);
     return status;
 }
@@ -148,7 +179,8 @@ int uni__find_program(const char *name, char **out, uni_error *err)
     for (const char *at = search ? search : "/usr/bin:/bin"; *at;) {
         size_t length = strcspn(at, ":");
         struct stat info;
-        if (length > 0 && snprintf(path, sizeof path, "%.*s/%s", (int)length, at, name) < (int)sizeof path &&
+        if (length > 0 &&
+            snprintf(path, sizeof path, "%.*s/%s", (int)length, at, name) < (int)sizeof path &&
             access(path, X_OK) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
             *out = strdup(path);
             return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
@@ -200,7 +232,8 @@ static void fill_defaults(uni_trainer_options *options)
         options->log_cap = DEFAULT_LOG_CAP;
 }
 
-int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
+int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *asked,
+                              uni_error *err)
 {
     static const uni_trainer_options none = { 0 };
     char date[20];
@@ -217,14 +250,18 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
         trainer->name = strdup(asked->name);
     else if (asprintf(&trainer->name, "train_%s", date) < 0)
         trainer->name = NULL;
-    if (!trainer->options.backend || !trainer->options.launcher || !trainer->name || !trainer->extra_environment)
+    if (!trainer->options.backend || !trainer->options.launcher || !trainer->name ||
+        !trainer->extra_environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
     fill_defaults(&trainer->options);
     uni__host_look(&trainer->host);
     UNI_TRY(check_resources(trainer, err));
-    trainer->cpus_each = asked->cpus_per_worker > 0 ? asked->cpus_per_worker : trainer->host.cpus / trainer->options.num_workers;
+    trainer->cpus_each = asked->cpus_per_worker > 0
+                             ? asked->cpus_per_worker
+                             : trainer->host.cpus / trainer->options.num_workers;
     if (asked->working_directory && !uni__path_is_dir(asked->working_directory))
-        return uni_error_set(err, UNI_ENOTFOUND, "the working directory %s does not exist", asked->working_directory);
+        return uni_error_set(err, UNI_ENOTFOUND, "the working directory %s does not exist",
+                             asked->working_directory);
     UNI_TRY(uni_run_storage(asked->storage_path, &trainer->storage, err));
     UNI_TRY(check_storage(trainer, err));
     trainer->logdir = uni__path_join(trainer->storage, trainer->name, NULL);

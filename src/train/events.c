@@ -1,0 +1,347 @@
+/*
+ * events.c - what the group tells the trainer (group.h), and what that means for the run. Controller thread.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/run_internal.h"
+
+static uni__run *run_of(void *context)
+{
+    return ((uni_trainer *)context)->run;
+}
+
+static void on_spawned(void *context, int rank, int pid)
+{
+    uni_trainer *trainer = context;
+    uni__run *run = trainer->run;
+    trainer->ranks[rank].pid = pid;
+    if (!run)
+        return;
+    if (run->program && trainer->ranks[rank].state == UNI__RANK_STARTED)
+        trainer->ranks[rank].state = UNI__RANK_RUNNING;
+    for (int i = 0; i < run->num_workers; i++)
+        if (!run->ranks[i].pid)
+            return;
+    uni__run_describe(run, "running"); /* now with every pid */
+    if (run->program)
+        uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms",
+                      run->num_workers, run->num_workers == 1 ? "" : "s",
+                      (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6);
+}
+
+static void on_spawn_failed(void *context, int rank, const char *sentence)
+{
+    uni_trainer *trainer = context;
+    uni__run *run = trainer->run;
+    trainer->ranks[rank].state = UNI__RANK_GONE;
+    if (!run) {
+        uni__warn("rank %d could not be started: %s", rank, sentence);
+        return;
+    }
+    uni__cause cause = { .kind = UNI__CAUSE_LAUNCH,
+                         .rank = rank,
+                         .exit_code = -1,
+                         .error_code = UNI_EWORKER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message, "rank %d could not be started (%s): %s", rank,
+             run->program ? run->exe : trainer->worker_exe, sentence);
+    run->no_retry = true;
+    uni__run_fail(run, &cause);
+}
+
+static void on_message(void *context, int rank, int type, const uint8_t *payload, size_t size)
+{
+    uni_trainer *trainer = context;
+    if (trainer->run) {
+        uni__run_message(trainer->run, rank, type, payload, size);
+    } else if (type == UNI__SAYS_HELLO) {
+        trainer->ranks[rank].hello = true;
+        trainer->ranks[rank].state = UNI__RANK_IDLE;
+    }
+}
+
+static void on_descriptor(void *context, int rank, int number, int fd)
+{
+    uni__run *run = run_of(context);
+    if (run)
+        uni__run_descriptor(run, rank, number, fd);
+    else
+        close(fd);
+}
+
+static void on_broken(void *context, int rank, const char *sentence)
+{
+    uni__run *run = run_of(context);
+    if (!run)
+        return;
+    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL,
+                         .rank = rank,
+                         .pid = run->ranks[rank].pid,
+                         .exit_code = -1,
+                         .error_code = UNI_EPEER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message,
+             "rank %d (pid %d) overwrote the memory that it shares with the trainer: %s", rank,
+             cause.pid, sentence);
+    uni__run_fail(run, &cause);
+}
+
+static void on_line(void *context, int rank, const char *line, size_t size)
+{
+    uni__run *run = run_of(context);
+    if (run)
+        uni__run_line(run, rank, line, size);
+}
+
+static void note_exit(uni__run *run, int rank, const uni__exit *how)
+{
+    uni_value *record = uni_value_dict();
+    int status = uni_dict_take(record, "rank", uni_value_int(rank));
+    status |= uni_dict_take(record, "pid", uni_value_int(how->pid));
+    status |= how->signal ? uni_dict_take(record, "signal", uni_value_int(how->signal))
+                          : uni_dict_take(record, "exit_code", uni_value_int(how->exit_code));
+    if (status == 0)
+        uni__run_note(run, "exit", record, false);
+    else
+        uni_value_free(record);
+}
+
+static void on_exited(void *context, int rank, const uni__exit *how)
+{
+    uni_trainer *trainer = context;
+    uni__run *run = trainer->run;
+    uni__rank *gone = &trainer->ranks[rank];
+    gone->pid = 0;
+    gone->hello = false;
+    if (!run) {
+        gone->state = UNI__RANK_GONE; /* a warm worker that died idle: the next run replaces it */
+        return;
+    }
+    note_exit(run, rank, how);
+    if (gone->state == UNI__RANK_DONE)
+        return; /* it had returned */
+    if (run->state != UNI__RUN_RUNNING) {
+        gone->state = UNI__RANK_GONE;
+        return;
+    }
+    bool stopping = run->stopping != UNI__NOT_STOPPING;
+    if (run->program &&
+        (how->exit_code == 0 || (stopping && run->stopping != UNI__STOPPING_EARLY))) {
+        uni__run_rank_done(run, rank);
+        return;
+    }
+    gone->state = UNI__RANK_GONE;
+    uni__cause cause = { 0 };
+    uni__cause_of_exit(&cause, rank, how, !run->program, false);
+    uni__run_fail(run, &cause);
+}
+
+static void on_stopped(void *context, int rank, bool stopped)
+{
+    uni__run *run = run_of(context);
+    uni_trainer *trainer = context;
+    trainer->ranks[rank].stopped_ns = stopped ? uni__monotonic_ns() : 0;
+    if (run && run->state == UNI__RUN_RUNNING)
+        uni__run_tell(run, UNI_EVENT_WARNING, rank,
+                      stopped ? "rank %d (pid %d) was stopped by a signal (SIGSTOP?); it is ended "
+                                "if it is not continued soon"
+                              : "rank %d (pid %d) was continued",
+                      rank, trainer->ranks[rank].pid);
+}
+
+static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double seconds)
+{
+    uni__cause cause = { .kind = kind,
+                         .rank = rank,
+                         .pid = run->ranks[rank].pid,
+                         .exit_code = -1,
+                         .error_code = UNI_EWORKER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message,
+             kind == UNI__CAUSE_STOPPED
+                 ? "rank %d (pid %d) has been stopped by a signal for %.1f s and was not continued"
+                 : "rank %d (pid %d) has been silent for %.1f s: no heartbeat, it is frozen or the "
+                   "machine is "
+                   "overloaded",
+             rank, cause.pid, seconds);
+    uni__run_fail(run, &cause);
+}
+
+static void on_silent(void *context, int rank, double seconds)
+{
+    uni__run *run = run_of(context);
+    if (!run || run->state != UNI__RUN_RUNNING || run->ranks[rank].state == UNI__RANK_DONE ||
+        run->ranks[rank].stopped_ns)
+        return;
+    if (!run->ranks[rank].warned_silent) {
+        run->ranks[rank].warned_silent = true;
+        uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d (pid %d) has been silent for %.1f s",
+                      rank, run->ranks[rank].pid, seconds);
+    }
+    if (seconds >= run->trainer->options.silent_timeout)
+        fail_frozen(run, rank, UNI__CAUSE_SILENT, seconds);
+}
+
+static void on_all_dead(void *context, int left)
+{
+    uni__run *run = run_of(context);
+    if (left > 0)
+        uni__warn("%d processes could not be killed (in the kernel's hands); they end when it lets "
+                  "them go",
+                  left);
+    if (run && run->state == UNI__RUN_FAILING)
+        uni__run_after_deaths(run);
+}
+
+static void on_agent_lost(void *context)
+{
+    uni_trainer *trainer = context;
+    uni__run *run = trainer->run;
+    for (int i = 0; i < trainer->options.num_workers; i++)
+        trainer->ranks[i].pid = 0;
+    if (!run) {
+        for (int i = 0; i < trainer->options.num_workers; i++)
+            trainer->ranks[i].state = UNI__RANK_GONE;
+        return;
+    }
+    uni__cause cause = { .kind = UNI__CAUSE_AGENT,
+                         .rank = -1,
+                         .exit_code = -1,
+                         .error_code = UNI_EWORKER,
+                         .time = uni__wall_seconds() };
+    snprintf(
+        cause.message, sizeof cause.message,
+        "the process that looks after the workers (unisono-agent) was killed, and they with it");
+    uni__run_fail(run, &cause);
+    if (run->state == UNI__RUN_FAILING) {
+        uni__group_after(run->group, 0, NULL);
+        uni__run_after_deaths(run);
+    }
+}
+
+static void flush_results(uni__run *run)
+{
+    uni_error err = { 0 };
+    if (uni__results_writer_flush(run->writer, &err) < 0)
+        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
+                       &err);
+}
+
+static void look_for_stop_requests(uni__run *run)
+{
+    if (run->stopping != UNI__NOT_STOPPING || run->state != UNI__RUN_RUNNING)
+        return;
+    for (int i = 0; i < run->num_workers; i++) {
+        uni__page *page = uni__group_page(run->group, i);
+        uint32_t request = page ? atomic_load(&page->stop_request) : UNI__STOP_NONE;
+        if (request != UNI__STOP_NONE)
+            uni__run_stop(run,
+                          request == UNI__STOP_EARLY ? UNI__STOPPING_EARLY : UNI__STOPPING_PREEMPT);
+    }
+}
+
+static void on_drained(void *context)
+{
+    uni__run *run = run_of(context);
+    if (!run || run->state == UNI__RUN_DONE)
+        return;
+    flush_results(run);
+    look_for_stop_requests(run);
+}
+
+static void check_ranks(uni__run *run, uint64_t now)
+{
+    const uni_trainer_options *asked = &run->trainer->options;
+    for (int i = 0; i < run->num_workers && run->state == UNI__RUN_RUNNING; i++) {
+        uni__rank *rank = &run->ranks[i];
+        if (rank->stopped_ns && rank->state != UNI__RANK_DONE &&
+            (double)(now - rank->stopped_ns) * 1e-9 >= asked->silent_timeout)
+            fail_frozen(run, i, UNI__CAUSE_STOPPED, (double)(now - rank->stopped_ns) * 1e-9);
+        if (!run->program && !rank->hello && rank->state == UNI__RANK_STARTED &&
+            (double)(now - rank->spawned_ns) * 1e-9 >= asked->hello_timeout) {
+            uni__cause cause = { .kind = UNI__CAUSE_NO_HELLO,
+                                 .rank = i,
+                                 .pid = rank->pid,
+                                 .exit_code = -1,
+                                 .error_code = UNI_EWORKER,
+                                 .time = uni__wall_seconds() };
+            snprintf(cause.message, sizeof cause.message,
+                     "rank %d (pid %d) has not connected within %g s: does its main begin with "
+                     "uni_main?",
+                     i, rank->pid, asked->hello_timeout);
+            uni__run_fail(run, &cause);
+        }
+    }
+}
+
+static void check_limits(uni__run *run, uint64_t now)
+{
+    if (run->stopping != UNI__NOT_STOPPING) {
+        uni__run_press_stop(run, now);
+        return;
+    }
+    if (run->time_limit > 0 && (double)(now - run->begun_ns) * 1e-9 >= run->time_limit)
+        uni__run_stop(run, UNI__STOPPING_TIME);
+    if (run->progress_timeout > 0 && run->state == UNI__RUN_RUNNING &&
+        (double)(now - run->last_report_ns) * 1e-9 >= run->progress_timeout) {
+        uni__cause cause = { .kind = UNI__CAUSE_NO_PROGRESS,
+                             .rank = -1,
+                             .exit_code = -1,
+                             .error_code = UNI_ETIMEOUT,
+                             .time = uni__wall_seconds() };
+        snprintf(cause.message, sizeof cause.message,
+                 "no rank has reported for %g s (progress_timeout)", run->progress_timeout);
+        uni__run_fail(run, &cause);
+    }
+}
+
+static void on_tick(void *context)
+{
+    uni__run *run = run_of(context);
+    if (!run)
+        return;
+    uint64_t now = uni__monotonic_ns();
+    if (run->last_report_ns == 0)
+        run->last_report_ns = now;
+    look_for_stop_requests(run);
+    check_ranks(run, now);
+    if (run->state != UNI__RUN_DONE)
+        check_limits(run, now);
+    if (run->state != UNI__RUN_DONE)
+        uni__run_cap_logs(run);
+}
+
+static void on_signalled(void *context, int number)
+{
+    uni_trainer *trainer = context;
+    uni__run *run = trainer->run;
+    trainer->interrupts++;
+    if (!run)
+        return;
+    uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;
+    if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY)
+        uni__run_stop_now(run, reason);
+    else
+        uni__run_stop(run, reason);
+}
+
+const uni__group_events uni__trainer_events = {
+    .spawned = on_spawned,
+    .spawn_failed = on_spawn_failed,
+    .message = on_message,
+    .descriptor = on_descriptor,
+    .broken = on_broken,
+    .line = on_line,
+    .exited = on_exited,
+    .stopped = on_stopped,
+    .silent = on_silent,
+    .all_dead = on_all_dead,
+    .agent_lost = on_agent_lost,
+    .drained = on_drained,
+    .tick = on_tick,
+    .signalled = on_signalled,
+};
