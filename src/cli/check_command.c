@@ -14,7 +14,7 @@ typedef struct check_values {
 
 static const cli_option check_options[] = {
     { NULL, "fast", 0, CLI_FLAG, offsetof(check_values, fast), NULL, NULL, NULL, NULL,
-      "start no other programs: no versions of MPI and Slurm, no Python frameworks" },
+      "start no other programs: no trial run, no versions of MPI and Slurm, no Python frameworks" },
     CLI_STORAGE_OPTION(check_values),
     CLI_JSON_OPTION(check_values),
     CLI_COLOR_OPTION(check_values),

@@ -1,5 +1,5 @@
 /*
- * check_software.c - other programs: MPI, Slurm, Python's frameworks, our own plug-ins and agent. Versions are asked of the
+ * check_software.c - a trial run, and other programs: MPI, Slurm, Python's frameworks, our own plug-ins and agent. Versions are asked of the
  * programs themselves, each in a child that is killed after a few seconds; --fast only looks for them.
  */
 #include <dlfcn.h>
@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <unisono/trainer.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -181,8 +183,45 @@ static void check_libraries(cli_findings *findings)
     }
 }
 
+/* A run of one worker, from the beginning to the end, in a directory of its own. */
+static void check_worker(cli_findings *findings)
+{
+    static const char section[] = "Workers";
+    const char *temporary = getenv("TMPDIR");
+    char *storage = uni__path_join(temporary && temporary[0] ? temporary : "/tmp",
+                                   "unisono-check-XXXXXX", NULL);
+    uni_trainer *trainer = NULL;
+    uni_result *result = NULL;
+    uni_error err = { 0 };
+    uint64_t begun = uni__monotonic_ns();
+    bool made = storage && mkdtemp(storage);
+    int status = made ? uni_trainer_new(&trainer,
+                                        &(uni_trainer_options){ .name = "check",
+                                                                .backend = "none",
+                                                                .storage_path = storage,
+                                                                .max_failures = UNI_NO_RETRIES },
+                                        &err)
+                      : uni_error_set_errno(&err, errno, "making a directory for a trial run");
+    const char *const program[] = { "true", NULL };
+    if (status == 0)
+        status = uni_trainer_fit(trainer, &(uni_run_options){ .program = program }, &result, &err);
+    double milliseconds = (double)(uni__monotonic_ns() - begun) * 1e-6;
+    if (status == 0)
+        cli_finding_add(findings, section, CLI_LEVEL_OK, "trial run",
+                        "one worker started and ended in %.0f ms", milliseconds);
+    else
+        cli_finding_add(findings, section, CLI_LEVEL_ERROR, "trial run", "%.390s", err.message);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+    if (made && uni__remove_tree(storage, &err) < 0)
+        cli_finding_add(findings, section, CLI_LEVEL_WARNING, "trial run", "%.390s", err.message);
+    free(storage);
+}
+
 void cli_check_software(cli_findings *findings, bool fast)
 {
+    if (!fast)
+        check_worker(findings);
     static const char clusters[] = "Clusters";
     check_program(findings, clusters, "mpirun", "--version", fast,
                   "runs over several machines by MPI need it");

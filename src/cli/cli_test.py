@@ -401,6 +401,10 @@ class Looking(Base):
         self.assertTrue(all(len(line) <= 80 for line in text.splitlines()), text)
         levels = {entry["name"]: entry["level"] for entry in json.loads(self.call("check", "--fast", "--json").stdout)}
         self.assertEqual(levels["cores"], "ok")
+        whole = {entry["name"]: entry for entry in json.loads(self.call("check", "--json").stdout)}
+        self.assertIn("one worker started", whole["trial run"]["text"])
+        broken = self.call("check", code=1, env={"UNISONO_AGENT": "/nowhere/agent"}).stdout
+        self.assertIn("/nowhere/agent", broken)
         blocked = os.path.join(self.root, "file")
         with open(blocked, "w", encoding="utf-8") as file:
             file.write("x")

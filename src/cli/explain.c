@@ -2,6 +2,7 @@
  * explain.c - one table says for every class of cause how it reads and what helps. The facts come from run.json; the journal
  * is asked for earlier attempts only.
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +20,7 @@ static const cause_words causes[] = {
     { "exit", "ended with exit code %s",
       "The program ended by itself: the reason is in its own last lines." },
     { "signal", "was killed by %s",
-      "SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT are errors in the program or its libraries; "
-      "SIGKILL comes from somebody else "
-      "(an administrator, a job limit)." },
+      "It crashed in its own code or in a library: its last lines may say where, gdb does." },
     { "error", "returned an error from its train function",
       "The message above is the function's own." },
     { "oom", "was killed because memory ran out (%s)",
@@ -61,6 +60,17 @@ static const cause_words *words_for(const uni_value *cause)
         if (strcmp(causes[i].name, name) == 0)
             return &causes[i];
     return NULL;
+}
+
+static const char *advice_for(const uni_value *cause)
+{
+    const cause_words *words = words_for(cause);
+    if (words && strcmp(words->name, "signal") == 0 &&
+        uni_dict_get_int(cause, "signal", 0) == SIGKILL)
+        return "Somebody killed it: an administrator, a job limit, or the kernel for lack of "
+               "memory (`dmesg` "
+               "tells).";
+    return words ? words->advice : "";
 }
 
 void cli_cause_sentence(const uni_value *cause, char *out, size_t size)
@@ -181,13 +191,13 @@ static void print_command_line(const cli_terminal *terminal, const char *line, c
 
 static void print_next(const cli_terminal *terminal, const uni_run *run, const uni_value *cause)
 {
-    const cause_words *words = words_for(cause);
+    const char *advice = advice_for(cause);
     uni__text line = { 0 };
     fprintf(terminal->out, "\n  %sWhat to do%s\n", cli_begin(terminal, CLI_BOLD),
             cli_end(terminal, CLI_BOLD));
-    if (words) {
+    if (advice[0]) {
         fprintf(terminal->out, "    ");
-        cli_wrap(terminal->out, terminal->width, 4, 4, words->advice);
+        cli_wrap(terminal->out, terminal->width, 4, 4, advice);
     }
     if (uni_dict_get_int(cause, "rank", -1) >= 0) {
         uni__text_add_string(&line, "unisono logs");
@@ -229,10 +239,12 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
         cause = cause ? cause : event;
         cli_cause_sentence(cause, says, sizeof says);
         snprintf(label, sizeof label, "attempt %lld", (long long)attempt);
-        snprintf(text, sizeof text,
-                 "rank %lld %s after iteration %lld; the group was started again",
-                 (long long)uni_dict_get_int(cause, "rank", 0), says,
-                 (long long)uni_dict_get_int(cause, "iteration", 0));
+        char reached[48] = "before its first report";
+        int64_t iteration = uni_dict_get_int(cause, "iteration", 0);
+        if (iteration > 0)
+            snprintf(reached, sizeof reached, "after iteration %lld", (long long)iteration);
+        snprintf(text, sizeof text, "rank %lld %s %s",
+                 (long long)uni_dict_get_int(cause, "rank", 0), says, reached);
         fact(terminal, label, text);
     }
 }
@@ -349,25 +361,23 @@ uni_value *cli_explain_json(uni_run *run)
 {
     const uni_value *about = uni_run_description(run);
     uni_value *cause = cause_of(run);
-    const cause_words *words = cause ? words_for(cause) : NULL;
     uni_value *answer = uni_value_dict();
     char says[200] = "";
     if (cause)
         cli_cause_sentence(cause, says, sizeof says);
     const uni_value *resume = uni_dict_get(about, "latest_checkpoint");
-    int status =
-        uni_dict_take(answer, "id", uni_value_string(uni_run_id(run))) < 0 ||
-        uni_dict_take(answer, "status",
-                      uni_value_string(uni_run_status_name(uni_run_status_of(run)))) < 0 ||
-        uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
-        uni_dict_take(answer, "victims",
-                      uni_value_string(uni_dict_get_string(about, "victims", ""))) < 0 ||
-        uni_dict_take(answer, "attempts", uni_value_int(uni_dict_get_int(about, "attempt", 1))) <
-            0 ||
-        uni_dict_take(answer, "advice", uni_value_string(words ? words->advice : "")) < 0 ||
-        uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
-        uni_dict_take(answer, "resume_from", resume ? uni_value_copy(resume) : uni_value_null()) <
-            0;
+    int status = uni_dict_take(answer, "id", uni_value_string(uni_run_id(run))) < 0 ||
+                 uni_dict_take(answer, "status",
+                               uni_value_string(uni_run_status_name(uni_run_status_of(run)))) < 0 ||
+                 uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
+                 uni_dict_take(answer, "victims",
+                               uni_value_string(uni_dict_get_string(about, "victims", ""))) < 0 ||
+                 uni_dict_take(answer, "attempts",
+                               uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
+                 uni_dict_take(answer, "advice", uni_value_string(advice_for(cause))) < 0 ||
+                 uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
+                 uni_dict_take(answer, "resume_from",
+                               resume ? uni_value_copy(resume) : uni_value_null()) < 0;
     if (uni_dict_take(answer, "cause", cause ? cause : uni_value_null()) < 0)
         status = 1;
     if (status) {

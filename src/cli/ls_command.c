@@ -133,8 +133,8 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
     const ls_values *values = parsed->values;
     cli_column columns[] = {
         { "RUN", false, 0, 16 }, { "STATUS", false, 0, 0 },  { "STARTED", false, 0, 0 },
-        { "TOOK", true, 0, 0 },  { "WORKERS", true, 2, 0 },  { "ITER", true, 0, 0 },
-        { "", true, 0, 0 },      { "RESTARTS", true, 1, 0 }, { "WHAT", false, 3, 12 },
+        { "TOOK", true, 0, 0 },  { "RANKS", true, 2, 0 },    { "ITER", true, 0, 0 },
+        { "", true, 0, 0 },      { "RESTARTS", true, 1, 0 }, { "WHAT", false, 3, 10 },
     };
     const int num_columns = 9, metric_column = 6;
     if (values->metric)

@@ -4,8 +4,8 @@
  * The trainer does the work (its controller has a thread of its own, the sinks another); this process waits in uni_trainer_fit,
  * a third thread prints what the workers write. SIGINT and SIGTERM are the trainer's.
  */
-#include <stdlib.h>
-#include <string.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <unisono/log.h>
 
@@ -143,6 +143,29 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
     return code;
 }
 
+static void on_hangup(int number)
+{
+    (void)number;
+    kill(getpid(), SIGTERM);
+}
+
+static void on_broken_pipe(int number)
+{
+    (void)number;
+}
+
+/* A closed terminal stops the run as SIGTERM does (unless nohup said to go on); a reader that went away (| head) does not: logs
+ * and reports are files. Handlers, not SIG_IGN, because workers would inherit that. */
+static void set_signals(void)
+{
+    struct sigaction before;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+        sigaction(SIGHUP, &(struct sigaction){ .sa_handler = on_hangup, .sa_flags = SA_RESTART },
+                  NULL);
+    sigaction(SIGPIPE, &(struct sigaction){ .sa_handler = on_broken_pipe, .sa_flags = SA_RESTART },
+              NULL);
+}
+
 static int call_run(cli_context *context, const cli_parsed *parsed)
 {
     const run_values *values = parsed->values;
@@ -157,8 +180,10 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
         code = not_started(context, &err);
     else if (values->dry_run)
         code = dry_run(context, values, trainer, &request);
-    else
+    else {
+        set_signals();
         code = real_run(context, values, trainer, &request);
+    }
     uni_trainer_free(trainer);
     cli_run_request_free(&request);
     return code;

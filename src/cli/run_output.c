@@ -124,6 +124,7 @@ void cli_run_output_close(run_output *out)
         cli_log_follower_drain(out->follower);
         cli_log_follower_free(out->follower);
     }
+    clearerr(stdout); /* a reader that went away in the middle has not spoilt the run */
     if (out->problem.code)
         fprintf(stderr, "unisono run: %s\n", out->problem.message);
     for (int i = 0; i < out->num_sinks; i++)

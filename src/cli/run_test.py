@@ -45,8 +45,12 @@ class Base(unittest.TestCase):
         process = subprocess.Popen([UNISONO, "run", "-n", str(workers), "--name", "test", *options, "--", "sh", "-c",
                                     script], env=self.environment, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
+        def end():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+        self.addCleanup(end)
         return process
 
     def wait_for(self, path, seconds=20):
@@ -207,6 +211,27 @@ class Signals(Base):
             self.assertEqual(self.about()["status"], "stopped")
             for name in ("up0", "up1"):
                 os.unlink(os.path.join(self.root, name))
+
+    def test_closed_terminal_stops_it(self):
+        process = self.start(self.SCRIPT, "--grace", "300ms")
+        self.wait_for("up1")
+        process.send_signal(signal.SIGHUP)
+        _, err = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 75, err)
+
+    def test_reader_that_goes_away_does_not(self):
+        process = self.start("echo first; while ! [ -e $D/go ]; do sleep 0.05; done; echo second; $U report loss=1",
+                             workers=1)
+        process.stdout.readline()
+        process.stdout.close()
+        with open(os.path.join(self.root, "go"), "w", encoding="utf-8"):
+            pass
+        err = process.stderr.read()
+        process.stderr.close()
+        process.wait(20)
+        self.assertIn("succeeded", err)
+        self.assertEqual(self.call("logs", "test").stdout, "first\nsecond\n")
+        self.assertEqual(process.returncode, 0)
 
     def test_stop_command(self):
         process = self.start(self.SCRIPT, "--grace", "300ms")

@@ -98,11 +98,15 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
         const uni_value *report = uni_list_get(reports, i);
         int64_t rank = uni_dict_get_int(report, "rank", 0);
         const uni_value *worker = worker_of(workers, rank);
+        int64_t pid = uni_dict_get_int(worker, "pid", 0);
         uni__text metrics = { 0 };
         cli_add_metrics(&metrics, uni_dict_get(report, "metrics"), 6);
         cli_table_cell(table, CLI_SERIES + (int)rank, "%lld", (long long)rank);
         cli_table_cell(table, CLI_PLAIN, "%s", uni_dict_get_string(worker, "host", "-"));
-        cli_table_cell(table, CLI_PLAIN, "%lld", (long long)uni_dict_get_int(worker, "pid", 0));
+        if (pid > 0)
+            cli_table_cell(table, CLI_PLAIN, "%lld", (long long)pid);
+        else
+            cli_table_cell(table, CLI_DIM, "-");
         cli_table_cell(table, CLI_PLAIN, "%lld",
                        (long long)uni_dict_get_int(report, "iteration", 0));
         cli_table_cell(table, CLI_PLAIN, "%s", metrics.data ? metrics.data : "");
