@@ -226,7 +226,7 @@ static void on_agent_lost(void *context)
 static void flush_results(uni__run *run)
 {
     uni_error err = { 0 };
-    if (uni__results_writer_flush(run->writer, &err) < 0)
+    if (!run->no_retry && uni__results_writer_flush(run->writer, &err) < 0)
         uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
                        &err);
 }
