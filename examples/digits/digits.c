@@ -222,9 +222,10 @@ static void on_result(void *context, const uni_reports *reports)
     if (pid <= 0)
         return;
     it->killed = true;
-    fprintf(stderr, "%s>>> after epoch %d this program kills rank %d on purpose: kill -9 %d\n",
-            isatty(STDERR_FILENO) ? "\r\033[K" : "", (int)reports->iteration, it->kill_rank,
-            (int)pid);
+    /* On a terminal the progress bar has three lines and draws over the last three: leave it room below this one. */
+    fprintf(stderr, ">>> after epoch %d this program kills rank %d on purpose: kill -9 %d\n%s",
+            (int)reports->iteration, it->kill_rank, (int)pid,
+            isatty(STDERR_FILENO) ? "\n\n\n" : "");
     kill(pid, SIGKILL);
 }
 
