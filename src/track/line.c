@@ -8,6 +8,7 @@
  */
 #include "track/line.h"
 
+#include <errno.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -95,6 +96,7 @@ static int take_digits(parser *p, uint64_t *digits, int significant, int *seen)
     return significant;
 }
 
+/* Numbers that no writer of ours makes (beyond the range of int64 or double) are refused like any other damage. */
 static int slow_number(const char *start, const char *end, bool real, uni_value **out)
 {
     char copy[400]; /* the longest double without an exponent has 309 digits before the point */
@@ -104,10 +106,13 @@ static int slow_number(const char *start, const char *end, bool real, uni_value 
     memcpy(copy, start, length);
     copy[length] = 0;
     char *stop = NULL;
-    *out = real ? uni_value_float(strtod(copy, &stop)) : uni_value_int(strtoll(copy, &stop, 10));
-    if (*out == NULL)
-        return UNI_ENOMEM;
-    return stop == copy + length ? 0 : UNI_EFORMAT;
+    errno = 0;
+    double value = real ? strtod(copy, &stop) : 0;
+    int64_t integer = real ? 0 : strtoll(copy, &stop, 10);
+    if (stop != copy + length || isinf(value) || (!real && errno == ERANGE))
+        return UNI_EFORMAT;
+    *out = real ? uni_value_float(value) : uni_value_int(integer);
+    return *out == NULL ? UNI_ENOMEM : 0;
 }
 
 static int parse_number(parser *p, uni_value **out)
@@ -390,7 +395,6 @@ static int parse_container(parser *p, uni_value **out)
 /* On failure *out is NULL. */
 static int parse_value(parser *p, uni_value **out)
 {
-    int status = UNI_EFORMAT;
     const char *text = NULL;
     size_t length = 0;
     *out = NULL;
@@ -402,6 +406,8 @@ static int parse_value(parser *p, uni_value **out)
         return parse_container(p, out);
     case '"':
         UNI_TRY(parse_string(p, &text, &length));
+        if (!uni__utf8_valid(text, length))
+            return UNI_EFORMAT;
         *out = uni_value_string_n(text, length);
         return *out == NULL ? UNI_ENOMEM : 0;
     case 't':
@@ -415,12 +421,7 @@ static int parse_value(parser *p, uni_value **out)
     case 'n':
         return take_word(p, "null", 4) ? parse_null(p, out) : UNI_EFORMAT;
     default:
-        status = parse_number(p, out);
-        if (status < 0) {
-            uni_value_free(*out);
-            *out = NULL;
-        }
-        return status;
+        return parse_number(p, out);
     }
 }
 

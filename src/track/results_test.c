@@ -349,7 +349,7 @@ static int remember(void *context, const uni_reports *reports, uni_error *err)
     seen *s = context;
     s->iteration[s->count] = reports->iteration;
     s->attempt[s->count] = reports->attempt;
-    for (int rank = 0; rank < 2; rank++)
+    for (int rank = 0; rank < 2 && rank < reports->world_size; rank++)
         s->loss[s->count][rank] = uni_dict_get_float(reports->by_rank[rank], "loss", NAN);
     return ++s->count == 20 ? uni_error_set(err, UNI_ELIMIT, "enough") : 0;
 }
