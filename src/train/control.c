@@ -214,6 +214,13 @@ void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error
     uni__run_fail(run, &cause);
 }
 
+void uni__run_writer_failed(uni__run *run, const uni_error *error)
+{
+    run->writer_failed = true;
+    uni__run_fatal(run, error->code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
+                   error);
+}
+
 static void kill_survivors(void *context)
 {
     uni_trainer *trainer = context;
@@ -423,8 +430,7 @@ void uni__run_rank_done(uni__run *run, int rank)
         return;
     run->ranks[rank].state = UNI__RANK_DONE;
     if (uni__results_writer_rank_ended(run->writer, rank, &err) < 0) {
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
-                       &err);
+        uni__run_writer_failed(run, &err);
         return;
     }
     if (uni__persist_is_waiting(run->persist))

@@ -226,9 +226,8 @@ static void on_agent_lost(void *context)
 static void flush_results(uni__run *run)
 {
     uni_error err = { 0 };
-    if (!run->no_retry && uni__results_writer_flush(run->writer, &err) < 0)
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
-                       &err);
+    if (!run->writer_failed && uni__results_writer_flush(run->writer, &err) < 0)
+        uni__run_writer_failed(run, &err);
 }
 
 static void look_for_stop_requests(uni__run *run)

@@ -54,12 +54,11 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
 {
     uni__rank *from = &run->ranks[rank];
     uni_error err = { 0 };
-    if (run->no_retry)
-        return; /* the run is ending because its files cannot be written: more tries would only cost time */
+    if (run->writer_failed)
+        return; /* the run is ending because of it: more tries would only cost time */
     if (uni__results_writer_add(run->writer, run->attempt, rank, iteration, metrics, size, &err) <
         0) {
-        uni__run_fatal(run, err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL,
-                       &err);
+        uni__run_writer_failed(run, &err);
         return;
     }
     from->iteration = iteration;

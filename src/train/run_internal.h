@@ -161,7 +161,7 @@ struct uni__run {
     uni__stop_reason stopping;
     int64_t stop_at;
     uint64_t stop_deadline_ns, stop_soft_ns;
-    bool hard_stop, no_retry, said_lost_progress, waiting_for_persist;
+    bool hard_stop, no_retry, writer_failed, said_lost_progress, waiting_for_persist;
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
     int64_t best_number, latest_number;
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
@@ -199,6 +199,7 @@ void uni__run_begin(void *run); /* posted by the user's thread */
 void uni__run_fail(uni__run *run, const uni__cause *cause);
 void uni__run_fatal(uni__run *run, uni__cause_class kind,
                     const uni_error *error); /* our own side failed: no retry */
+void uni__run_writer_failed(uni__run *run, const uni_error *error); /* results.jsonl */
 void uni__run_after_deaths(uni__run *run); /* everybody is gone: again, or the end */
 void uni__run_finish_stopped(uni__run *run);
 void uni__run_rank_done(uni__run *run, int rank);
