@@ -51,7 +51,8 @@ UNI_API UNI_MUST_USE int uni_checkpoint_policy_check(const uni_checkpoint_policy
  * A directory without a manifest is UNI_EFORMAT ("not complete"), a damaged one UNI_ECORRUPT. */
 UNI_API UNI_MUST_USE int uni_checkpoint_open(uni_checkpoint **out, const char *path, uni_error *err);
 /* The newest complete checkpoint below a run directory (or a checkpoints directory) that verifies; damaged ones
- * are passed over with a warning in the log. UNI_ENOTFOUND when there is none. */
+ * are passed over with a warning in the log. While a run goes on, or after it failed, this may be one that the policy
+ * did not keep (it is aside in the run's .recovery). UNI_ENOTFOUND when there is none. */
 UNI_API UNI_MUST_USE int uni_checkpoint_open_latest(uni_checkpoint **out, const char *run_dir, uni_error *err);
 UNI_API void uni_checkpoint_close(uni_checkpoint *checkpoint);
 /* Reads every byte and compares the checksums; the first file that differs is named. */
@@ -67,7 +68,8 @@ UNI_API uint64_t uni_checkpoint_bytes(const uni_checkpoint *checkpoint);
 UNI_API const uni_value *uni_checkpoint_metrics(const uni_checkpoint *checkpoint);
 UNI_API bool uni_checkpoint_is_dict(const uni_checkpoint *checkpoint);
 /* The dictionary, arrays memory-mapped copy-on-write; the files are verified as they are read. A directory checkpoint is
- * UNI_EDTYPE. The value stays good after the checkpoint is closed. */
+ * UNI_EDTYPE. The value stays good after the checkpoint is closed, and even removed. When ranks saved parts of their own, it is that of
+ * the lowest rank. */
 UNI_API UNI_MUST_USE int uni_checkpoint_read_dict(uni_checkpoint *checkpoint, uni_value **out, uni_error *err);
 
 /* Makes a complete checkpoint directory at path (which must not exist), for programs that keep checkpoints without a

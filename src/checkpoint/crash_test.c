@@ -20,7 +20,10 @@ typedef enum fault_mode { COUNT, CRASH, TORN_CRASH, FULL_ONCE, FULL_FROM } fault
 typedef struct fault_plan {
     fault_mode mode;
     long at, seen;
-    char unsynced[64][512];
+    struct {
+        int fd; /* held, because the file may be renamed before the crash */
+        ino_t inode;
+    } unsynced[64];
     int unsynced_count;
     char trace[32768];
 } fault_plan;
@@ -29,20 +32,33 @@ static fault_plan plan;
 
 static void track(uni__fault_op op, const char *path)
 {
+    struct stat info;
     int i = 0;
-    while (i < plan.unsynced_count && strcmp(plan.unsynced[i], path) != 0)
+    if ((op != UNI__FAULT_WRITE && op != UNI__FAULT_FSYNC) || stat(path, &info) < 0)
+        return;
+    while (i < plan.unsynced_count && plan.unsynced[i].inode != info.st_ino)
         i++;
-    if (op == UNI__FAULT_WRITE && i == plan.unsynced_count && i < 64)
-        snprintf(plan.unsynced[plan.unsynced_count++], sizeof plan.unsynced[0], "%s", path);
-    else if (op == UNI__FAULT_FSYNC && i < plan.unsynced_count)
-        memmove(plan.unsynced[i], plan.unsynced[--plan.unsynced_count], sizeof plan.unsynced[0]);
+    if (op == UNI__FAULT_WRITE && i == plan.unsynced_count && i < 64) {
+        plan.unsynced[i].fd = open(path, O_WRONLY | O_CLOEXEC);
+        plan.unsynced[i].inode = info.st_ino;
+        plan.unsynced_count++;
+    } else if (op == UNI__FAULT_FSYNC && i < plan.unsynced_count) {
+        close(plan.unsynced[i].fd);
+        plan.unsynced[i] = plan.unsynced[--plan.unsynced_count];
+    }
+}
+
+static void forget_unsynced(void)
+{
+    while (plan.unsynced_count > 0)
+        close(plan.unsynced[--plan.unsynced_count].fd);
 }
 
 static void crash(void)
 {
     for (int i = 0; i < plan.unsynced_count; i++)
-        if (truncate(plan.unsynced[i], 0) < 0)
-            continue; /* removed already */
+        if (ftruncate(plan.unsynced[i].fd, 0) < 0)
+            _exit(FAILED);
     _exit(CRASHED);
 }
 
@@ -72,6 +88,7 @@ static int hook(void *context, uni__fault_op op, const char *path, size_t *size)
 
 static void start_plan(fault_mode mode, long when)
 {
+    forget_unsynced();
     plan = (fault_plan){ .mode = mode, .at = when };
     uni__fault_hook_set(hook, NULL);
 }
@@ -432,6 +449,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     uni__fault_hook_set(NULL, NULL);
+    forget_unsynced();
     return teardown_root(state);
 }
 
