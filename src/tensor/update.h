@@ -14,15 +14,16 @@
 /* w -= lr * g */
 void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay);
 /* v = momentum * v - lr * g; w += nesterov ? momentum * v - lr * g : v */
-void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr, float momentum, bool nesterov, float scale,
-                          float decay);
+void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr, float momentum,
+                          bool nesterov, float scale, float decay);
 
 typedef struct uni__adam {
     float alpha; /* lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) */
     float beta_1, beta_2, epsilon, scale, decay;
 } uni__adam;
 /* m += (g - m) (1 - beta_1); v += (g^2 - v) (1 - beta_2); w -= alpha * m / (sqrt(v) + epsilon). v_max: amsgrad's, or NULL. */
-void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n, const uni__adam *adam);
+void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n,
+                      const uni__adam *adam);
 
 typedef struct uni__rmsprop {
     float lr, rho, momentum, epsilon, scale, decay;
@@ -31,12 +32,15 @@ typedef struct uni__rmsprop {
 void uni__update_rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
                          const uni__rmsprop *rmsprop);
 /* a += g^2; w -= lr g / sqrt(a + epsilon) */
-void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr, float epsilon, float scale, float decay);
+void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr, float epsilon,
+                         float scale, float decay);
 
-double uni__sum_squares(const float *x, size_t n);                        /* in double, in blocks: the same for any caller */
-void uni__scale_in_place(float *x, size_t n, float scale);                /* x *= scale */
-void uni__clip_in_place(float *x, size_t n, float scale, float limit);    /* clip(x * scale, -limit, limit) */
-void uni__add_in_place(float *into, const float *from, size_t n);         /* into += from */
+double uni__sum_squares(const float *x,
+                        size_t n); /* in double, in blocks: the same for any caller */
+void uni__scale_in_place(float *x, size_t n, float scale); /* x *= scale */
+void uni__clip_in_place(float *x, size_t n, float scale,
+                        float limit); /* clip(x * scale, -limit, limit) */
+void uni__add_in_place(float *into, const float *from, size_t n); /* into += from */
 /* into = sum of `count` buffers, added in their order. */
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n);
 

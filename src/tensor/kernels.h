@@ -1,0 +1,109 @@
+/*
+ * kernels.h - the table of inner loops: one for each instruction set, and the plain reference one.
+ *
+ * kernels_reference.c is what tests compare with: short loops, libm, sums in double. kernels_simd.h is the fast version, compiled
+ * once for the baseline and once for AVX2 with FMA; uni__kernels_best picks at run time. Shapes are in the comments; all arrays are
+ * dense and row-major; no kernel allocates or uses threads. Only for src/tensor.
+ */
+#ifndef UNISONO_TENSOR_KERNELS_H
+#define UNISONO_TENSOR_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unisono/ops.h>
+#include "tensor/update.h"
+
+typedef struct uni__dropout {
+    uint64_t seed;
+    uint32_t step, stream;
+    uint64_t first; /* row 0's place in the global batch */
+    uint32_t threshold; /* keep when the draw is >= it */
+    float keep_scale;
+} uni__dropout;
+
+typedef struct uni__kernels {
+    const char *name;
+    /* y[n] = f(x[n]); y may be x */
+    void (*activation)(uni_activation kind, float alpha, const float *x, float *y, size_t n);
+    /* dx[n] = dy[n] f'(x[n]); x or y is read as uni__activation_from_output says; dx may be dy */
+    void (*activation_backward)(uni_activation kind, float alpha, const float *x, const float *y,
+                                const float *dy, float *dx, size_t n);
+    void (*unary)(uni_unary kind, const float *x, float *y, size_t n);
+    void (*unary_backward)(uni_unary kind, const float *x, const float *y, const float *dy,
+                           float *dx, size_t n);
+    /* y[n] = a[i * a_step] op b[i * b_step]; steps are 0 or 1 */
+    void (*binary)(uni_binary kind, const float *a, int a_step, const float *b, int b_step,
+                   float *y, size_t n);
+    /* dx[n] = dy[n] * d(a op b)/da (which 0) or /db (which 1); dx may be dy */
+    void (*binary_backward)(uni_binary kind, int which, const float *a, int a_step, const float *b,
+                            int b_step, const float *dy, float *dx, size_t n);
+    void (*scale)(const float *x, float *y, size_t n, float multiply,
+                  float add); /* y = multiply x + add */
+    /* y[rows, cols] = f(y + bias[cols]), bias may be NULL */
+    void (*bias_activation)(float *y, const float *bias, size_t rows, size_t cols,
+                            uni_activation kind);
+    /* dy[rows, cols] *= f'(y) in place; dbias[cols] (+)= column sums, dbias may be NULL */
+    void (*bias_activation_backward)(const float *y, float *dy, float *dbias, bool add, size_t rows,
+                                     size_t cols, uni_activation kind);
+    /* x[outer, middle, inner] -> y[outer, inner]; with add (sum and mean only) y is added to */
+    void (*reduce)(uni_reduce kind, const float *x, float *y, size_t outer, size_t middle,
+                   size_t inner, bool add);
+    /* rows of cols; dx may be dy */
+    void (*softmax)(const float *x, float *y, size_t rows, size_t cols);
+    void (*softmax_backward)(const float *y, const float *dy, float *dx, size_t rows, size_t cols);
+    void (*log_softmax)(const float *x, float *y, size_t rows, size_t cols);
+    void (*log_softmax_backward)(const float *y, const float *dy, float *dx, size_t rows,
+                                 size_t cols);
+    /* x[rows, cols], gamma, beta[cols] or NULL; keeps mean[rows], rstd[rows] */
+    void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y, float *mean,
+                       float *rstd, size_t rows, size_t cols, float epsilon);
+    /* dgamma, dbeta[cols] are added to (NULL: not wanted); dx may be NULL */
+    void (*layer_norm_backward)(const float *x, const float *gamma, const float *mean,
+                                const float *rstd, const float *dy, float *dx, bool add,
+                                float *dgamma, float *dbeta, size_t rows, size_t cols);
+    /* sums[cols] += x, squares[cols] += (x - shift)^2; shift NULL: 0 */
+    void (*column_moments)(const float *x, const float *shift, float *sums, float *squares,
+                           size_t rows, size_t cols);
+    /* sums[cols] += dy, products[cols] += dy (x - mean) */
+    void (*column_products)(const float *x, const float *mean, const float *dy, float *sums,
+                            float *products, size_t rows, size_t cols);
+    /* y[rows, cols] = x * scale[cols] + shift[cols] */
+    void (*column_affine)(const float *x, const float *scale, const float *shift, float *y,
+                          size_t rows, size_t cols);
+    /* dx[rows, cols] (+)= dy * a[cols] + x * b[cols] + c[cols] */
+    void (*column_combine)(const float *x, const float *dy, const float *a, const float *b,
+                           const float *c, float *dx, bool add, size_t rows, size_t cols);
+    /* y[rows, cols] = keep ? x * keep_scale : 0; the same call with dy gives dx; y may be x */
+    void (*dropout)(const float *x, float *y, size_t rows, size_t cols,
+                    const uni__dropout *dropout);
+    /* max(x[n]) over a window: y[i] = max(y[i], x[i]), where[i] = index when larger */
+    void (*max_merge)(const float *x, float *y, int32_t *where, int32_t index, size_t n);
+    /* loss over rows of cols for the pointwise kinds: out[rows] = mean of terms; see uni_loss_kind */
+    void (*pointwise_loss)(uni_loss_kind kind, const float *target, const float *prediction,
+                           float *out, size_t rows, size_t cols, float parameter);
+    /* dprediction[rows, cols] = dout[rows] * d(loss)/d(prediction) */
+    void (*pointwise_loss_backward)(uni_loss_kind kind, const float *target,
+                                    const float *prediction, const float *dout, float *dprediction,
+                                    size_t rows, size_t cols, float parameter);
+    void (*add_in_place)(float *into, const float *from, size_t n);
+    /* updates: see update.h */
+    void (*sgd)(float *w, const float *g, size_t n, float lr, float scale, float decay);
+    void (*momentum)(float *w, float *v, const float *g, size_t n, float lr, float momentum,
+                     bool nesterov, float scale, float decay);
+    void (*adam)(float *w, float *m, float *v, float *v_max, const float *g, size_t n,
+                 const uni__adam *adam);
+    void (*rmsprop)(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
+                    const uni__rmsprop *rmsprop);
+    void (*adagrad)(float *w, float *a, const float *g, size_t n, float lr, float epsilon,
+                    float scale, float decay);
+} uni__kernels;
+
+extern const uni__kernels uni__kernels_reference;
+extern const uni__kernels uni__kernels_base;
+#if defined(__x86_64__)
+extern const uni__kernels uni__kernels_avx2;
+#endif
+const uni__kernels *uni__kernels_best(void);
+
+#endif

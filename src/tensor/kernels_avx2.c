@@ -1,0 +1,14 @@
+/*
+ * kernels_avx2.c - the fast inner loops for processors with AVX2 and FMA. Nothing in here may run before uni__kernels_best has
+ * looked at the processor. No function of other headers is compiled with these instructions: only static ones.
+ */
+#if defined(__x86_64__)
+#pragma GCC target("avx2,fma")
+#define KERNELS uni__kernels_avx2
+#define KERNELS_NAME "avx2"
+#include "tensor/kernels_simd.h"
+#include "tensor/kernels_rows.h"
+#include "tensor/kernels_step.h"
+#else
+typedef int uni__no_avx2_here;
+#endif

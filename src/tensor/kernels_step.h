@@ -1,0 +1,301 @@
+/*
+ * kernels_step.h - third part of the fast loops: dropout, pointwise losses, optimizer updates, and the table. Included
+ * after kernels_rows.h.
+ */
+
+#define LANES 8
+
+/* Philox 4x32-10 of LANES consecutive blocks of one row: eight 16-bit draws a block. */
+static void philox_lanes(uint32_t out[4][LANES], uint32_t block, uint64_t row,
+                         const uni__dropout *d)
+{
+    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+    uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32);
+    for (int j = 0; j < LANES; j++) {
+        c0[j] = block + (uint32_t)j;
+        c1[j] = (uint32_t)row;
+        c2[j] = d->step;
+        c3[j] = d->stream;
+    }
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int j = 0; j < LANES; j++) {
+            uint64_t p = (uint64_t)0xD2511F53u * c0[j], q = (uint64_t)0xCD9E8D57u * c2[j];
+            c0[j] = (uint32_t)(q >> 32) ^ c1[j] ^ k0;
+            c2[j] = (uint32_t)(p >> 32) ^ c3[j] ^ k1;
+            c1[j] = (uint32_t)q;
+            c3[j] = (uint32_t)p;
+        }
+    memcpy(out[0], c0, sizeof c0);
+    memcpy(out[1], c1, sizeof c1);
+    memcpy(out[2], c2, sizeof c2);
+    memcpy(out[3], c3, sizeof c3);
+}
+
+/* Element e of a row uses block e / 64 * 8 + e % 8, draw e / 8 % 8: so that eight neighbours come from eight lanes. */
+static void dropout(const float *x, float *y, size_t rows, size_t cols, const uni__dropout *d)
+{
+    for (size_t r = 0; r < rows; r++, x += cols, y += cols)
+        for (size_t begin = 0; begin < cols; begin += 64) {
+            uint32_t draws[4][LANES];
+            float keep[64];
+            philox_lanes(draws, (uint32_t)(begin / 64 * 8), d->first + r, d);
+            for (int w = 0; w < 4; w++)
+                for (int j = 0; j < LANES; j++) {
+                    keep[w * 16 + j] =
+                        (draws[w][j] & 0xffff) >= d->threshold ? d->keep_scale : 0.0f;
+                    keep[w * 16 + 8 + j] =
+                        (draws[w][j] >> 16) >= d->threshold ? d->keep_scale : 0.0f;
+                }
+            size_t n = cols - begin < 64 ? cols - begin : 64;
+            SIMPLE_LOOP y[begin + i] = x[begin + i] * keep[i];
+        }
+}
+
+#define EPSILON 1e-7f
+
+INLINE v8 loss_term(uni_loss_kind kind, v8 t, v8 p, float parameter)
+{
+    v8 e = p - t;
+    switch (kind) {
+    case UNI_LOSS_MSE:
+        return e * e;
+    case UNI_LOSS_MAE:
+        return abs8(e);
+    case UNI_LOSS_HUBER: {
+        v8 a = abs8(e);
+        return pick(a <= parameter, 0.5f * e * e, parameter * (a - 0.5f * parameter));
+    }
+    case UNI_LOSS_BINARY: {
+        t = t * (1.0f - parameter) + 0.5f * parameter;
+        v8 c =
+            pick(p < EPSILON, splat(EPSILON), pick(p > 1.0f - EPSILON, splat(1.0f - EPSILON), p));
+        return -(t * log8(c) + (1.0f - t) * log8(1.0f - c));
+    }
+    case UNI_LOSS_BINARY_LOGITS:
+        t = t * (1.0f - parameter) + 0.5f * parameter;
+        return max8(p, splat(0)) - p * t + log1p8(exp8(-abs8(p)));
+    case UNI_LOSS_HINGE:
+        return max8(1.0f - t * p, splat(0));
+    case UNI_LOSS_SQUARED_HINGE: {
+        v8 h = max8(1.0f - t * p, splat(0));
+        return h * h;
+    }
+    default: { /* KL */
+        v8 a = pick(t < EPSILON, splat(EPSILON), pick(t > 1.0f, splat(1), t));
+        v8 b = pick(p < EPSILON, splat(EPSILON), pick(p > 1.0f, splat(1), p));
+        return a * log8(a / b);
+    }
+    }
+}
+
+INLINE v8 loss_slope(uni_loss_kind kind, v8 t, v8 p, float parameter)
+{
+    v8 e = p - t, zero = splat(0);
+    switch (kind) {
+    case UNI_LOSS_MSE:
+        return 2.0f * e;
+    case UNI_LOSS_MAE:
+        return pick(e > 0, splat(1), pick(e < 0, splat(-1), zero));
+    case UNI_LOSS_HUBER:
+        return pick(e > parameter, splat(parameter), pick(e < -parameter, splat(-parameter), e));
+    case UNI_LOSS_BINARY: {
+        t = t * (1.0f - parameter) + 0.5f * parameter;
+        i8 inside = (p >= EPSILON) & (p <= 1.0f - EPSILON);
+        v8 c = pick(inside, p, splat(0.5f));
+        return pick(inside, (c - t) / (c * (1.0f - c)), zero);
+    }
+    case UNI_LOSS_BINARY_LOGITS:
+        return sigmoid8(p) - (t * (1.0f - parameter) + 0.5f * parameter);
+    case UNI_LOSS_HINGE:
+        return pick(t * p < 1.0f, -t, zero);
+    case UNI_LOSS_SQUARED_HINGE:
+        return pick(t * p < 1.0f, -2.0f * t * (1.0f - t * p), zero);
+    default: {
+        v8 a = pick(t < EPSILON, splat(EPSILON), pick(t > 1.0f, splat(1), t));
+        return pick((p >= EPSILON) & (p <= 1.0f), -a / p, zero);
+    }
+    }
+}
+
+#define POINTWISE(X)                                                                               \
+    X(MSE) X(MAE) X(HUBER) X(BINARY) X(BINARY_LOGITS) X(HINGE) X(SQUARED_HINGE) X(KL)
+
+INLINE void loss_rows(uni_loss_kind kind, const float *t, const float *p, float *out, size_t rows,
+                      size_t cols, float parameter)
+{
+    float factor = kind == UNI_LOSS_KL ? 1.0f : 1.0f / (float)cols;
+    size_t whole = cols / 8 * 8;
+    for (size_t r = 0; r < rows; r++, t += cols, p += cols) {
+        v8 sum = splat(0);
+        for (size_t i = 0; i < whole; i += 8)
+            sum += loss_term(kind, get8(t + i), get8(p + i), parameter);
+        float total = sum8(sum);
+        if (whole < cols) {
+            float rest[8];
+            put8(rest, loss_term(kind, get(t + whole, cols - whole), get(p + whole, cols - whole),
+                                 parameter));
+            for (size_t i = 0; i < cols - whole; i++)
+                total += rest[i];
+        }
+        out[r] = total * factor;
+    }
+}
+
+static void pointwise_loss(uni_loss_kind kind, const float *target, const float *prediction,
+                           float *out, size_t rows, size_t cols, float parameter)
+{
+    switch (kind) {
+#define ONE(K)                                                                                     \
+    case UNI_LOSS_##K:                                                                             \
+        loss_rows(UNI_LOSS_##K, target, prediction, out, rows, cols, parameter);                   \
+        break;
+        POINTWISE(ONE)
+#undef ONE
+    default:
+        break;
+    }
+}
+
+INLINE void loss_rows_backward(uni_loss_kind kind, const float *t, const float *p,
+                               const float *dout, float *dp, size_t rows, size_t cols,
+                               float parameter)
+{
+    float factor = kind == UNI_LOSS_KL ? 1.0f : 1.0f / (float)cols;
+    for (size_t r = 0; r < rows; r++, t += cols, p += cols, dp += cols) {
+        float d = dout[r] * factor;
+        EACH8(cols)
+        put(dp + i, m, d * loss_slope(kind, get(t + i, m), get(p + i, m), parameter));
+    }
+}
+
+static void pointwise_loss_backward(uni_loss_kind kind, const float *target,
+                                    const float *prediction, const float *dout, float *dprediction,
+                                    size_t rows, size_t cols, float parameter)
+{
+    switch (kind) {
+#define ONE(K)                                                                                     \
+    case UNI_LOSS_##K:                                                                             \
+        loss_rows_backward(UNI_LOSS_##K, target, prediction, dout, dprediction, rows, cols,        \
+                           parameter);                                                             \
+        break;
+        POINTWISE(ONE)
+#undef ONE
+    default:
+        break;
+    }
+}
+
+static void sgd(float *w, const float *g, size_t n, float lr, float factor, float decay)
+{
+    float step = lr * factor, keep = 1.0f - decay;
+    SIMPLE_LOOP w[i] = w[i] * keep - step * g[i];
+}
+
+static void momentum(float *w, float *v, const float *g, size_t n, float lr, float beta,
+                     bool nesterov, float factor, float decay)
+{
+    float step = lr * factor, keep = 1.0f - decay;
+    if (nesterov)
+        SIMPLE_LOOP
+        {
+            float d = step * g[i];
+            v[i] = beta * v[i] - d;
+            w[i] = w[i] * keep + (beta * v[i] - d);
+        }
+    else
+        SIMPLE_LOOP
+        {
+            v[i] = beta * v[i] - step * g[i];
+            w[i] = w[i] * keep + v[i];
+        }
+}
+
+static void adam(float *w, float *first, float *second, float *most, const float *g, size_t n,
+                 const uni__adam *a)
+{
+    float p = 1.0f - a->beta_1, q = 1.0f - a->beta_2, keep = 1.0f - a->decay;
+    float alpha = a->alpha, epsilon = a->epsilon, factor = a->scale;
+    if (most)
+        SIMPLE_LOOP
+        {
+            float d = g[i] * factor;
+            first[i] += (d - first[i]) * p;
+            second[i] += (d * d - second[i]) * q;
+            most[i] = second[i] > most[i] ? second[i] : most[i];
+            w[i] = w[i] * keep - alpha * first[i] / (sqrtf(most[i]) + epsilon);
+        }
+    else
+        SIMPLE_LOOP
+        {
+            float d = g[i] * factor;
+            first[i] += (d - first[i]) * p;
+            second[i] += (d * d - second[i]) * q;
+            w[i] = w[i] * keep - alpha * first[i] / (sqrtf(second[i]) + epsilon);
+        }
+}
+
+static void rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
+                    const uni__rmsprop *r)
+{
+    float rho = r->rho, rest = 1.0f - r->rho, keep = 1.0f - r->decay, factor = r->scale;
+    float lr = r->lr, epsilon = r->epsilon, beta = r->momentum;
+    for (size_t i = 0; i < n; i++) {
+        float d = g[i] * factor;
+        v[i] = rho * v[i] + rest * d * d;
+        float under = v[i] + epsilon;
+        if (mean) {
+            mean[i] = rho * mean[i] + rest * d;
+            under -= mean[i] * mean[i];
+        }
+        float step = lr * d / sqrtf(under);
+        if (momenta)
+            step = momenta[i] = beta * momenta[i] + step;
+        w[i] = w[i] * keep - step;
+    }
+}
+
+static void adagrad(float *w, float *sum, const float *g, size_t n, float lr, float epsilon,
+                    float factor, float decay)
+{
+    float keep = 1.0f - decay;
+    SIMPLE_LOOP
+    {
+        float d = g[i] * factor;
+        sum[i] += d * d;
+        w[i] = w[i] * keep - lr * d / sqrtf(sum[i] + epsilon);
+    }
+}
+
+const uni__kernels KERNELS = {
+    .name = KERNELS_NAME,
+    .activation = activation,
+    .activation_backward = activation_backward,
+    .unary = unary,
+    .unary_backward = unary_backward,
+    .binary = binary,
+    .binary_backward = binary_backward,
+    .scale = scale,
+    .bias_activation = bias_activation,
+    .bias_activation_backward = bias_activation_backward,
+    .reduce = reduce,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .log_softmax = log_softmax,
+    .log_softmax_backward = log_softmax_backward,
+    .layer_norm = layer_norm,
+    .layer_norm_backward = layer_norm_backward,
+    .column_moments = column_moments,
+    .column_products = column_products,
+    .column_affine = column_affine,
+    .column_combine = column_combine,
+    .dropout = dropout,
+    .max_merge = max_merge,
+    .pointwise_loss = pointwise_loss,
+    .pointwise_loss_backward = pointwise_loss_backward,
+    .add_in_place = add_in_place,
+    .sgd = sgd,
+    .momentum = momentum,
+    .adam = adam,
+    .rmsprop = rmsprop,
+    .adagrad = adagrad,
+};

@@ -1,0 +1,108 @@
+/*
+ * onednn.c - oneDNN's engine, stream and matrix product.
+ *
+ * dnnl_sgemm is at about 90 of 112 GFLOP/s a core on the shapes that matter and needs no primitive. Called by the tape's thread; the
+ * kernels themselves use the thread's OpenMP team.
+ */
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tensor/onednn_internal.h"
+
+int uni__onednn_new(uni__onednn **out, uni_error *err)
+{
+    *out = NULL;
+    uni__onednn *onednn = calloc(1, sizeof *onednn);
+    if (!onednn)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the kernels' cache");
+    dnnl_status_t status = dnnl_engine_create(&onednn->engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags);
+    if (status != dnnl_success) {
+        uni__onednn_free(onednn);
+        return uni_error_set(err, UNI_ERESOURCE, "oneDNN could not be started (its status %d)",
+                             (int)status);
+    }
+    *out = onednn;
+    return 0;
+}
+
+void uni__onednn_free(uni__onednn *onednn)
+{
+    if (!onednn)
+        return;
+    while (onednn->entries) {
+        conv_entry *next = onednn->entries->next;
+        uni__conv_entry_free(onednn->entries);
+        onednn->entries = next;
+    }
+    if (onednn->stream)
+        dnnl_stream_destroy(onednn->stream);
+    if (onednn->engine)
+        dnnl_engine_destroy(onednn->engine);
+    free(onednn);
+}
+
+void uni__onednn_begin(uni__onednn *onednn)
+{
+    onednn->site = 0;
+}
+
+size_t uni__onednn_bytes(const uni__onednn *onednn)
+{
+    return sizeof *onednn + onednn->bytes;
+}
+
+bool uni__onednn_ok(uni_tape *tape, dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return true;
+    int code = status == dnnl_out_of_memory   ? UNI_ENOMEM
+               : status == dnnl_unimplemented ? UNI_EUNSUPPORTED
+                                              : UNI_EINVAL;
+    uni_tape_fail(tape, code, "oneDNN refused %s (its status %d)", what, (int)status);
+    return false;
+}
+
+int uni__onednn_threads(int threads)
+{
+    int before = omp_get_max_threads();
+    if (before != threads)
+        omp_set_num_threads(threads);
+    return before;
+}
+
+/* c[m, n] (+)= a[m, k] b[k, n], in double: what tests compare with */
+static void product_reference(const uni__product *p)
+{
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->add ? p->c[i * p->ldc + j] : 0;
+            for (int64_t l = 0; l < p->k; l++)
+                sum += (double)p->a[p->transpose_a ? l * p->lda + i : i * p->lda + l] *
+                       p->b[p->transpose_b ? j * p->ldb + l : l * p->ldb + j];
+            p->c[i * p->ldc + j] = (float)sum;
+        }
+}
+
+int uni__gemm_here(bool reference, const uni__product *p)
+{
+    if (p->m == 0 || p->n == 0)
+        return 0;
+    if (reference || p->k == 0) {
+        product_reference(p);
+        return 0;
+    }
+    return (int)dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k,
+                           1.0f, p->a, p->lda, p->b, p->ldb, p->add ? 1.0f : 0.0f, p->c, p->ldc);
+}
+
+bool uni__gemm(uni_tape *tape, const uni__product *p)
+{
+    double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
+    int threads = uni__threads_for(tape, flops / 80.0);
+    int before = uni__onednn_threads(threads);
+    int status = uni__gemm_here(tape->reference, p);
+    uni__onednn_threads(before);
+    return uni__onednn_ok(tape, (dnnl_status_t)status, "a matrix product");
+}

@@ -1,0 +1,59 @@
+/*
+ * onednn.h - products and convolutions: oneDNN behind a few functions, and the plain versions that tests compare with.
+ *
+ * All calls of oneDNN are in onednn.c (cache, products) and onednn_conv.c: 3.x renames much of the interface. Only for src/tensor.
+ */
+#ifndef UNISONO_TENSOR_ONEDNN_H
+#define UNISONO_TENSOR_ONEDNN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "tensor/internal.h"
+
+int uni__onednn_new(uni__onednn **out, uni_error *err);
+void uni__onednn_free(uni__onednn *onednn);
+void uni__onednn_begin(
+    uni__onednn *onednn); /* a new step: inline caches start from the first call again */
+size_t uni__onednn_bytes(const uni__onednn *onednn);
+
+/* c[m, n] = op(a) op(b) + (add ? c : 0); op(a) is m x k, op(b) is k x n; ld: floats from row to row as stored. */
+typedef struct uni__product {
+    bool transpose_a, transpose_b, add;
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+} uni__product;
+/* On the tape's threads; false with the tape failed. */
+bool uni__gemm(uni_tape *tape, const uni__product *product);
+/* On this thread only, for use inside a parallel region; 0 or a oneDNN status. */
+int uni__gemm_here(bool reference, const uni__product *product);
+
+/* Channels-last, 2 spatial axes (1-d ones have height 1). */
+typedef struct uni__conv {
+    int64_t batch, height, width, in; /* x */
+    int64_t out_height, out_width, out; /* y */
+    int64_t kernel_height, kernel_width;
+    int64_t stride[2], dilation[2]; /* dilation 1: dense */
+    int64_t pad_top, pad_left, pad_bottom, pad_right;
+    int64_t groups; /* kernel (kh, kw, in / groups, out) */
+    int64_t relu; /* 1: fused */
+} uni__conv;
+/* y = conv(x, kernel) + bias; bias may be NULL. */
+bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
+                       const float *bias, float *y);
+/* dx is set. */
+bool uni__conv_backward_data(uni_tape *tape, const uni__conv *conv, const float *kernel,
+                             const float *dy, float *dx);
+/* dkernel and dbias (may be NULL) are set. */
+bool uni__conv_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
+                                const float *dy, float *dkernel, float *dbias);
+/* The plain versions, conv_reference.c. */
+void uni__conv_forward_reference(const uni__conv *conv, const float *x, const float *kernel,
+                                 const float *bias, float *y);
+void uni__conv_backward_data_reference(const uni__conv *conv, const float *kernel, const float *dy,
+                                       float *dx);
+void uni__conv_backward_weights_reference(const uni__conv *conv, const float *x, const float *dy,
+                                          float *dkernel, float *dbias);
+
+#endif

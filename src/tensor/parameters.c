@@ -1,0 +1,333 @@
+/*
+ * parameters.c - the parameter store: two flat buffers (weights, states) and handles into them, and gradients of the same
+ * layout.
+ *
+ * Handles keep an offset, never a pointer, so the buffers may grow while layers are built and may be moved to memory that
+ * ranks share. Every parameter starts on a 64-byte boundary; the gaps between are zero and stay zero under every optimizer, so that one pass
+ * over the whole range is right. The owner's thread changes the store; tapes of several threads read it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "tensor/internal.h"
+
+typedef struct buffer {
+    float *data, *own; /* data is own, or the caller's after rehome */
+    size_t size, capacity;
+} buffer;
+
+struct uni_parameters {
+    buffer buffers[2]; /* by uni_parameter_kind */
+    uni_parameter **items;
+    size_t count, capacity;
+};
+
+#define FLOATS_PER_LINE (UNI__ALIGN / sizeof(float))
+
+int uni_parameters_new(uni_parameters **out, uni_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a parameter store");
+}
+
+void uni_parameters_free(uni_parameters *store)
+{
+    if (!store)
+        return;
+    for (size_t i = 0; i < store->count; i++) {
+        free(store->items[i]->name);
+        free(store->items[i]);
+    }
+    free(store->items);
+    free(store->buffers[0].own);
+    free(store->buffers[1].own);
+    free(store);
+}
+
+static float *aligned_floats(size_t count)
+{
+    size_t bytes = (count * sizeof(float) + UNI__ALIGN - 1) / UNI__ALIGN * UNI__ALIGN;
+    float *data = aligned_alloc(UNI__ALIGN, bytes ? bytes : UNI__ALIGN);
+    if (data)
+        memset(data, 0, bytes);
+    return data;
+}
+
+static int grow(buffer *flat, size_t extra, uni_error *err)
+{
+    if (flat->size + extra > flat->capacity) {
+        size_t capacity = flat->size + extra;
+        if (capacity < flat->capacity * 2)
+            capacity = flat->capacity * 2;
+        float *data = aligned_floats(capacity);
+        if (!data)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu parameters", capacity);
+        if (flat->size)
+            memcpy(data, flat->own, flat->size * sizeof(float));
+        free(flat->own);
+        flat->own = flat->data = data;
+        flat->capacity = capacity;
+    }
+    flat->size += extra;
+    return 0;
+}
+
+static int check_new(const uni_parameters *store, const char *name, int ndim, const int64_t *shape,
+                     size_t *size, uni_error *err)
+{
+    if (ndim < 0 || ndim > UNI_TENSOR_MAX_DIMS)
+        return uni_error_set(err, UNI_ESHAPE,
+                             "parameter %s: %d dimensions, at most %d are possible", name, ndim,
+                             UNI_TENSOR_MAX_DIMS);
+    if (store->buffers[0].data != store->buffers[0].own)
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "parameter %s cannot be added: the weights live in memory of the caller", name);
+    *size = 1;
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] < 0 || __builtin_mul_overflow(*size, (size_t)shape[i], size) ||
+            *size > PTRDIFF_MAX / 16) {
+            char text[UNI_SHAPE_TEXT_SIZE];
+            return uni_error_set(err, UNI_ESHAPE, "parameter %s: shape %s is not possible", name,
+                                 uni_shape_text(text, ndim, shape));
+        }
+    return 0;
+}
+
+int uni_parameters_add(uni_parameters *store, uni_parameter **out, const char *name,
+                       uni_parameter_kind kind, int ndim, const int64_t *shape, uni_error *err)
+{
+    size_t size = 0;
+    *out = NULL;
+    UNI_TRY(check_new(store, name, ndim, shape, &size, err));
+    if (store->count == store->capacity) {
+        size_t capacity = store->capacity ? store->capacity * 2 : 16;
+        uni_parameter **items = realloc(store->items, capacity * sizeof *items);
+        if (!items)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for parameter %s", name);
+        store->items = items;
+        store->capacity = capacity;
+    }
+    uni_parameter *parameter = calloc(1, sizeof *parameter);
+    char *copy = strdup(name);
+    buffer *flat = &store->buffers[kind == UNI_PARAMETER_STATE];
+    size_t offset = flat->size;
+    int status =
+        parameter && copy
+            ? grow(flat, (size + FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE, err)
+            : uni_error_set(err, UNI_ENOMEM, "no memory for parameter %s", name);
+    if (status < 0) {
+        free(parameter);
+        free(copy);
+        return status;
+    }
+    *parameter = (uni_parameter){ .store = store,
+                                  .name = copy,
+                                  .kind = kind,
+                                  .frozen = kind == UNI_PARAMETER_STATE,
+                                  .ndim = ndim,
+                                  .size = size,
+                                  .offset = offset,
+                                  .index = store->count };
+    for (int i = 0; i < ndim; i++)
+        parameter->shape[i] = shape[i];
+    store->items[store->count++] = parameter;
+    *out = parameter;
+    return 0;
+}
+
+size_t uni_parameters_count(const uni_parameters *store)
+{
+    return store->count;
+}
+
+uni_parameter *uni_parameters_at(const uni_parameters *store, size_t index)
+{
+    return index < store->count ? store->items[index] : NULL;
+}
+
+float *uni_parameters_weights(const uni_parameters *store, size_t *size)
+{
+    if (size)
+        *size = store->buffers[0].size;
+    return store->buffers[0].data;
+}
+
+float *uni_parameters_states(const uni_parameters *store, size_t *size)
+{
+    if (size)
+        *size = store->buffers[1].size;
+    return store->buffers[1].data;
+}
+
+int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_error *err)
+{
+    buffer *flat = &store->buffers[0];
+    float *target = memory ? memory : flat->own;
+    if ((uintptr_t)target % UNI__ALIGN)
+        return uni_error_set(err, UNI_EINVAL,
+                             "the new home of the parameters must be %d-byte aligned", UNI__ALIGN);
+    if (target != flat->data && !adopt && flat->size)
+        memcpy(target, flat->data, flat->size * sizeof(float));
+    flat->data = target;
+    return 0;
+}
+
+size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, size_t max)
+{
+    size_t count = 0;
+    bool open = false;
+    for (size_t i = 0; i < store->count; i++) {
+        const uni_parameter *p = store->items[i];
+        if (p->kind != UNI_PARAMETER_WEIGHT)
+            continue;
+        if (p->frozen) {
+            open = false;
+            continue;
+        }
+        if (!open)
+            count++;
+        if (count <= max) {
+            if (!open)
+                spans[count - 1].begin = p->offset;
+            spans[count - 1].end =
+                p->offset + (p->size + FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE;
+        }
+        open = true;
+    }
+    return count;
+}
+
+const char *uni_parameter_name(const uni_parameter *parameter)
+{
+    return parameter->name;
+}
+
+uni_parameter_kind uni_parameter_kind_of(const uni_parameter *parameter)
+{
+    return parameter->kind;
+}
+
+int uni_parameter_ndim(const uni_parameter *parameter)
+{
+    return parameter->ndim;
+}
+
+const int64_t *uni_parameter_shape(const uni_parameter *parameter)
+{
+    return parameter->shape;
+}
+
+size_t uni_parameter_size(const uni_parameter *parameter)
+{
+    return parameter->size;
+}
+
+size_t uni_parameter_offset(const uni_parameter *parameter)
+{
+    return parameter->offset;
+}
+
+float *uni_parameter_data(const uni_parameter *parameter)
+{
+    return parameter->store->buffers[parameter->kind == UNI_PARAMETER_STATE].data +
+           parameter->offset;
+}
+
+void uni_parameter_freeze(uni_parameter *parameter, bool frozen)
+{
+    parameter->frozen = frozen || parameter->kind == UNI_PARAMETER_STATE;
+}
+
+bool uni_parameter_is_frozen(const uni_parameter *parameter)
+{
+    return parameter->frozen;
+}
+
+/* ---- gradients ---- */
+
+/* Makes room for what was added to the store; old contents stay, new ones are zero. */
+static int follow(uni_gradients *gradients, uni_error *err)
+{
+    size_t size = gradients->store->buffers[0].size, count = gradients->store->count;
+    if (size != gradients->size || !gradients->data) {
+        float *data = aligned_floats(size);
+        if (!data)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", size);
+        if (gradients->size)
+            memcpy(data, gradients->data, gradients->size * sizeof(float));
+        free(gradients->data);
+        gradients->data = data;
+        gradients->size = size;
+    }
+    if (count != gradients->num_stamps) {
+        uint32_t *stamps = calloc(count ? count : 1, sizeof *stamps);
+        if (!stamps)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", count);
+        free(gradients->stamps);
+        gradients->stamps = stamps;
+        gradients->num_stamps = count;
+        gradients->stamp = 0;
+    }
+    return 0;
+}
+
+int uni_gradients_new(uni_gradients **out, uni_parameters *store, uni_error *err)
+{
+    *out = NULL;
+    uni_gradients *gradients = calloc(1, sizeof *gradients);
+    if (!gradients)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for gradients");
+    gradients->store = store;
+    int status = follow(gradients, err);
+    if (status < 0) {
+        uni_gradients_free(gradients);
+        return status;
+    }
+    *out = gradients;
+    return 0;
+}
+
+void uni_gradients_free(uni_gradients *gradients)
+{
+    if (!gradients)
+        return;
+    free(gradients->data);
+    free(gradients->stamps);
+    free(gradients);
+}
+
+uni_parameters *uni_gradients_store(const uni_gradients *gradients)
+{
+    return gradients->store;
+}
+
+float *uni_gradients_data(uni_gradients *gradients, size_t *size)
+{
+    bool good = follow(gradients, NULL) == 0;
+    if (size)
+        *size = good ? gradients->size : 0;
+    return good ? gradients->data : NULL;
+}
+
+float *uni_gradients_of(uni_gradients *gradients, const uni_parameter *parameter)
+{
+    if (parameter->kind != UNI_PARAMETER_WEIGHT || follow(gradients, NULL) < 0)
+        return NULL;
+    return gradients->data + parameter->offset;
+}
+
+void uni_gradients_zero(uni_gradients *gradients)
+{
+    if (follow(gradients, NULL) == 0 && gradients->size)
+        memset(gradients->data, 0, gradients->size * sizeof(float));
+}
+
+int uni__gradients_begin(uni_gradients *gradients, uni_error *err)
+{
+    UNI_TRY(follow(gradients, err));
+    if (++gradients->stamp == 0) { /* wrapped: no old stamp may look new */
+        memset(gradients->stamps, 0, gradients->num_stamps * sizeof *gradients->stamps);
+        gradients->stamp = 1;
+    }
+    return 0;
+}

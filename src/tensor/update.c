@@ -1,0 +1,84 @@
+/*
+ * update.c - the passes of update.h: the best table of inner loops, and sums that are the same for every caller. Any thread.
+ */
+#include <math.h>
+#include "tensor/kernels.h"
+#include "tensor/update.h"
+
+void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay)
+{
+    uni__kernels_best()->sgd(w, g, n, lr, scale, decay);
+}
+
+void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr, float momentum,
+                          bool nesterov, float scale, float decay)
+{
+    uni__kernels_best()->momentum(w, v, g, n, lr, momentum, nesterov, scale, decay);
+}
+
+void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n,
+                      const uni__adam *adam)
+{
+    uni__kernels_best()->adam(w, m, v, v_max, g, n, adam);
+}
+
+void uni__update_rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
+                         const uni__rmsprop *rmsprop)
+{
+    uni__kernels_best()->rmsprop(w, v, mean, momenta, g, n, rmsprop);
+}
+
+void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr, float epsilon,
+                         float scale, float decay)
+{
+    uni__kernels_best()->adagrad(w, a, g, n, lr, epsilon, scale, decay);
+}
+
+double uni__sum_squares(const float *x, size_t n)
+{
+    /* Eight sums in double, whatever the instruction set: the result must not depend on the machine's width. */
+    double sums[8] = { 0 };
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            sums[j] += (double)x[i + j] * x[i + j];
+    for (; i < n; i++)
+        sums[i % 8] += (double)x[i] * x[i];
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+void uni__scale_in_place(float *x, size_t n, float scale)
+{
+    uni__kernels_best()->scale(x, x, n, scale, 0);
+}
+
+void uni__clip_in_place(float *x, size_t n, float scale, float limit)
+{
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i] * scale;
+        x[i] = v > limit ? limit : v < -limit ? -limit : v; /* NaN stays, so that it is seen */
+    }
+}
+
+void uni__add_in_place(float *into, const float *from, size_t n)
+{
+    uni__kernels_best()->add_in_place(into, from, n);
+}
+
+void uni__sum_buffers(float *into, const float *const *from, int count, size_t n)
+{
+    const uni__kernels *kernels = uni__kernels_best();
+    for (size_t first = 0; first < n; first += 4096) { /* in pieces that stay in the cache */
+        size_t piece = n - first < 4096 ? n - first : 4096;
+        if (count == 0) {
+            for (size_t i = 0; i < piece; i++)
+                into[first + i] = 0;
+            continue;
+        }
+        if (from[0] != into)
+            kernels->scale(from[0] + first, into + first, piece, 1, 0);
+        for (int k = 1; k < count; k++)
+            kernels->add_in_place(into + first, from[k] + first, piece);
+    }
+}
