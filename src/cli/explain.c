@@ -274,9 +274,8 @@ static void print_headline(const cli_terminal *terminal, const uni_run *run)
 static bool is_plain(const uni_value *cause)
 {
     const char *name = uni_dict_get_string(cause, "class", "");
-    return uni_dict_get_int(cause, "rank", -1) >= 0 &&
-           (strcmp(name, "exit") == 0 || strcmp(name, "signal") == 0 || strcmp(name, "oom") == 0 ||
-            strcmp(name, "preempted") == 0);
+    return strcmp(name, "exit") == 0 || strcmp(name, "signal") == 0 || strcmp(name, "oom") == 0 ||
+           strcmp(name, "preempted") == 0;
 }
 
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,

@@ -83,9 +83,8 @@ static void add_row(listing *all, const uni_run *run)
                    (long long)uni_dict_get_int(about, "iterations", 0));
     if (all->values->metric)
         metric_cell(all, run);
-    long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
-    cli_table_cell(all->table, restarts > 0 ? CLI_WARN : CLI_DIM, "%lld",
-                   restarts > 0 ? restarts : 0);
+    long long tries = uni_dict_get_int(about, "attempt", 1);
+    cli_table_cell(all->table, tries > 1 ? CLI_WARN : CLI_DIM, "%lld", tries);
     cli_run_what(run, &what);
     cli_table_cell(all->table, CLI_DIM, "%s", what.data ? what.data : "");
     uni__text_free(&what);
@@ -132,9 +131,9 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
 {
     const ls_values *values = parsed->values;
     cli_column columns[] = {
-        { "RUN", false, 0, 16 }, { "STATUS", false, 0, 0 },  { "STARTED", false, 0, 0 },
-        { "TOOK", true, 0, 0 },  { "RANKS", true, 2, 0 },    { "ITER", true, 0, 0 },
-        { "", true, 0, 0 },      { "RESTARTS", true, 1, 0 }, { "WHAT", false, 3, 10 },
+        { "RUN", false, 0, 16 }, { "STATUS", false, 0, 0 }, { "STARTED", false, 0, 0 },
+        { "TOOK", true, 0, 0 },  { "RANKS", true, 2, 0 },   { "ITER", true, 0, 0 },
+        { "", true, 0, 0 },      { "TRIES", true, 1, 0 },   { "WHAT", false, 3, 10 },
     };
     const int num_columns = 9, metric_column = 6;
     if (values->metric)

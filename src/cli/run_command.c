@@ -119,7 +119,7 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
     uni_error err = { 0 };
     uni_result *result = NULL;
     run_output output = { 0 };
-    if (cli_run_output_open(&output, context, values, &err) < 0) {
+    if (cli_run_output_open(&output, context, values, request, &err) < 0) {
         cli_run_output_close(&output);
         return not_started(context, &err);
     }

@@ -45,7 +45,7 @@ typedef struct run_output {
 } run_output;
 
 int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
-                        uni_error *err) UNI_MUST_USE;
+                        const run_request *request, uni_error *err) UNI_MUST_USE;
 /* The rest of the workers' output, then frees everything. */
 void cli_run_output_close(run_output *out);
 /* The last block: how it ended, where the files are, what to do next. */

@@ -17,20 +17,25 @@
 
 /* ---- the workers' lines ---- */
 
-/* The first moment that the run's directory is known. */
+static int make_follower(run_output *out, const char *run_dir, int num_ranks, bool from_end,
+                         uni_error *err)
+{
+    const cli_log_options options = { .run_dir = run_dir,
+                                      .num_ranks = num_ranks,
+                                      .out = &out->context->out,
+                                      .prefix = true,
+                                      .from_end = from_end };
+    return cli_log_follower_new(&out->follower, &options, err);
+}
+
+/* The first moment that a new run's directory is known; workers may have written already, and are read from the beginning. */
 static void on_start(void *context, const uni_run_info *info)
 {
     run_output *out = context;
-    cli_log_options options = { .run_dir = info->run_dir,
-                                .num_ranks = info->world_size,
-                                .out = &out->context->out,
-                                .prefix = true };
-    uni_run *run = NULL;
-    if (uni_run_open(&run, info->run_dir, NULL, NULL) == 0)
-        options.from_end = uni_dict_get_int(uni_run_description(run), "attempt", 1) >
-                           1; /* resumed: not the old lines again */
-    uni_run_close(run);
-    if (cli_log_follower_new(&out->follower, &options, &out->problem) == 0 && !out->bar)
+    if (!out->follower &&
+        make_follower(out, info->run_dir, info->world_size, false, &out->problem) < 0)
+        return;
+    if (!out->bar)
         (void)!cli_log_follower_start(out->follower, &out->problem);
 }
 
@@ -107,11 +112,15 @@ static int add_display(run_output *out, uni_error *err)
 }
 
 int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
-                        uni_error *err)
+                        const run_request *request, uni_error *err)
 {
     *out = (run_output){ .context = context, .values = values };
-    if (!values->quiet && !values->json)
+    if (!values->quiet && !values->json) {
         UNI_TRY(add_display(out, err));
+        if (request->resumed) /* what the logs hold by now was shown then */
+            UNI_TRY(make_follower(out, uni_run_dir(request->resumed), request->trainer.num_workers,
+                                  true, err));
+    }
     for (int i = 0; i < values->sink.count; i++)
         UNI_TRY(add_sinks(out, values->sink.items[i], err));
     return 0;

@@ -183,10 +183,11 @@ class Checkpoints(Base):
         self.assertEqual([entry["iteration"] for entry in self.about()["checkpoints"]], [1])
 
     def test_resume_after_failure(self):
-        script = self.SCRIPT % '[ -e $D/second ] || { [ $i = 2 ] && { touch $D/second; exit 6; }; }; :'
+        script = "echo attempt; " + self.SCRIPT % '[ -e $D/second ] || { [ $i = 2 ] && { touch $D/second; exit 6; }; }; :'
         self.run_script(script, "-f", "0", "--set", "lr=3", code=6, workers=1)
         done = self.call("run", "--resume", "test")
         self.assertIn("succeeded test/run_001", done.stderr)
+        self.assertEqual(done.stdout.count("attempt"), 1)  # the first attempt's lines are not shown again
         about = self.about()
         self.assertEqual((about["status"], about["config"], about["run"]), ("succeeded", {"lr": 3}, 1))
         self.assertIn("succeeded", self.call("run", "--resume", "test", code=64).stderr)

@@ -5,8 +5,9 @@
  *     loss 0.1234  accuracy 0.987
  *     ranks 0-3 running, 1 restart, checkpoint_000003
  *
- * A line is always narrower than the terminal, so that it never wraps and the block can be redrawn in place. What does not fit is left
- * out in this order: the run's name, the rate, the bar; metrics and states from the right. Thread: any.
+ * A line is always narrower than the terminal, so that it never wraps and the block can be redrawn
+ * in place. What does not fit is left out in this order: the run's name, the rate, the bar; metrics
+ * and states from the right. Thread: any.
  */
 #include "track/progress.h"
 
@@ -253,7 +254,11 @@ static void render_states(const uni__progress_state *s, int room, uni__text *lin
     static const char *const words[] = { "starting", "running", "behind", "failed" };
     char part[64];
     if (s->finished)
-        add_part(line, ", ", s->code == 0 ? "finished" : "failed", room);
+        add_part(line, ", ",
+                 s->code == 0                ? "finished"
+                 : s->code == UNI_EPREEMPTED ? "stopped"
+                                             : "failed",
+                 room);
     else if (s->stopping)
         add_part(line, ", ", "stopping", room);
     for (size_t i = 0; i < 4 && !s->finished; i++) {
