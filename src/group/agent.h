@@ -28,6 +28,7 @@ enum uni__agent_frame {
  * f (run functions by name) or p (a program of its own). */
 #define UNI__SESSION_VARIABLE "UNISONO_SESSION"
 #define UNI__REPORT_VARIABLE "UNISONO_REPORT_FD"
-#define UNI__WORKER_FIRST_FD 200
+#define UNI__WORKER_FIRST_FD 230 /* out of the way of scripts, which like 200 for locks */
+#define UNI__WORKER_REPORT_FD 7 /* one digit: a plain sh can write `>&7` but not `>&230` */
 
 #endif

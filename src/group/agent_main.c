@@ -26,7 +26,7 @@
 
 #define SEND_TIMEOUT_MS 5000
 #define KILL_TIMEOUT_MS 2000
-#define MAX_CGROUPS 64
+#define LOOK_AROUND_MS 1000
 
 typedef struct worker {
     int rank;
@@ -38,12 +38,7 @@ typedef struct agent {
     int signals;
     worker *workers;
     size_t num_workers;
-    /* Out-of-memory kills seen so far, by cgroup. */
-    struct {
-        uint64_t identity;
-        int64_t kills;
-    } cgroups[MAX_CGROUPS];
-    size_t num_cgroups;
+    uni__oom_counts oom; /* as of the last look, at most a second ago */
     bool orphaned; /* the controller is gone */
 } agent;
 
@@ -76,24 +71,13 @@ static uni_value *with_int(uni_value *message, const char *key, int64_t number)
     return message;
 }
 
-/* true when the kernel's out-of-memory killer struck in that cgroup since we last looked. */
-static bool oom_struck(agent *self, pid_t pid)
+/* true when the kernel's out-of-memory killer struck since we last looked. The machine's counter is not ours alone, so it is looked at every
+ * second: what it counted in that second and a SIGKILL that nobody sent belong together. */
+static bool oom_struck(agent *self)
 {
-    uint64_t identity;
-    int64_t kills = uni__oom_kills(pid, &identity);
-    if (kills < 0)
-        return false;
-    for (size_t i = 0; i < self->num_cgroups; i++)
-        if (self->cgroups[i].identity == identity) {
-            bool struck = kills > self->cgroups[i].kills;
-            self->cgroups[i].kills = kills;
-            return struck;
-        }
-    if (self->num_cgroups < MAX_CGROUPS) {
-        self->cgroups[self->num_cgroups].identity = identity;
-        self->cgroups[self->num_cgroups++].kills = kills;
-    }
-    return kills > 0;
+    uni__oom_counts before = self->oom;
+    uni__oom_look(&self->oom);
+    return self->oom.cgroup > before.cgroup || self->oom.machine > before.machine;
 }
 
 static worker *worker_of_pid(agent *self, pid_t pid)
@@ -121,25 +105,20 @@ static void report_exit(agent *self, worker *gone, int status, bool oom)
 static void reap(agent *self)
 {
     for (;;) {
-        siginfo_t info = { 0 };
-        /* Looked at before it is reaped: a zombie still has its cgroup. */
-        if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT) < 0 ||
-            info.si_pid == 0)
-            return;
-        bool oom = info.si_code == CLD_KILLED && info.si_status == SIGKILL &&
-                   oom_struck(self, info.si_pid);
         int status;
-        if (waitpid(info.si_pid, &status, WNOHANG | WUNTRACED | WCONTINUED) <= 0)
+        pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
+        if (pid <= 0)
             return;
-        worker *about_whom = worker_of_pid(self, info.si_pid);
+        worker *about_whom = worker_of_pid(self, pid);
         if (!about_whom)
             continue; /* an orphan of some worker */
         if (WIFSTOPPED(status) || WIFCONTINUED(status))
             send_to_controller(
                 self, UNI__AGENT_STOPPED,
-                with_int(about(about_whom->rank, info.si_pid), "stopped", WIFSTOPPED(status)));
+                with_int(about(about_whom->rank, pid), "stopped", WIFSTOPPED(status)));
         else
-            report_exit(self, about_whom, status, oom);
+            report_exit(self, about_whom, status,
+                        WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_struck(self));
     }
 }
 
@@ -194,6 +173,8 @@ static void child_run(const child_plan *plan, int failure)
 {
     sigset_t none;
     sigemptyset(&none);
+    /* Above every number that the worker's own descriptors are put at. */
+    failure = fcntl(failure, F_DUPFD_CLOEXEC, UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != plan->agent)
@@ -220,7 +201,7 @@ static void child_run(const child_plan *plan, int failure)
                              UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS)) < 0)
             child_fail(failure, STEP_DESCRIPTORS);
     for (int i = 0; i < plan->num_fds; i++)
-        if (dup2(high[i], UNI__WORKER_FIRST_FD + i) < 0)
+        if (dup2(high[i], i < 3 ? UNI__WORKER_FIRST_FD + i : UNI__WORKER_REPORT_FD) < 0)
             child_fail(failure, STEP_DESCRIPTORS);
     if (plan->memory > 0) {
         struct rlimit limit = { .rlim_cur = plan->memory, .rlim_max = plan->memory };
@@ -307,7 +288,7 @@ static void spawn(agent *self, const uni_value *order, const uni__wire_frame *fr
         snprintf(session, sizeof session, UNI__SESSION_VARIABLE "=1:%s:%d:%d:%d:%d",
                  uni_dict_get_string(order, "mode", "p"), getpid(), UNI__WORKER_FIRST_FD,
                  UNI__WORKER_FIRST_FD + 1, UNI__WORKER_FIRST_FD + 2);
-        snprintf(report, sizeof report, UNI__REPORT_VARIABLE "=%d", UNI__WORKER_FIRST_FD + 3);
+        snprintf(report, sizeof report, UNI__REPORT_VARIABLE "=%d", UNI__WORKER_REPORT_FD);
         plan.env[count] = session;
         if (frame->num_fds > 3)
             plan.env[count + 1] = report;
@@ -362,8 +343,13 @@ static void serve(agent *self)
     struct pollfd ends[2] = { { .fd = self->wire.fd, .events = POLLIN },
                               { .fd = self->signals, .events = POLLIN } };
     while (!self->orphaned) {
-        if (poll(ends, 2, -1) < 0 && errno != EINTR)
+        int ready = poll(ends, 2, LOOK_AROUND_MS);
+        if (ready < 0 && errno != EINTR)
             break;
+        if (ready == 0) {
+            uni__oom_look(&self->oom);
+            continue;
+        }
         if (ends[1].revents) {
             struct signalfd_siginfo ignored[16];
             while (read(self->signals, ignored, sizeof ignored) > 0)
@@ -394,7 +380,7 @@ static void agent_run(int channel)
     sigprocmask(SIG_BLOCK, &child, NULL);
     self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     uni__wire_init(&self.wire, channel);
-    (void)oom_struck(&self, getpid()); /* the baseline of our own cgroup */
+    uni__oom_look(&self.oom);
     send_to_controller(&self, UNI__AGENT_HELLO, about(-1, getpid()));
     if (self.signals >= 0)
         serve(&self);

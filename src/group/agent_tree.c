@@ -90,7 +90,7 @@ int uni__tree_kill(int timeout_ms, void (*reaped)(void *context, pid_t pid, int 
     }
 }
 
-/* The value behind `oom_kill ` in a cgroup's counter file, or -1. */
+/* The value behind `oom_kill ` in a counter file, or -1. */
 static int64_t read_counter(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -105,16 +105,12 @@ static int64_t read_counter(const char *path)
     return value;
 }
 
-int64_t uni__oom_kills(pid_t pid, uint64_t *identity)
+static int64_t own_cgroup_kills(void)
 {
-    char path[64], line[1024], counter[1280];
+    char line[1024], counter[1280];
     int64_t value = -1;
-    snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
-    FILE *file = fopen(path, "re");
-    *identity = 0;
-    if (!file)
-        return -1;
-    while (value < 0 && fgets(line, sizeof line, file)) {
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && value < 0 && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -128,9 +124,14 @@ int64_t uni__oom_kills(pid_t pid, uint64_t *identity)
         else
             continue;
         value = read_counter(counter);
-        for (const char *at = counter; *at; at++)
-            *identity = (*identity ^ (uint8_t)*at) * 1099511628211ull;
     }
-    fclose(file);
+    if (file)
+        fclose(file);
     return value;
+}
+
+void uni__oom_look(uni__oom_counts *counts)
+{
+    counts->cgroup = own_cgroup_kills();
+    counts->machine = read_counter("/proc/vmstat");
 }

@@ -11,8 +11,12 @@
 int uni__tree_kill(int timeout_ms, void (*reaped)(void *context, pid_t pid, int status),
                    void *context);
 
-/* How often the out-of-memory killer struck in the memory cgroup of that process (a zombie is fine); -1 when unknown. `identity` gets a
- * hash of the cgroup's path. */
-int64_t uni__oom_kills(pid_t pid, uint64_t *identity);
+/* How often the out-of-memory killer struck: in our own memory cgroup (where the workers are unless they moved), and on the whole machine. -1
+ * when that cannot be known. */
+typedef struct uni__oom_counts {
+    int64_t cgroup, machine;
+} uni__oom_counts;
+
+void uni__oom_look(uni__oom_counts *counts);
 
 #endif

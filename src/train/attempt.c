@@ -105,6 +105,8 @@ static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
         status =
             uni__group_send(run->group, rank, UNI__TO_WORKER_RUN, bytes, size, run->resume_fd, err);
     free(bytes);
+    if (status == UNI_EPEER)
+        return 0; /* it has ended already: its exit is on the way and says why */
     return status < 0 ? uni_error_prefix(err, "the order to rank %d", rank) : 0;
 }
 

@@ -1,0 +1,245 @@
+/* programs.c - any program as a worker: its environment, its reports as lines, its logs, how it ends; and who may look. */
+#include <pwd.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "scenario.h"
+
+const uni_function functions[] = { { NULL, NULL } };
+
+static uni_result *run_shell(uni_program *program, uni_trainer_options options, const char *script,
+                             int expected)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_trainer *trainer = scenario_trainer(program, options);
+    int status = uni_trainer_fit(
+        trainer, &(uni_run_options){ .program = (const char *const[]){ "sh", "-c", script, NULL } },
+        &result, &err);
+    if (status != expected)
+        fprintf(stderr, "expected %s, got %s: %s\n", uni_status_name(expected),
+                uni_status_name(status), err.message);
+    CHECK(status == expected && result != NULL);
+    uni_trainer_free(trainer);
+    return result;
+}
+
+static char *log_of(const uni_result *result, const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/logs/%s", uni_result_run_dir(result), name);
+    FILE *file = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    if (file && fread(text, 1, (1 << 20) - 1, file) == 0)
+        text[0] = '\0';
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static void environment_of(uni_program *program, const char *backend, const char *script,
+                           const char *expected)
+{
+    uni_result *result = run_shell(
+        program, (uni_trainer_options){ .num_workers = 2, .backend = backend }, script, 0);
+    char *log = log_of(result, "rank_1.log");
+    if (!strstr(log, expected))
+        fprintf(stderr, "%s printed: %s", backend, log);
+    CHECK_CONTAINS(log, expected);
+    free(log);
+    uni_result_free(result);
+}
+
+static void environments(uni_program *program)
+{
+    unsetenv("OMP_NUM_THREADS");
+    environment_of(program, "none",
+                   "echo $UNISONO_RANK $UNISONO_WORLD_SIZE $UNISONO_LOCAL_RANK "
+                   "$UNISONO_LOCAL_WORLD_SIZE $UNISONO_NODE_RANK",
+                   "1 2 1 2 0\n");
+    environment_of(
+        program, "none",
+        "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE [$MASTER_PORT] $PYTHONUNBUFFERED",
+        "1 2 1 2 [] 1\n");
+    environment_of(program, "torch", "test \"$MASTER_PORT\" -gt 1023 && echo $MASTER_ADDR",
+                   "127.0.0.1\n");
+    environment_of(program, "horovod",
+                   "echo $HOROVOD_RANK $HOROVOD_SIZE $HOROVOD_LOCAL_RANK $HOROVOD_CROSS_SIZE",
+                   "1 2 1 1\n");
+    environment_of(program, "tensorflow",
+                   "echo $TF_CONFIG | sed 's/127.0.0.1:[0-9]*/A/g'; echo $TF_GRPC_REUSE_PORT",
+                   "{\"cluster\": {\"worker\": [\"A\", \"A\"]}, \"task\": {\"type\": \"worker\", "
+                   "\"index\": 1}}\n1\n");
+    setenv("OMP_NUM_THREADS", "17", 1);
+    environment_of(program, "none", "echo threads $OMP_NUM_THREADS", "threads 17\n");
+}
+
+static int count_reports(void *context, const uni_reports *reports, uni_error *err)
+{
+    int *count = context;
+    ++*count;
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK(uni_dict_get_int(reports->by_rank[rank], "epoch", -1) == reports->iteration);
+        CHECK(uni_dict_get_int(reports->by_rank[rank], "_training_iteration", -1) ==
+              reports->iteration);
+    }
+    return 0;
+}
+
+static void lines(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_run *run = NULL;
+    int count = 0;
+    uni_result *result = run_shell(program, (uni_trainer_options){ .num_workers = 2 },
+                                   "for i in 1 2 3; do echo \"{\\\"epoch\\\": $i, \\\"loss\\\": "
+                                   "0.$i}\" >&$UNISONO_REPORT_FD; done; "
+                                   "echo not json >&$UNISONO_REPORT_FD",
+                                   0);
+    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK_OK(uni_run_reports(run, count_reports, &count, &err), &err);
+    CHECK(count == 3);
+    uni_run_close(run);
+    uni_result_free(result);
+    /* With a checkpoint, which a restart finds in its environment. */
+    result = run_shell(
+        program, (uni_trainer_options){ .num_workers = 1 },
+        "if [ -n \"$UNISONO_CHECKPOINT\" ]; then cat $UNISONO_CHECKPOINT/state; exit 0; fi; "
+        "d=$(mktemp -d); echo saved > $d/state; "
+        "echo \"{\\\"metrics\\\": {\\\"a\\\": 1}, \\\"checkpoint\\\": \\\"$d\\\"}\" "
+        ">&$UNISONO_REPORT_FD; sleep 0.5; rm -r $d; kill -9 $$",
+        0);
+    CHECK(uni_result_attempts(result) == 2);
+    char *log = log_of(result, "rank_0.log");
+    CHECK(strcmp(log, "saved\n") == 0);
+    free(log);
+    uni_result_free(result);
+}
+
+static void exit_codes(uni_program *program)
+{
+    const uni_trainer_options once = { .num_workers = 2, .max_failures = UNI_NO_RETRIES };
+    uni_result *result = run_shell(program, once, "exit 0", 0);
+    CHECK(uni_result_exit_code(result) == 0);
+    uni_result_free(result);
+    result = run_shell(program, once, "echo last words >&2; test $RANK = 0 || exit 3; sleep 60",
+                       UNI_EWORKER);
+    CHECK(uni_result_exit_code(result) == 3);
+    CHECK_CONTAINS(uni_result_error(result)->message, "rank 1");
+    uni_result_free(result);
+    result = run_shell(program, once, "test $RANK = 0 || kill -SEGV $$; sleep 60", UNI_EWORKER);
+    CHECK(uni_result_exit_code(result) == 128 + SIGSEGV);
+    uni_result_free(result);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
+static void background_children_end(uni_program *program)
+{
+    uni_result *result =
+        run_shell(program, (uni_trainer_options){ .num_workers = 2 },
+                  "trap '' TERM; (trap '' TERM; setsid sleep 300) & sleep 300 & exit 0", 0);
+    uni_result_free(result);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
+static void log_cap(uni_program *program)
+{
+    struct stat now, older;
+    char path[4300];
+    uni_result *result = run_shell(
+        program, (uni_trainer_options){ .num_workers = 1, .log_cap = 100000 },
+        "i=0; while [ $i -lt 30 ]; do i=$((i+1)); seq 1 2000; sleep 0.03; done; echo the very end",
+        0);
+    snprintf(path, sizeof path, "%s/logs/rank_0.log", uni_result_run_dir(result));
+    CHECK(stat(path, &now) == 0 && now.st_size < 200000);
+    snprintf(path, sizeof path, "%s/logs/rank_0.log.1", uni_result_run_dir(result));
+    CHECK(stat(path, &older) == 0 && older.st_size < 200000);
+    char *log = log_of(result, "rank_0.log");
+    CHECK_CONTAINS(log, "the very end");
+    free(log);
+    uni_result_free(result);
+}
+
+/* Another user of the machine can neither read nor stop the run. */
+static void another_user(uni_program *program)
+{
+    struct passwd *nobody = getpwnam("nobody");
+    if (geteuid() != 0 || !nobody)
+        scenario_end(77);
+    uni_result *result =
+        run_shell(program, (uni_trainer_options){ .num_workers = 1, .name = "private" },
+                  "sleep 0.2; echo secret", 0);
+    char *dir = strdup(uni_result_run_dir(result));
+    uni_result_free(result);
+    chmod(scenario_storage(), 0755); /* the storage may be shared; what we make in it is not */
+    pid_t pid = fork();
+    if (pid == 0) {
+        uni_run *run = NULL;
+        uni_error err = { 0 };
+        char path[4300];
+        if (setgid(nobody->pw_gid) < 0 || setuid(nobody->pw_uid) < 0)
+            _exit(2);
+        snprintf(path, sizeof path, "%s/logs/rank_0.log", dir);
+        if (access(path, R_OK) == 0 || access(dir, X_OK) == 0)
+            _exit(3);
+        snprintf(path, sizeof path, "%s/run.json", dir);
+        if (access(path, R_OK) == 0)
+            _exit(4);
+        int status = uni_run_open(&run, dir, NULL, &err);
+        _exit(status == UNI_EPERMISSION || status == UNI_ENOTFOUND ? 0 : 5);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    if (WEXITSTATUS(status))
+        fprintf(stderr, "the other user got as far as step %d\n", WEXITSTATUS(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    free(dir);
+}
+
+/* The kernel kills a worker whose cgroup is full: told apart from any other kill. */
+static void out_of_memory(uni_program *program)
+{
+    char cgroup[128];
+    const char *limit = "memory.limit_in_bytes";
+    snprintf(cgroup, sizeof cgroup, "/sys/fs/cgroup/memory/unisono-test-%d", getpid());
+    if (mkdir(cgroup, 0755) < 0) {
+        limit = "memory.max";
+        snprintf(cgroup, sizeof cgroup, "/sys/fs/cgroup/unisono-test-%d", getpid());
+        if (mkdir(cgroup, 0755) < 0)
+            scenario_end(77);
+    }
+    char script[700], path[300];
+    snprintf(path, sizeof path, "%s/%s", cgroup, limit);
+    FILE *file = fopen(path, "w");
+    if (!file || fprintf(file, "33554432") < 0 || fclose(file) != 0) {
+        rmdir(cgroup);
+        scenario_end(77);
+    }
+    snprintf(script, sizeof script,
+             "echo $$ > %s/cgroup.procs || exit 9; exec python3 -c 'x = []\nwhile True: "
+             "x.append(bytearray(1 << 20))'",
+             cgroup);
+    uni_result *result = run_shell(
+        program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES }, script,
+        UNI_EWORKER);
+    uni_value *description = scenario_description(uni_result_run_dir(result));
+    const char *class_name = uni_dict_get_string(uni_dict_get(description, "cause"), "class", "");
+    rmdir(cgroup);
+    if (strcmp(class_name, "oom") != 0)
+        fprintf(stderr, "class %s: %s\n", class_name, uni_result_error(result)->message);
+    CHECK(strcmp(class_name, "oom") == 0);
+    CHECK_CONTAINS(uni_result_error(result)->message, "memory limit");
+    CHECK(uni_result_exit_code(result) == 128 + SIGKILL);
+    uni_value_free(description);
+    uni_result_free(result);
+}
+
+const scenario scenarios[] = { { "environments", environments },
+                               { "lines", lines },
+                               { "exit_codes", exit_codes },
+                               { "background_children_end", background_children_end },
+                               { "log_cap", log_cap },
+                               { "another_user", another_user },
+                               { "out_of_memory", out_of_memory },
+                               { NULL, NULL } };
