@@ -1,8 +1,9 @@
 /*
- * checkpoint.c - the public handle: open, verify, latest with fallback, read, and write one outside of a run.
+ * checkpoint.c - the public handle: open, verify, latest with fallback, read, and write one
+ * outside of a run.
  *
- * "Latest" is the highest number whose manifest and bytes verify, among the run's checkpoints/ and .recovery/ (store.h). File times play no part.
- * A handle belongs to one thread at a time.
+ * "Latest" is the highest number whose manifest and bytes verify, among the run's checkpoints/
+ * and .recovery/ (store.h). File times play no part. A handle belongs to one thread at a time.
  */
 #include <unisono/checkpoint.h>
 
@@ -284,7 +285,8 @@ done:
 
 /* ---- one outside of a run ---- */
 
-/* Encodes into fresh pages that go back to the system at once; malloc would keep hundreds of megabytes. */
+/* Encodes into fresh pages that go back to the system at once; malloc would keep hundreds of
+ * megabytes. */
 static int write_encoded(const char *dir, const uni_value *dict, uni__manifest *manifest,
                          uni_error *err)
 {

@@ -1,4 +1,5 @@
-/* checkpoint_test.c - opening, verifying and falling back: damage anywhere is noticed, and the older good one is taken and said. */
+/* checkpoint_test.c - opening, verifying and falling back: damage anywhere is noticed, and the
+ * older good one is taken and said. */
 #include <sys/wait.h>
 #include <unisono/log.h>
 #include "checkpoint/test_helpers.h"
@@ -154,7 +155,8 @@ static void test_verify_names_the_file(void **state)
     uni_checkpoint_close(checkpoint);
 }
 
-/* A file replaced by a link, a pipe or a directory is damage, not something to follow or to hang on. */
+/* A file replaced by a link, a pipe or a directory is damage, not something to follow or to
+ * hang on. */
 static void test_replaced_files(void **state)
 {
     make_run(2);

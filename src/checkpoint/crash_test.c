@@ -1,9 +1,10 @@
 /*
- * crash_test.c - the process dies, or the disk fills up, at every single change of the file system that opening a store,
- * committing and closing make. Afterwards the run has the old or the new checkpoint, whole, and nothing half.
+ * crash_test.c - the process dies, or the disk fills up, at every single change of the file
+ * system that opening a store, committing and closing make. Afterwards the run has the old or the
+ * new checkpoint, whole, and nothing half.
  *
- * A power cut is worse than a kill: what was written and not fsynced is gone too. So the hook remembers those files, and
- * empties them as it crashes.
+ * A power cut is worse than a kill: what was written and not fsynced is gone too. So the hook
+ * remembers those files, and empties them as it crashes.
  */
 #include <sched.h>
 #include <sys/mount.h>
@@ -212,7 +213,8 @@ static void check_whole(const char *run)
     }
 }
 
-/* The run goes on: opens, resumes from what is the latest, saves, and ends with nothing left over. */
+/* The run goes on: opens, resumes from what is the latest, saves, and ends with nothing left
+ * over. */
 static void check_goes_on(const scenario *s, int latest)
 {
     uni__store *store = NULL;
@@ -346,7 +348,8 @@ static long line_of(const char *line)
     return found ? (long)(found - plan.trace) : -1;
 }
 
-/* What a power cut depends on: everything is synced before the rename, the rename before anything older goes. */
+/* What a power cut depends on: everything is synced before the rename, the rename before
+ * anything older goes. */
 static void test_order(void **state)
 {
     bool saved;
@@ -378,7 +381,8 @@ static void test_order(void **state)
         if (!strstr(before, line))
             fail_msg("no \"%s\" before the rename in\n%s", line, before);
     }
-    /* The manifest is the last thing written, and synced (under its temporary name) before it gets its own. */
+    /* The manifest is the last thing written, and synced (under its temporary name) before it
+     * gets its own. */
     char *manifest = strstr(before, UNI__MANIFEST_NAME ".tmp");
     assert_non_null(manifest);
     for (char *write = manifest; (write = strstr(write, "\nwrite ")); write++)

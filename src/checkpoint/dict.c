@@ -1,10 +1,11 @@
 /*
  * dict.c - a dictionary with arrays to bytes and back (the format is at the top of dict.h).
  *
- * Encoding walks the tree twice with the same code: once with a packer that has no room and only counts, once into the
- * caller's buffer; the arrays are copied behind it, each byte once. Decoding reads tokens from a cursor and trusts nothing:
- * depth, offsets, shapes and sizes are checked before an array is made. Where an array's memory comes from (a copy, a
- * borrowed buffer, a shared mapping) is the only difference between the three readers. Any thread.
+ * Encoding walks the tree twice with the same code: once with a packer that has no room and only
+ * counts, once into the caller's buffer; the arrays are copied behind it, each byte once.
+ * Decoding reads tokens from a cursor and trusts nothing: depth, offsets, shapes and sizes are
+ * checked before an array is made. Where an array's memory comes from (a copy, a borrowed buffer,
+ * a shared mapping) is the only difference between the three readers. Any thread.
  */
 #include "checkpoint/dict.h"
 
@@ -354,7 +355,8 @@ fail:
     return status;
 }
 
-/* A map is an array, an escaped dictionary or a plain one: its first key tells, so look at it and go back for the last. */
+/* A map is an array, an escaped dictionary or a plain one: its first key tells, so look at it
+ * and go back for the last. */
 static int read_map(const uni__dict_source *source, uni__cursor *cursor, size_t count, int depth,
                     uni_value **out, uni_error *err)
 {

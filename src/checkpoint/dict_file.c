@@ -1,9 +1,11 @@
 /*
  * dict_file.c - a dictionary to and from the files of a checkpoint.
  *
- * Writing hashes on the way. Reading: the tree is copied out; arrays.bin is mapped once (private, writable: a program may train on the loaded arrays in
- * place and the file never changes), hashed through the mapping, and shared by the views, which hold it by an atomic count until
- * the last of them goes. So a load touches each byte once, and pages that are never written are never copied. Any thread.
+ * Writing hashes on the way. Reading: the tree is copied out; arrays.bin is mapped once (private,
+ * writable: a program may train on the loaded arrays in place and the file never changes), hashed
+ * through the mapping, and shared by the views, which hold it by an atomic count until the last
+ * of them goes. So a load touches each byte once, and pages that are never written are never
+ * copied. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,12 +60,14 @@ static int open_listed(int *fd, const char *dir, const uni__manifest_file *file,
     return damaged(dir, file->path, err);
 }
 
-/* Private and populated: the pages are about to be hashed, and one call is cheaper than a fault for each. */
+/* Private and populated: the pages are about to be hashed, and one call is cheaper than a
+ * fault for each. */
 static int map_file(void **data, const char *dir, const uni__manifest_file *file, uni_error *err)
 {
     int fd = -1;
     UNI_TRY(open_listed(&fd, dir, file, err));
-    /* An address range that is readable only is filled from the page cache without copies; then writing is allowed. */
+    /* An address range that is readable only is filled from the page cache without copies;
+     * then writing is allowed. */
     *data = mmap(NULL, (size_t)file->size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
     int failure = *data == MAP_FAILED ? errno : 0;
     close(fd);
@@ -138,7 +142,8 @@ static int read_mapped(uni_value **out, const char *dir, const char *suffix, con
     return status;
 }
 
-/* dict.msgpack and arrays.bin of rank 0, or with the suffix of another, into dir; added to the manifest. */
+/* dict.msgpack and arrays.bin of rank 0, or with the suffix of another, into dir; added to the
+ * manifest. */
 int uni__write_dict_part(const char *dir, int rank, const void *encoded, size_t size,
                          uni__manifest *manifest, uni_error *err)
 {

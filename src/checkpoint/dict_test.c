@@ -1,4 +1,5 @@
-/* dict_test.c - dictionaries to bytes, files and back: what a worker saved is what it gets, and bad bytes are refused. */
+/* dict_test.c - dictionaries to bytes, files and back: what a worker saved is what it gets,
+ * and bad bytes are refused. */
 #include <math.h>
 #include "base/msgpack.h"
 #include "checkpoint/test_helpers.h"
@@ -19,7 +20,8 @@ static uni_value *array_value(uni_dtype dtype, int ndim, const int64_t *shape, u
     return value;
 }
 
-/* Through memory by copy and by view, and through the files of a checkpoint; all must be equal to it. */
+/* Through memory by copy and by view, and through the files of a checkpoint; all must be equal
+ * to it. */
 static void round_trip(const uni_value *dict)
 {
     size_t size;
@@ -151,7 +153,8 @@ static void test_not_a_dictionary(void **state)
     uni_value_free(dict);
 }
 
-/* Loaded arrays can be written to (training goes on in them), and the checkpoint does not change. */
+/* Loaded arrays can be written to (training goes on in them), and the checkpoint does not
+ * change. */
 static void test_copy_on_write(void **state)
 {
     uni_value *dict = model_state(3, 5000), *read = NULL, *again = NULL;
@@ -171,7 +174,8 @@ static void test_copy_on_write(void **state)
     uni_value_free(dict);
 }
 
-/* Bad bytes: whatever is changed or cut off, it is an error or a dictionary, never a crash (the sanitizers look on). */
+/* Bad bytes: whatever is changed or cut off, it is an error or a dictionary, never a crash
+ * (the sanitizers look on). */
 static void test_damaged_bytes(void **state)
 {
     uni_value *dict = model_state(1, 3);

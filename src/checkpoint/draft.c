@@ -1,9 +1,11 @@
 /*
- * draft.c - one checkpoint in the making: parts of several ranks gathered in .staging, then committed (store.h).
+ * draft.c - one checkpoint in the making: parts of several ranks gathered in .staging, then
+ * committed (store.h).
  *
- * The first directory becomes the draft by one rename, however large it is; later ones are merged entry by entry, whole subtrees by one rename
- * where nothing is in the way. Who brought what is remembered only to name both ranks when two bring the same name. With UNI_KEEP_NONE a
- * draft has no directory and parts are let go. One thread at a time.
+ * The first directory becomes the draft by one rename, however large it is; later ones are merged
+ * entry by entry, whole subtrees by one rename where nothing is in the way. Who brought what is
+ * remembered only to name both ranks when two bring the same name. With UNI_KEEP_NONE a draft has
+ * no directory and parts are let go. One thread at a time.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -147,7 +149,8 @@ static int same_link(const char *a, const char *b)
            memcmp(first, second, (size_t)first_size) == 0;
 }
 
-/* 1 when both are files (or links) with the same contents, 0 when not. Sizes first: most differ there. */
+/* 1 when both are files (or links) with the same contents, 0 when not. Sizes first: most
+ * differ there. */
 static int same_contents(const char *a, const struct stat *a_info, const char *b,
                          const struct stat *b_info, uni_error *err)
 {

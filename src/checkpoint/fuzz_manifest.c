@@ -1,5 +1,6 @@
-/* fuzz_manifest.c - any bytes are a manifest or refused, with and without a right checksum; what was read is written and
- * read again as the same, and no path in it leads out. See base/fuzz.h. */
+/* fuzz_manifest.c - any bytes are a manifest or refused, with and without a right checksum;
+ * what was read is written and read again as the same, and no path in it leads out. See
+ * base/fuzz.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/fuzz.h"
@@ -44,7 +45,8 @@ static void read_one(const char *text, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_one((const char *)data, size);
-    /* And as somebody who knows the format would send it: the last bytes replaced by the right tail. */
+    /* And as somebody who knows the format would send it: the last bytes replaced by the right
+     * tail. */
     size_t body = size > UNI__MANIFEST_TAIL ? size - UNI__MANIFEST_TAIL : size;
     char *text = malloc(body + UNI__MANIFEST_TAIL), tail[UNI__MANIFEST_TAIL + 1];
     if (!text)

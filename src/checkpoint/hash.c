@@ -1,7 +1,9 @@
 /*
- * hash.c - reading and writing files with their XXH3-64 computed on the way, so that no byte is read for its checksum alone.
+ * hash.c - reading and writing files with their XXH3-64 computed on the way, so that no byte is
+ * read for its checksum alone.
  *
- * Pieces of 1 MiB stay in the second-level cache between the copy from the page cache and the hash. Any thread.
+ * Pieces of 1 MiB stay in the second-level cache between the copy from the page cache and the
+ * hash. Any thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +110,8 @@ int uni__open_beneath(int *fd, const char *dir, const char *relative, uni_error 
         }
         memcpy(name, part, length);
         name[length] = '\0';
-        /* O_NONBLOCK: a pipe somebody put there must not hang the reader; it is refused by its type later. */
+        /* O_NONBLOCK: a pipe somebody put there must not hang the reader; it is refused by its
+         * type later. */
         int next = openat(
             here, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
         int saved = errno;
@@ -131,15 +134,29 @@ static int damaged(const char *dir, const uni__manifest_file *file, const char *
                          how);
 }
 
-/* The parent is opened like any other path beneath; then the link itself is read, never followed. */
+/* The link's own text, without following it or anything on the way to it. */
+static ssize_t read_link(const char *dir, const char *relative, char *out, size_t room)
+{
+    const char *slash = strrchr(relative, '/');
+    char *parent = slash ? strndup(relative, (size_t)(slash - relative)) : NULL;
+    int fd = -1;
+    ssize_t length = -1;
+    if (!slash)
+        fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    else if (!parent || uni__open_beneath(&fd, dir, parent, NULL) < 0)
+        fd = -1;
+    if (fd >= 0) {
+        length = readlinkat(fd, slash ? slash + 1 : relative, out, room);
+        close(fd);
+    }
+    free(parent);
+    return length;
+}
+
 static int check_link(const char *dir, const uni__manifest_file *file, uni_error *err)
 {
     char target[PATH_MAX], sum[17];
-    char *full = uni__path_join(dir, file->path, NULL);
-    if (!full)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to check %s", file->path);
-    ssize_t length = readlink(full, target, sizeof target);
-    free(full);
+    ssize_t length = read_link(dir, file->path, target, sizeof target);
     if (length < 0)
         return damaged(dir, file, "is missing or no link any more", err);
     uni__hash_bytes(target, (size_t)length, sum);

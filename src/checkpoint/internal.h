@@ -1,6 +1,6 @@
 /*
- * internal.h - what the files of this module know of each other: the store's and the checkpoint's insides. Only this module
- * includes it.
+ * internal.h - what the files of this module know of each other: the store's and the checkpoint's
+ * insides. Only this module includes it.
  */
 #ifndef UNISONO_CHECKPOINT_INTERNAL_H
 #define UNISONO_CHECKPOINT_INTERNAL_H
@@ -36,7 +36,8 @@ typedef struct uni__found_list {
     size_t count, capacity;
 } uni__found_list;
 
-/* Adds what is in dir (nothing when there is no such directory). The names alone, complete or not. */
+/* Adds what is in dir (nothing when there is no such directory). The names alone, complete or
+ * not. */
 int uni__find_checkpoints(uni__found_list *list, const char *dir, bool recovery,
                           uni_error *err) UNI_MUST_USE;
 void uni__found_sort(uni__found_list *list); /* newest first */
@@ -45,18 +46,20 @@ void uni__found_free(uni__found_list *list);
 int uni__checkpoint_open_found(uni_checkpoint **out, const uni__found *found,
                                uni_error *err) UNI_MUST_USE;
 
-/* A fresh name "<staging>/<prefix>.<random>", malloc'ed; makes the staging directory when it is missing. */
+/* A fresh name "<staging>/<prefix>.<random>", malloc'ed; makes the staging directory when it
+ * is missing. */
 int uni__staging_name(char **out, const char *staging_dir, const char *prefix,
                       uni_error *err) UNI_MUST_USE;
 
-/* store.c, for draft.c. `add` takes the entry; `enforce` makes the disk what the policy says, as far as it can: what fails is
- * a warning and is tried again next time. */
+/* store.c, for draft.c. `add` takes the entry; `enforce` makes the disk what the policy says,
+ * as far as it can: what fails is a warning and is tried again next time. */
 int uni__store_add(uni__store *store, uni__checkpoint_info *entry, uni_error *err) UNI_MUST_USE;
 void uni__store_enforce(uni__store *store);
 /* The fate of a new checkpoint beside those that are there. */
 int uni__store_fate(const uni__store *store, const uni__checkpoint_info *entry, uni__fate *fate,
                     uni_error *err) UNI_MUST_USE;
-/* Where a checkpoint of that number goes, into entry->path. UNI_ELIMIT when the path is too long. */
+/* Where a checkpoint of that number goes, into entry->path. UNI_ELIMIT when the path is too
+ * long. */
 int uni__store_place(const uni__store *store, uni__checkpoint_info *entry, bool kept,
                      uni_error *err) UNI_MUST_USE;
 /* Removes a complete checkpoint: out of sight by a rename first. */

@@ -1,9 +1,11 @@
 /*
- * manifest.c - the manifest as a structure in memory: building one, and reading it from text and from a directory.
+ * manifest.c - the manifest as a structure in memory: building one, and reading it from text and
+ * from a directory.
  *
- * The format is at the top of manifest.h; manifest_write.c makes the text. Reading first compares the sum of the whole text,
- * so that everything after it is about manifests of other programs or versions, not about damage; but it trusts nothing
- * even then, because anybody can compute a sum. Any thread.
+ * The format is at the top of manifest.h; manifest_write.c makes the text. Reading first compares
+ * the sum of the whole text, so that everything after it is about manifests of other programs or
+ * versions, not about damage; but it trusts nothing even then, because anybody can compute a sum.
+ * Any thread.
  */
 #include "checkpoint/manifest.h"
 
@@ -196,7 +198,8 @@ static int hex_digit(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* A file's name, malloc'ed: "path", or "path_hex" for bytes that are not UTF-8. NULL when it is neither. */
+/* A file's name, malloc'ed: "path", or "path_hex" for bytes that are not UTF-8. NULL when it
+ * is neither. */
 static char *read_path(const uni_value *entry)
 {
     const char *path = uni_dict_get_string(entry, "path", NULL);

@@ -1,32 +1,39 @@
 /*
- * manifest.h - the file `.unisono-manifest.json` that makes a directory a checkpoint. Only this module includes it.
+ * manifest.h - the file `.unisono-manifest.json` that makes a directory a checkpoint. Only this
+ * module includes it.
  *
- * Byte by byte, version 1 (UTF-8 text, LF line ends, the members in this order, nothing optional unless said):
+ * Byte by byte, version 1 (UTF-8 text, LF line ends, the members in this order, nothing optional
+ * unless said):
  *
  *   {"format":"unisono checkpoint","version":1,
- *    "number":3,              integer, 0 or more: NNNNNN of the directory's name (0: made outside of a run)
- *    "iteration":12,          integer: the report it came with
- *    "attempt":1,             integer: which start of the group
- *    "timestamp":1763243774.25,  seconds since 1970
- *    "kind":"dict",           "dict" (a tree and its arrays, dict.h) or "directory" (the user's files)
- *    "score":0.25,            number, or "NaN", "Infinity", "-Infinity"; null when the policy had none
- *    "score_attribute":"loss",   string, or null
- *    "metrics":{...},         what was reported with it; a non-finite number in it is null, and then
- *    "nonfinite":{"loss":"NaN","a":{"b":"-Infinity"},"list":{"2":"NaN"}},   says which: a tree of the same form as the
- *                             metrics with only these numbers in it, list positions as keys ({} if there are none)
- *    "files":[
- *    {"path":"sub/w.bin","size":4096,"xxh3":"0123456789abcdef"},    regular file: XXH3-64 of its bytes, 16 hex digits
- *    {"path":"last","size":9,"xxh3":"...","link":true},             symbolic link: size and sum of its target's text
- *    {"path_hex":"ff41","size":1,"xxh3":"..."}                      a name that is not UTF-8, as hex
- *    ]
+ *   "number":3,                  integer, 0 or more: NNNNNN of its name (0: made outside of a run)
+ *   "iteration":12,              integer: the report it came with
+ *   "attempt":1,                 integer: which start of the group
+ *   "timestamp":1763243774.25,   number: seconds since 1970
+ *   "kind":"dict",               "dict" (a tree and arrays, dict.h) or "directory" (user's files)
+ *   "score":0.25,                number, "NaN", "Infinity" or "-Infinity"; null without a policy's
+ *   "score_attribute":"loss",    string, or null
+ *   "metrics":{...},             what was reported with it; a non-finite number in it is null
+ *   "nonfinite":{"loss":"NaN","a":{"b":"-Infinity"},"list":{"2":"NaN"}},
+ *                                which those were: a tree of the metrics' form with only them in
+ *                                it, list positions as keys ({} if there are none)
+ *   "files":[
+ *   {"path":"sub/w.bin","size":4096,"xxh3":"0123456789abcdef"},
+ *                                regular file: its bytes, and XXH3-64 of them as 16 hex digits
+ *   {"path":"last","size":9,"xxh3":"0123456789abcdef","link":true},
+ *                                symbolic link: size and sum of its target's text
+ *   {"path_hex":"ff41","size":1,"xxh3":"0123456789abcdef"}
+ *                                a name that is not UTF-8, as hex
+ *   ]
  *   ,"checksum":"0123456789abcdef"}LF
  *
- * The last 32 bytes are exactly `,"checksum":"` + 16 hex digits + `"}` + LF: XXH3-64 over all bytes before them. So any
- * changed, missing or added byte is noticed. Later versions keep this tail. Files are sorted by path; a path is relative,
- * has no empty, "." or ".." component, and every file of the checkpoint but the manifest itself is listed.
- * Extra files that a user adds later are not looked at.
+ * The last 32 bytes are exactly `,"checksum":"` + 16 hex digits + `"}` + LF: XXH3-64 over all
+ * bytes before them. So any changed, missing or added byte is noticed. Later versions keep this
+ * tail. Files are sorted by path; a path is relative, has no empty, "." or ".." component, and
+ * every file of the checkpoint but the manifest itself is listed. Extra files that a user adds
+ * later are not looked at.
  *
- * Pure functions on memory, and two that read and write the file. Any thread.
+ * Pure functions on memory, and one that reads the file. Any thread.
  */
 #ifndef UNISONO_CHECKPOINT_MANIFEST_H
 #define UNISONO_CHECKPOINT_MANIFEST_H
@@ -67,8 +74,9 @@ const uni__manifest_file *uni__manifest_find(const uni__manifest *manifest,
                                              const char *path); /* NULL: none; linear */
 uint64_t uni__manifest_bytes(const uni__manifest *manifest); /* sum of the sizes */
 
-/* To text (malloc'ed) and back. Reading: UNI_EFORMAT when it is no manifest, UNI_ECORRUPT when the sum differs,
- * UNI_EVERSION when newer. Writing reads back what it made, so that nothing unreadable ever gets to the disk. */
+/* To text (malloc'ed) and back. Reading: UNI_EFORMAT when it is no manifest, UNI_ECORRUPT when
+ * the sum differs, UNI_EVERSION when newer. Writing reads back what it made, so that nothing
+ * unreadable ever gets to the disk. */
 int uni__manifest_write(char **out, size_t *size, const uni__manifest *manifest,
                         uni_error *err) UNI_MUST_USE;
 int uni__manifest_read(uni__manifest *out, const char *text, size_t size,

@@ -1,5 +1,6 @@
 /*
- * manifest_internal.h - what manifest.c (reading) and manifest_write.c share. Only these two include it.
+ * manifest_internal.h - what manifest.c (reading) and manifest_write.c share. Only these two
+ * include it.
  */
 #ifndef UNISONO_CHECKPOINT_MANIFEST_INTERNAL_H
 #define UNISONO_CHECKPOINT_MANIFEST_INTERNAL_H

@@ -1,4 +1,5 @@
-/* manifest_test.c - manifests: everything survives, any changed byte is noticed, nothing in one leads out of its directory. */
+/* manifest_test.c - manifests: everything survives, any changed byte is noticed, nothing in
+ * one leads out of its directory. */
 #include <math.h>
 #include "checkpoint/manifest.h"
 #include "checkpoint/test_helpers.h"

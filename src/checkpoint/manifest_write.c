@@ -1,8 +1,10 @@
 /*
- * manifest_write.c - a manifest as text: one member a line, one file a line, so that people can read and diff it.
+ * manifest_write.c - a manifest as text: one member a line, one file a line, so that people can
+ * read and diff it.
  *
- * What was written is read back before it is handed out: a manifest that no reader accepts (a metric nested too deep,
- * a time that is no number) must fail the commit and not the resume a week later. Any thread.
+ * What was written is read back before it is handed out: a manifest that no reader accepts (a
+ * metric nested too deep, a time that is no number) must fail the commit and not the resume a
+ * week later. Any thread.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -56,7 +58,8 @@ static void add_string(uni__text *text, const char *string)
     uni__text_add_json_string(text, string, strlen(string));
 }
 
-/* The tree of non-finite numbers below value. Adds nothing, and answers false, when there is none. */
+/* The tree of non-finite numbers below value. Adds nothing, and answers false, when there is
+ * none. */
 static bool add_marks(uni__text *text, const uni_value *value)
 {
     uni_value_type type = uni_value_type_of(value);

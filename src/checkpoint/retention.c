@@ -1,5 +1,6 @@
 /*
- * retention.c - the decisions of retention.h. Pure functions; sorting an array of indices is all there is to it.
+ * retention.c - the decisions of retention.h. Pure functions; sorting an array of indices is all
+ * there is to it.
  */
 #include "checkpoint/retention.h"
 

@@ -1,4 +1,5 @@
-/* retention_test.c - the policy's decisions as tables: what users see kept after a series of saves. */
+/* retention_test.c - the policy's decisions as tables: what users see kept after a series of
+ * saves. */
 #include <math.h>
 #include "checkpoint/retention.h"
 #include "checkpoint/test_helpers.h"
@@ -89,7 +90,8 @@ static void test_table(void **state)
         play(&cases[i]);
 }
 
-/* A smaller policy at a resume: everything is decided at once, and no more than one is kept aside. */
+/* A smaller policy at a resume: everything is decided at once, and no more than one is kept
+ * aside. */
 static void test_all_at_once(void **state)
 {
     uni_checkpoint_policy policy = LOSS(MIN, 2);
@@ -103,7 +105,8 @@ static void test_all_at_once(void **state)
         assert_int_equal(all[i].fate, expected[i]);
 }
 
-/* By time the number decides between equal stamps, and a clock that went back loses to a later stamp. */
+/* By time the number decides between equal stamps, and a clock that went back loses to a later
+ * stamp. */
 static void test_time_order(void **state)
 {
     uni_checkpoint_policy policy = { .num_to_keep = 1 };

@@ -1,11 +1,13 @@
 /*
  * seal.c - completes a directory (seal.h). The order is the whole point:
  *
- *   every file hashed and fsynced, its directories fsynced, the manifest written beside and renamed into place and fsynced with
- *   its directory, then (by the caller) the directory renamed to where readers look, and that parent fsynced.
+ *   every file hashed and fsynced, its directories fsynced, the manifest written beside, fsynced,
+ *   renamed into place and fsynced with its directory; then (by the caller) the directory renamed
+ *   to where readers look, and that parent fsynced.
  *
- * A crash before the publishing rename leaves only staging, one after it a complete checkpoint. Writeback of a file is started before it is
- * hashed, so that the disk works while we do. Any thread.
+ * A crash before the publishing rename leaves only staging, one after it a complete checkpoint.
+ * Writeback of a file is started before it is hashed, so that the disk works while we do. Any
+ * thread.
  */
 #include "checkpoint/seal.h"
 
@@ -37,7 +39,8 @@ static const uni__manifest_file *find_known(const sealing *state, const char *re
     return NULL;
 }
 
-/* Fsyncs the directories from that of `relative` up to (but without) the root that the previous file did not share. */
+/* Fsyncs the directories from that of `relative` up to (but without) the root that the
+ * previous file did not share. */
 static int sync_parents(sealing *state, const char *relative, uni_error *err)
 {
     const char *slash = strrchr(relative, '/');

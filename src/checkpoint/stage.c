@@ -1,9 +1,11 @@
 /*
- * stage.c - staged directories (stage.h): made fresh, or copied from a user's directory with its links settled.
+ * stage.c - staged directories (stage.h): made fresh, or copied from a user's directory with its
+ * links settled.
  *
- * A link inside of the copied directory keeps meaning the same when the directory moves, so it stays. One that leads out would
- * make a checkpoint that is complete only as long as something else on the disk is (a cache whose files are links to blobs is the usual
- * case), so it is replaced by what it points to. Any thread; the names are random, so that ranks never meet.
+ * A link inside of the copied directory keeps meaning the same when the directory moves, so it
+ * stays. One that leads out would make a checkpoint that is complete only as long as something
+ * else on the disk is (a cache whose files are links to blobs is the usual case), so it is
+ * replaced by what it points to. Any thread; the names are random, so that ranks never meet.
  */
 #include "checkpoint/stage.h"
 
@@ -47,7 +49,8 @@ int uni__stage_new(char **out, const char *staging_dir, int rank, uni_error *err
     return uni_error_set(err, UNI_EEXISTS, "cannot find a free name in %s", staging_dir);
 }
 
-/* Whether a link at `relative`, with that target, leads out of the directory that relative starts from. By text alone. */
+/* Whether a link at `relative`, with that target, leads out of the directory that relative
+ * starts from. By text alone. */
 static bool leads_out(const char *relative, const char *target)
 {
     if (target[0] == '/')
@@ -124,7 +127,8 @@ static int settle_one(void *context, const char *relative, const char *full, uin
 
 int uni__stage_settle_links(const char *dir, const char *origin, uni_error *err)
 {
-    /* Each pass may bring new links with a copied directory; a link to a parent would go on for ever. */
+    /* Each pass may bring new links with a copied directory; a link to a parent would go on
+     * for ever. */
     for (int pass = 0; pass < 4; pass++) {
         settling state = { .origin = origin };
         UNI_TRY(uni__walk_files(dir, settle_one, &state, err));

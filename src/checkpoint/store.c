@@ -1,9 +1,11 @@
 /*
- * store.c - the complete checkpoints of a run: found at open, ordered, kept, moved aside and deleted (store.h).
+ * store.c - the complete checkpoints of a run: found at open, ordered, kept, moved aside and
+ * deleted (store.h).
  *
- * The store holds one list of everything complete, by number, each entry knowing whether it lies in checkpoints/ or in .recovery/.
- * What should be where is asked of retention.c for the whole list, and uni__store_enforce makes the disk so, after every commit and
- * at open. So a crash between a commit and its deletions, or another policy at a resume, needs no code of its own.
+ * The store holds one list of everything complete, by number, each entry knowing whether it lies
+ * in checkpoints/ or in .recovery/. What should be where is asked of retention.c for the whole
+ * list, and uni__store_enforce makes the disk so, after every commit and at open. So a crash
+ * between a commit and its deletions, or another policy at a resume, needs no code of its own.
  * One thread at a time.
  */
 #include "checkpoint/store.h"
@@ -119,8 +121,8 @@ int uni__store_delete(uni__store *store, const char *path, uni_error *err)
     if (status == 0)
         status = uni__rename_new(path, trash, NULL);
     if (status < 0) {
-        /* A full disk may refuse even the rename, and space is what we are about to make: without its manifest it is no
-         * checkpoint either. */
+        /* A full disk may refuse even the rename, and space is what we are about to make:
+         * without its manifest it is no checkpoint either. */
         char *manifest = uni__path_join(path, UNI__MANIFEST_NAME, NULL);
         status = manifest ? uni__unlink(manifest, err)
                           : uni_error_set(err, UNI_ENOMEM, "no memory to remove %s", path);
@@ -306,7 +308,8 @@ int uni__store_open(uni__store **out, const uni__store_options *options, uni_err
     if (store->policy.num_to_keep != UNI_KEEP_NONE) {
         UNI_TRY_GOTO(uni__make_dirs(store->checkpoints_dir, 0700, err), fail);
         UNI_TRY_GOTO(uni__make_dirs(store->staging_dir, 0700, err), fail);
-        /* The names of the new directories must not go with a power cut that the checkpoints in them survive. */
+        /* The names of the new directories must not go with a power cut that the checkpoints
+         * in them survive. */
         UNI_TRY_GOTO(uni__fsync_path(options->run_dir, err), fail);
     }
     UNI_TRY_GOTO(read_existing(store, err), fail);

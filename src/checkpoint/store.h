@@ -4,16 +4,19 @@
  * A run directory has, on one filesystem:
  *
  *   checkpoints/checkpoint_NNNNNN   complete ones that the policy keeps; users list this folder
- *   .recovery/checkpoint_NNNNNN     the newest complete one when the policy did not keep it (at most one): what a
- *                                   restarted group goes on from. Gone when the run ended well
+ *   .recovery/checkpoint_NNNNNN     the newest complete one when the policy did not keep it (at
+ *                                   most one): what a restarted group goes on from. Gone when
+ *                                   the run ended well
  *   .staging/                       parts and drafts in the making, and what is being deleted
  *
- * Workers put files into `.staging/` (stage.h); the trainer's persist thread makes a draft of the parts, commits it
- * (hash, fsync, manifest, fsync, rename, fsync) and the policy is applied. `completed` is called when the new one is
- * durable and before anything older is deleted, so that the journal has it first. A deletion renames into .staging before it
- * removes, so no half checkpoint is ever seen. With UNI_KEEP_NONE nothing is written at all.
+ * Workers put files into `.staging/` (stage.h); the trainer's persist thread makes a draft of the
+ * parts, commits it (hash, fsync, manifest, fsync, rename, fsync) and the policy is applied.
+ * `completed` is called when the new one is durable and before anything older is deleted, so that
+ * the journal has it first. A deletion renames into .staging before it removes, so no half
+ * checkpoint is ever seen. With UNI_KEEP_NONE nothing is written at all.
  *
- * Thread: all calls of one store from one thread at a time (the persist thread, or after it ended).
+ * Thread: all calls of one store from one thread at a time (the persist thread, or after it
+ * ended).
  */
 #ifndef UNISONO_CHECKPOINT_STORE_H
 #define UNISONO_CHECKPOINT_STORE_H
@@ -34,60 +37,68 @@ typedef struct uni__checkpoint_info {
     double timestamp, score; /* score is NaN when the policy has none or it was not a number */
     uint64_t bytes;
     bool kept; /* by the policy, that is, it is in checkpoints/ */
-    char path
-        [4096]; /* absolute if run_dir was; in .recovery/ when not kept; see uni__draft_commit for "" */
+    /* Absolute if run_dir was; in .recovery/ when not kept; "" as uni__draft_commit says. */
+    char path[4096];
 } uni__checkpoint_info;
 
 typedef struct uni__store_options {
     const char *run_dir;
     const uni_checkpoint_policy *policy; /* NULL: default */
-    int64_t
-        next_number; /* numbers go on from here when the disk knows of no later one; 0: from 1 */
-    /* Called when a checkpoint is complete on disk (durable), before older ones are removed; and after one was removed
-     * (also one of .recovery/). A negative return of `completed` fails the commit, and the new one is taken back. With
-     * UNI_KEEP_NONE neither is called. Both may be NULL. */
+    int64_t next_number; /* go on from here if the disk knows of no later one; 0: from 1 */
+    /* Called when a checkpoint is complete on disk (durable), before older ones are removed;
+     * and after one was removed (also one of .recovery/). A negative return of `completed`
+     * fails the commit, and the new one is taken back. With UNI_KEEP_NONE neither is called.
+     * Both may be NULL. */
     int (*completed)(void *context, const uni__checkpoint_info *info, uni_error *err);
     void (*removed)(void *context, int64_t number);
     void *context;
 } uni__store_options;
 
-/* Makes the directories (0700; none with UNI_KEEP_NONE); reads what is complete already (a resumed run), verifies the newest
- * byte by byte, and goes on with the next number. Damaged ones are passed over with a warning and left where they are. What is left
- * in .staging of earlier attempts is removed. */
+/* Makes the directories (0700; none with UNI_KEEP_NONE); reads what is complete already (a
+ * resumed run), verifies the newest byte by byte, and goes on with the next number. Damaged
+ * ones are passed over with a warning and left where they are. What is left in .staging of
+ * earlier attempts is removed. */
 int uni__store_open(uni__store **out, const uni__store_options *options,
                     uni_error *err) UNI_MUST_USE;
-/* Removes .staging; and .recovery unless keep_recovery (pass true when the run failed and may be resumed). */
+/* Removes .staging; and .recovery unless keep_recovery (pass true when the run failed and may
+ * be resumed). */
 void uni__store_close(uni__store *store, bool keep_recovery);
 /* ".../.staging", for stage.h; it is made when the first part needs it. */
 const char *uni__store_staging_dir(const uni__store *store);
-/* Removes the parts that dead workers left in .staging; drafts stay. Call between attempts, when every part that was
- * reported has been given to a draft. */
+/* Removes the parts that dead workers left in .staging; drafts stay. Call between attempts,
+ * when every part that was reported has been given to a draft. */
 int uni__store_clean_staging(uni__store *store, uni_error *err) UNI_MUST_USE;
 
 /* One checkpoint in the making. The caller adds parts, then commits or abandons. */
 int uni__draft_new(uni__draft **out, uni__store *store, int64_t iteration, int attempt,
                    uni_error *err) UNI_MUST_USE;
-/* Takes the files of a staged directory by renaming them into the draft (the first one as a whole); parts of several ranks are
- * merged, and a name that two ranks both bring is UNI_EMISMATCH that names both, unless the contents are equal. A
- * directory that is not staged (a user's own) is refused with UNI_EINVAL. */
+/* Takes the files of a staged directory by renaming them into the draft (the first one as a
+ * whole); parts of several ranks are merged, and a name that two ranks both bring is
+ * UNI_EMISMATCH that names both, unless the contents are equal. A directory that is not staged
+ * (a user's own) is refused with UNI_EINVAL. */
 int uni__draft_take_directory(uni__draft *draft, int rank, const char *staged_dir,
                               uni_error *err) UNI_MUST_USE;
-/* Writes an encoded dictionary (dict.h) as the part of that rank: files dict.msgpack and (when it has arrays) arrays.bin for
- * rank 0, with the suffix .rank_N for others. The bytes are checked first and hashed as they are written. */
+/* Writes an encoded dictionary (dict.h) as the part of that rank: files dict.msgpack and (when
+ * it has arrays) arrays.bin for rank 0, with the suffix .rank_N for others. The bytes are
+ * checked first and hashed as they are written. */
 int uni__draft_add_dict(uni__draft *draft, int rank, const void *encoded, size_t size,
                         uni_error *err) UNI_MUST_USE;
-/* metrics: what was reported with it, stored in the manifest (NULL: none). scores: where the policy looks for its attribute first (the
- * checkpoint's dictionary, see uni__dict_view), then in the metrics. UNI_EINVAL "score attribute missing" / "not a number" as seed
- * 003 defines. Frees the draft in every case; after a failure nothing of it is left and the number is used again.
- * info->path is "" when the policy did not keep it (uni__store_resume knows where it is); info may be NULL. */
+/* metrics: what was reported with it, stored in the manifest (NULL: none). scores: where the
+ * policy looks for its attribute first (the checkpoint's dictionary, see uni__dict_view), then
+ * in the metrics. UNI_EINVAL "score attribute missing" / "not a number" as seed 003 defines.
+ * Frees the draft in every case; after a failure nothing of it is left and the number is used
+ * again. info->path is "" when the policy did not keep it (uni__store_resume knows where it
+ * is); info may be NULL. */
 int uni__draft_commit(uni__draft *draft, const uni_value *metrics, const uni_value *scores,
                       double timestamp, uni__checkpoint_info *info, uni_error *err) UNI_MUST_USE;
 void uni__draft_abandon(uni__draft *draft);
 
-/* The best by the policy and the newest of those it keeps; NULL when there is none. Valid until the next commit. */
+/* The best by the policy and the newest of those it keeps; NULL when there is none. Valid
+ * until the next commit. */
 const uni__checkpoint_info *uni__store_best(const uni__store *store);
 const uni__checkpoint_info *uni__store_latest(const uni__store *store);
-/* The newest complete one wherever it is (checkpoints/ or .recovery/): what a restarted group resumes from. */
+/* The newest complete one wherever it is (checkpoints/ or .recovery/): what a restarted group
+ * resumes from. */
 const uni__checkpoint_info *uni__store_resume(const uni__store *store);
 /* Those in checkpoints/. */
 size_t uni__store_count(const uni__store *store);

@@ -1,4 +1,5 @@
-/* store_test.c - a run's checkpoints as users see them: what is listed, what is resumed from, whose files are touched. */
+/* store_test.c - a run's checkpoints as users see them: what is listed, what is resumed from,
+ * whose files are touched. */
 #include <math.h>
 #include <unisono/log.h>
 #include "checkpoint/test_helpers.h"
@@ -195,7 +196,8 @@ static void test_score_errors(void **state)
               UNI_EINVAL, "-3");
 }
 
-/* A controller that died and one that goes on: numbers, scores, recovery and the rest of the policy. */
+/* A controller that died and one that goes on: numbers, scores, recovery and the rest of the
+ * policy. */
 static void test_resume(void **state)
 {
     open_store(&keep_2_min);
@@ -236,7 +238,8 @@ static void test_resume_with_another_policy(void **state)
     assert_string_equal(names(at("run/checkpoints")), "checkpoint_000002 checkpoint_000004");
 }
 
-/* Damaged ones stay where they are, are not resumed from, and their numbers are not given away again. */
+/* Damaged ones stay where they are, are not resumed from, and their numbers are not given away
+ * again. */
 static void test_resume_past_damage(void **state)
 {
     uni__checkpoint_info info;
@@ -423,7 +426,8 @@ static void test_dict_parts(void **state)
     uni_value_free(two);
 }
 
-/* A user's directory is copied, used again, and never touched; a link in it that leads out is filled in. */
+/* A user's directory is copied, used again, and never touched; a link in it that leads out is
+ * filled in. */
 static void test_users_directory(void **state)
 {
     uni__draft *draft = NULL;

@@ -1,6 +1,6 @@
 /*
- * test_helpers.h - what this module's tests share: a directory of their own, small commits, and what a user would list.
- * Only the tests of this module include it.
+ * test_helpers.h - what this module's tests share: a directory of their own, small commits, and
+ * what a user would list. Only the tests of this module include it.
  */
 #ifndef UNISONO_CHECKPOINT_TEST_HELPERS_H
 #define UNISONO_CHECKPOINT_TEST_HELPERS_H
@@ -154,7 +154,8 @@ static inline int save(uni__store *store, int epoch, double loss, uni__checkpoin
     return status;
 }
 
-/* The epoch in the dictionary of the run's latest checkpoint, after all its bytes were verified; -1 when there is none. */
+/* The epoch in the dictionary of the run's latest checkpoint, after all its bytes were
+ * verified; -1 when there is none. */
 static inline int latest_epoch(const char *run)
 {
     uni_checkpoint *latest = NULL;
