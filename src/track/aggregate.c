@@ -1,8 +1,8 @@
 /*
  * aggregate.c - one number for a metric over all ranks of an iteration. Any thread.
  *
- * NaN is left out while any rank has a number; when all that have the metric have NaN, the answer is NaN, so that a diverged
- * run is not mistaken for one without the metric.
+ * NaN is left out while any rank has a number; when all that have the metric have NaN, the answer
+ * is NaN, so that a diverged run is not mistaken for one without the metric.
  */
 #include <math.h>
 

@@ -1,13 +1,16 @@
 /*
- * csv.c - progress.csv: one row per iteration of one rank, one column per metric, nested ones as a.b, quoted as RFC 4180 says.
+ * csv.c - progress.csv: one row per iteration of one rank, one column per metric, nested ones as
+ * a.b, quoted as RFC 4180 says.
  *
- * Rows are appended through a buffer that goes out on every tick. The columns are those of the first report; when a later one brings a
- * new metric, the file is written anew beside the old one with the column added (empty in the earlier rows) and renamed over
- * it, so that a reader sees the old table or the new one. A file of an earlier controller is gone on with (resume); a torn last row is
- * cut off.
+ * Rows are appended through a buffer that goes out on every tick. The columns are those of the
+ * first report; when a later one brings a new metric, the file is written anew beside the old one
+ * with the column added (empty in the earlier rows) and renamed over it, so that a reader sees the
+ * old table or the new one. A file of an earlier controller is gone on with (resume); a torn last
+ * row is cut off.
  *
- * Numbers: integers as they are, floats in the shortest form that reads back to the same bits, nan, inf and -inf (Python's float and
- * pandas read these). True and False. Missing and null are empty. Lists are JSON in one cell.
+ * Numbers: integers as they are, floats in the shortest form that reads back to the same bits, nan,
+ * inf and -inf (Python's float and pandas read these). True and False. Missing and null are empty.
+ * Lists are JSON in one cell.
  *
  * Thread: the sink thread.
  */
@@ -178,7 +181,8 @@ static size_t row_end(const char *data, size_t size, size_t at)
     return 0;
 }
 
-/* Writes the whole table again with the present columns; earlier rows, which have `before` of them, get empty cells. */
+/* Writes the whole table again with the present columns; earlier rows, which have `before` of them,
+ * get empty cells. */
 static int rewrite(csv *c, size_t before, uni_error *err)
 {
     char *old = NULL;

@@ -1,5 +1,6 @@
 /*
- * emit.c - what the sinks share: values as JSON text the way Python's json writes them, flat names of nested metrics, paths.
+ * emit.c - what the sinks share: values as JSON text the way Python's json writes them, flat names
+ * of nested metrics, paths.
  *
  * Thread: any.
  */

@@ -1,8 +1,9 @@
 /*
- * feed.c - the shared state of one results writer and its followers, and reading pieces of the file.
+ * feed.c - the shared state of one results writer and its followers, and reading pieces of the
+ * file.
  *
- * Marks are few (one per rank and attempt), kept only until every follower has passed them. A follower that is not
- * registered yet starts behind all marks there are.
+ * Marks are few (one per rank and attempt), kept only until every follower has passed them. A
+ * follower that is not registered yet starts behind all marks there are.
  */
 #include "track/feed.h"
 

@@ -1,7 +1,7 @@
 /*
- * feed.h - what a results writer and its followers share: how much of the file may be read, and the marks. Used by this
- * module only. Reference-counted, so that a follower may outlive its writer and the other way round. All fields below `lock`
- * are protected by it.
+ * feed.h - what a results writer and its followers share: how much of the file may be read, and the
+ * marks. Used by this module only. Reference-counted, so that a follower may outlive its writer and
+ * the other way round. All fields below `lock` are protected by it.
  */
 #ifndef UNISONO_TRACK_FEED_H
 #define UNISONO_TRACK_FEED_H
@@ -46,13 +46,15 @@ int uni__feed_mark(uni__feed *feed, uni__mark mark, uni_error *err) UNI_MUST_USE
 
 /* ---- lines by offset ---- */
 
-/* A piece of the file, read with pread and kept: the lines of one rank tend to lie close together. */
+/* A piece of the file, read with pread and kept: the lines of one rank tend to lie close
+ * together. */
 typedef struct uni__slice {
     char *data;
     uint64_t offset;
     size_t size, capacity;
 } uni__slice;
-/* size bytes at offset, reading ahead up to `limit` (an offset). NULL with err set when the file has them not. */
+/* size bytes at offset, reading ahead up to `limit` (an offset). NULL with err set when the file
+ * has them not. */
 const char *uni__slice_get(uni__slice *slice, int fd, uint64_t offset, size_t size, uint64_t limit,
                            const char *path, uni_error *err);
 void uni__slice_free(uni__slice *slice);

@@ -1,13 +1,16 @@
 /*
  * follower.c - follows results.jsonl while it is written, and joins the ranks of each iteration.
  *
- * Lines are scanned once, in file order, by their heads only; each is queued on the lane of its rank as (iteration, offset,
- * size). Within an attempt a rank's iterations only go up, so an iteration is complete when the last one seen of every
- * rank that is waited for has reached it: no per-iteration table is needed, ranks may be far apart (the controller drains one
- * rank's ring at a time) and the memory is 24 bytes per waiting report. Values are built when the iteration is handed out, from the
- * scan buffer when the line is still in it, otherwise by reading it again from the page cache.
+ * Lines are scanned once, in file order, by their heads only; each is queued on the lane of its
+ * rank as (iteration, offset, size). Within an attempt a rank's iterations only go up, so an
+ * iteration is complete when the last one seen of every rank that is waited for has reached it: no
+ * per-iteration table is needed, ranks may be far apart (the controller drains one rank's ring at a
+ * time) and the memory is 24 bytes per waiting report. Values are built when the iteration is
+ * handed out, from the scan buffer when the line is still in it, otherwise by reading it again from
+ * the page cache.
  *
- * Scanning stops at the oldest complete iteration, so a slow consumer does not fill the lanes: the file is the queue.
+ * Scanning stops at the oldest complete iteration, so a slow consumer does not fill the lanes: the
+ * file is the queue.
  *
  * Thread: one; uni__follower_wake from any.
  */
@@ -280,7 +283,8 @@ static void name_ranks(uni__follower *f, const int *ranks, int count, int64_t it
              count == 1 ? "it" : "them", count == 1 ? "it catches" : "they catch");
 }
 
-/* No longer waits for ranks that have not reported `iteration` (with silent_only: nor anything at all). */
+/* No longer waits for ranks that have not reported `iteration` (with silent_only: nor anything at
+ * all). */
 static bool give_up(uni__follower *f, int64_t iteration, int64_t latest, bool silent_only)
 {
     int named[64], num_named = 0;
@@ -388,8 +392,9 @@ static void apply(uni__follower *f, uni__mark mark)
         f->lanes[mark.value].ended = true;
 }
 
-/* At the limit: applies one mark that stands here (what it completes is handed out before the next), or moves the limit on. 1
- * when there is something new, 0 when not, UNI_EEND when there never will be. */
+/* At the limit: applies one mark that stands here (what it completes is handed out before the
+ * next), or moves the limit on. 1 when there is something new, 0 when not, UNI_EEND when there
+ * never will be. */
 static int move_limit(uni__follower *f)
 {
     uint64_t here = f->offset + f->at;
@@ -467,8 +472,8 @@ static int64_t newest(uni__follower *f)
     return found;
 }
 
-/* At the end of what is written, with the oldest iteration incomplete: has it waited long enough? If not, *next is when to look
- * again (monotonic ns). */
+/* At the end of what is written, with the oldest iteration incomplete: has it waited long enough?
+ * If not, *next is when to look again (monotonic ns). */
 static bool out_of_patience(uni__follower *f, int64_t iteration, uint64_t now, uint64_t *next)
 {
     int64_t latest = newest(f);
@@ -490,7 +495,8 @@ static bool out_of_patience(uni__follower *f, int64_t iteration, uint64_t now, u
     return false;
 }
 
-/* Sleeps until the feed changes, somebody wakes us, or `until` (monotonic ns). true: woken by uni__follower_wake. */
+/* Sleeps until the feed changes, somebody wakes us, or `until` (monotonic ns). true: woken by
+ * uni__follower_wake. */
 static bool sleep_until(uni__follower *f, uint64_t until)
 {
     uni__feed *feed = f->feed;
@@ -508,7 +514,8 @@ static bool sleep_until(uni__follower *f, uint64_t until)
     return woken;
 }
 
-/* Scans until the oldest iteration is complete (1), nothing more is there (0), or the end (UNI_EEND). */
+/* Scans until the oldest iteration is complete (1), nothing more is there (0), or the end
+ * (UNI_EEND). */
 static int scan(uni__follower *f, int64_t *iteration, uni_error *err)
 {
     for (;;) {

@@ -1,6 +1,7 @@
 /*
- * fuzz_results.c - any line of results.jsonl reads without a crash or is refused; one that reads has the value that the strict JSON reader
- * gives it, and comes back the same when it is written and read again. The input is also read as a whole file. See base/fuzz.h.
+ * fuzz_results.c - any line of results.jsonl reads without a crash or is refused; one that reads
+ * has the value that the strict JSON reader gives it, and comes back the same when it is written
+ * and read again. The input is also read as a whole file. See base/fuzz.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

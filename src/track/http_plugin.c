@@ -1,8 +1,9 @@
 /*
  * http_plugin.c - libunisono-mlflow.so: HTTP by libcurl, behind http_plugin.h.
  *
- * One easy handle per client, so that the connection stays open. Only http and https; redirects are not followed, because the token would
- * go where the user did not send it. Thread: one at a time per client.
+ * One easy handle per client, so that the connection stays open. Only http and https; redirects are
+ * not followed, because the token would go where the user did not send it. Thread: one at a time
+ * per client.
  */
 #include "track/http_plugin.h"
 

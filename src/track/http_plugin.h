@@ -1,9 +1,10 @@
 /*
- * http_plugin.h - what libunisono and libunisono-mlflow.so agree on: a small HTTP client. Used by this module only.
+ * http_plugin.h - what libunisono and libunisono-mlflow.so agree on: a small HTTP client. Used by
+ * this module only.
  *
- * The plugin is the only part that links libcurl, so that a program that never talks to a server does not load it. The plugin knows nothing
- * of libunisono (no symbol of it is used), and the version is checked before anything else: a plugin of another build is refused with
- * a sentence.
+ * The plugin is the only part that links libcurl, so that a program that never talks to a server
+ * does not load it. The plugin knows nothing of libunisono (no symbol of it is used), and the
+ * version is checked before anything else: a plugin of another build is refused with a sentence.
  */
 #ifndef UNISONO_TRACK_HTTP_PLUGIN_H
 #define UNISONO_TRACK_HTTP_PLUGIN_H

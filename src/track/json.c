@@ -1,16 +1,20 @@
 /*
- * json.c - results.json in the form of Ray Train v1: a list with one list per report, which has the dictionaries of the ranks.
+ * json.c - results.json in the form of Ray Train v1: a list with one list per report, which has the
+ * dictionaries of the ranks.
  *
  *     [[{"loss": 0.5, ...}],
  *     [{"loss": 0.4, ...}]                                          ]
  *
- * The document is whole at every moment, also for a program that reads it while it is written: the closing bracket stands far
- * ahead, behind spaces, and reports are written over the spaces. The kernel lets a reader see a write page by page, so a write
- * stays within one page (a report that does not fit begins on the next one); only a report that is larger than a page can be
- * seen in part, during that one call. When the spaces are used up, the file is copied with half as much room again and renamed over the old one, so
- * each byte is copied about twice in all, and once more without the spaces at the end.
+ * The document is whole at every moment, also for a program that reads it while it is written: the
+ * closing bracket stands far ahead, behind spaces, and reports are written over the spaces. The
+ * kernel lets a reader see a write page by page, so a write stays within one page (a report that
+ * does not fit begins on the next one); only a report that is larger than a page can be seen in
+ * part, during that one call. When the spaces are used up, the file is copied with half as much
+ * room again and renamed over the old one, so each byte is copied about twice in all, and once more
+ * without the spaces at the end.
  *
- * NaN and the infinities are written as Python's json writes and reads them. Thread: the sink thread.
+ * NaN and the infinities are written as Python's json writes and reads them. Thread: the sink
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -162,7 +166,8 @@ static int flush(json_sink *j, uni_error *err)
     return status;
 }
 
-/* A document of an earlier controller is gone on with when it ends as ours do; anything else is begun anew. */
+/* A document of an earlier controller is gone on with when it ends as ours do; anything else is
+ * begun anew. */
 static int open_again(json_sink *j, uni_error *err)
 {
     char *text = NULL;

@@ -1,10 +1,11 @@
 /*
  * line.c - the parser of results.jsonl's lines.
  *
- * One recursive descent over the bytes, straight into uni_values. Two things make it quick: whole runs of plain
- * characters are taken at once, and numbers are converted without strtod wherever that is provably exact (see
- * exact_double). Non-finite numbers stand as null in the metrics and by name behind them, in document order; a line that has
- * them is parsed with the path of each value known, and each null at the next expected path becomes that number.
+ * One recursive descent over the bytes, straight into uni_values. Two things make it quick: whole
+ * runs of plain characters are taken at once, and numbers are converted without strtod wherever
+ * that is provably exact (see exact_double). Non-finite numbers stand as null in the metrics and by
+ * name behind them, in document order; a line that has them is parsed with the path of each value
+ * known, and each null at the next expected path becomes that number.
  */
 #include "track/line.h"
 
@@ -53,9 +54,10 @@ static const long double powers_of_ten[] = { 1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  
                                              1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L };
 
 /*
- * digits * 10^exponent with |exponent| <= 27. Both factors are exact in the 64-bit mantissa of long double (5^27 < 2^64), so the one
- * operation is off by at most half a unit of that mantissa. Rounding it to 53 bits is then right unless the 11 bits
- * that are cut off are exactly one half: only then is the true value's side unknown, and strtod decides.
+ * digits * 10^exponent with |exponent| <= 27. Both factors are exact in the 64-bit mantissa of long
+ * double (5^27 < 2^64), so the one operation is off by at most half a unit of that mantissa.
+ * Rounding it to 53 bits is then right unless the 11 bits that are cut off are exactly one half:
+ * only then is the true value's side unknown, and strtod decides.
  */
 static bool exact_double(uint64_t digits, int exponent, double *out)
 {
@@ -79,7 +81,8 @@ static bool exact_double(uint64_t digits, int exponent, double *out)
 }
 #endif
 
-/* Digits into *digits (19 at most are counted there); returns how many there were, leading zeros not counted. */
+/* Digits into *digits (19 at most are counted there); returns how many there were, leading zeros
+ * not counted. */
 static int take_digits(parser *p, uint64_t *digits, int significant, int *seen)
 {
     const char *start = p->at;
@@ -96,7 +99,8 @@ static int take_digits(parser *p, uint64_t *digits, int significant, int *seen)
     return significant;
 }
 
-/* Numbers that no writer of ours makes (beyond the range of int64 or double) are refused like any other damage. */
+/* Numbers that no writer of ours makes (beyond the range of int64 or double) are refused like any
+ * other damage. */
 static int slow_number(const char *start, const char *end, bool real, uni_value **out)
 {
     char copy[400]; /* the longest double without an exponent has 309 digits before the point */
@@ -230,8 +234,8 @@ static int take_escape(parser *p)
     return 0;
 }
 
-/* A string without its quotes: *text points into the line, or into the scratch when there were escapes (then it is
- * valid until the next string). */
+/* A string without its quotes: *text points into the line, or into the scratch when there were
+ * escapes (then it is valid until the next string). */
 static int parse_string(parser *p, const char **text, size_t *length)
 {
     if (!take(p, '"'))

@@ -1,10 +1,12 @@
 /*
- * line.h - one line of results.jsonl (results.h has the format) into numbers and a dictionary. Used by this module only.
+ * line.h - one line of results.jsonl (results.h has the format) into numbers and a dictionary. Used
+ * by this module only.
  *
- * The parser is made for the lines that our own writer makes: fixed order of the first keys, no white space between tokens.
- * It trusts nothing all the same: every byte is checked against the end, depth is limited, and what is not such a line
- * is UNI_EFORMAT. The head alone (attempt, rank, iteration) is parsed without looking at the metrics, so that a follower
- * can queue lines by offset and build values only when they are handed out. Any thread.
+ * The parser is made for the lines that our own writer makes: fixed order of the first keys, no
+ * white space between tokens. It trusts nothing all the same: every byte is checked against the
+ * end, depth is limited, and what is not such a line is UNI_EFORMAT. The head alone (attempt, rank,
+ * iteration) is parsed without looking at the metrics, so that a follower can queue lines by offset
+ * and build values only when they are handed out. Any thread.
  */
 #ifndef UNISONO_TRACK_LINE_H
 #define UNISONO_TRACK_LINE_H

@@ -1,8 +1,10 @@
 /*
- * mlflow.c - the MLflow sink: one MLflow run per run, the config as its params, the numbers of one rank as its metrics, the outcome as
- * its status. Where it goes is behind uni__mlflow_store (mlflow.h): a directory in MLflow's file-store layout, or a tracking server.
+ * mlflow.c - the MLflow sink: one MLflow run per run, the config as its params, the numbers of one
+ * rank as its metrics, the outcome as its status. Where it goes is behind uni__mlflow_store
+ * (mlflow.h): a directory in MLflow's file-store layout, or a tracking server.
  *
- * Names of nested metrics and params are joined by '/'. The step is the iteration, the time the report's _timestamp.
+ * Names of nested metrics and params are joined by '/'. The step is the iteration, the time the
+ * report's _timestamp.
  *
  * Thread: the sink thread; the constructor anywhere.
  */
@@ -50,7 +52,8 @@ void uni__percent_encode(uni__text *out, const char *text, bool keep_slash)
     }
 }
 
-/* MLflow: letters, digits, '_', '-', '.', ' ', ':' and '/', and the name must be its own normal path. */
+/* MLflow: letters, digits, '_', '-', '.', ' ', ':' and '/', and the name must be its own normal
+ * path. */
 void uni__mlflow_clean_key(uni__text *out, const char *key)
 {
     size_t start = out->size;

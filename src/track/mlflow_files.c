@@ -2,13 +2,14 @@
  * mlflow_files.c - MLflow's file store:
  *
  *     ROOT/EXPERIMENT_ID/meta.yaml
- *     ROOT/EXPERIMENT_ID/RUN_ID/meta.yaml            status 1 running, 3 finished, 4 failed, 5 killed
+ *     ROOT/EXPERIMENT_ID/RUN_ID/meta.yaml       status 1 running, 3 finished, 4 failed, 5 killed
  *                              /metrics/KEY          lines "TIME_MS VALUE STEP"
  *                              /params/KEY, tags/KEY the value
  *                              /artifacts/
  *
- * Strings in the YAML are JSON strings, which YAML reads. Metrics are buffered and appended on every tick. README.txt in ROOT has the command
- * that shows the runs in an MLflow that no longer opens such directories unasked. Thread: the sink thread.
+ * Strings in the YAML are JSON strings, which YAML reads. Metrics are buffered and appended on
+ * every tick. README.txt in ROOT has the command that shows the runs in an MLflow that no longer
+ * opens such directories unasked. Thread: the sink thread.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -104,7 +105,8 @@ static int write_run(files *f, int status, int64_t end_ms, uni_error *err)
 
 /* ---- experiments ---- */
 
-/* Is this the meta.yaml of an experiment with that name? MLflow writes names plain or in single quotes, we in double ones. */
+/* Is this the meta.yaml of an experiment with that name? MLflow writes names plain or in single
+ * quotes, we in double ones. */
 static bool has_name(const char *yaml, const char *name)
 {
     const char *line = yaml;

@@ -1,11 +1,14 @@
 /*
  * mlflow_rest.c - an MLflow tracking server, by its REST API 2.0.
  *
- * Requests are made on the sink thread: metrics are collected and sent with runs/log-batch once a second or when 1,000 wait (the server's
- * limit), so the other sinks wait for the server now and then, training never. A request that was not received is sent again a
- * few times; creating the run only when it surely was not received. NaN and infinities are the strings that protobuf's JSON has for them.
+ * Requests are made on the sink thread: metrics are collected and sent with runs/log-batch once a
+ * second or when 1,000 wait (the server's limit), so the other sinks wait for the server now and
+ * then, training never. A request that was not received is sent again a few times; creating the run
+ * only when it surely was not received. NaN and infinities are the strings that protobuf's JSON has
+ * for them.
  *
- * Artifacts go through the server's proxy (mlflow-artifacts:); a server that keeps them elsewhere is told of in the error.
+ * Artifacts go through the server's proxy (mlflow-artifacts:); a server that keeps them elsewhere
+ * is told of in the error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +69,8 @@ static int answer_error(const char *url, const uni__http_answer *answer, uni_err
     return code;
 }
 
-/* *out (when not NULL) is the answer's JSON. once: not sent again when the server may have received it. */
+/* *out (when not NULL) is the answer's JSON. once: not sent again when the server may have received
+ * it. */
 static int ask(rest *r, uni__http_request request, bool once, uni_value **out, uni_error *err)
 {
     int status = 0;

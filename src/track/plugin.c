@@ -1,8 +1,8 @@
 /*
  * plugin.c - finds and opens the shared object that has the HTTP client (http_plugin.h).
  *
- * dlopen counts references by itself, so nothing is remembered here. Only full paths are opened: the name alone would make the loader search
- * where somebody else may have put a file.
+ * dlopen counts references by itself, so nothing is remembered here. Only full paths are opened:
+ * the name alone would make the loader search where somebody else may have put a file.
  */
 #include "track/plugin.h"
 
@@ -79,7 +79,8 @@ static int try_environment(const uni__http_plugin **out, uni_error *err)
 
 int uni__http_plugin_load(const uni__http_plugin **out, uni_error *err)
 {
-    /* Installed: beside the library, or in a folder of our own. Built: src/lib and src/track are neighbours. */
+    /* Installed: beside the library, or in a folder of our own. Built: src/lib and src/track are
+     * neighbours. */
     static const char *const below[] = { "", "/unisono", "/../track", "/src/track" };
     char dir[PATH_MAX] = "";
     int found = try_environment(out, err);

@@ -1,6 +1,7 @@
 /*
- * print.c - every joined report as JSON for people: a list with the dictionaries of the ranks, indented by 4, as Ray Train's
- * PrintCallback prints it. A rank that did not report is left out. Thread: the sink thread.
+ * print.c - every joined report as JSON for people: a list with the dictionaries of the ranks,
+ * indented by 4, as Ray Train's PrintCallback prints it. A rank that did not report is left out.
+ * Thread: the sink thread.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,7 +14,8 @@ typedef struct print {
     uni__text text;
 } print;
 
-/* Each dictionary is moved in by one level: only line breaks between tokens are there (those in strings are escaped). */
+/* Each dictionary is moved in by one level: only line breaks between tokens are there (those in
+ * strings are escaped). */
 static void add_indented(uni__text *out, const uni_value *value)
 {
     uni__text one = { 0 };

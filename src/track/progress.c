@@ -1,9 +1,10 @@
 /*
  * progress.c - the progress sink: a live block on a terminal, one line per report in a pipe.
  *
- * Terminal: the block (progress_bar.c) is redrawn on every tick, in one write: up by the rows that it takes now, each line with
- * "erase to the end of the line". The cursor always rests at the start of the line below the block and no mode of the
- * terminal is ever changed, so there is nothing to restore, whatever ends the process. Events scroll by above the block.
+ * Terminal: the block (progress_bar.c) is redrawn on every tick, in one write: up by the rows that
+ * it takes now, each line with "erase to the end of the line". The cursor always rests at the start
+ * of the line below the block and no mode of the terminal is ever changed, so there is nothing to
+ * restore, whatever ends the process. Events scroll by above the block.
  *
  * Pipe: a line per report, aligned, written out on the next tick; a line per event at once.
  *
@@ -147,7 +148,8 @@ static void terminal_size(int fd, int *columns, int *rows)
     *rows = size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* To where the block starts; a terminal that was made narrower has wrapped the lines that are on it. */
+/* To where the block starts; a terminal that was made narrower has wrapped the lines that are on
+ * it. */
 static void to_start_of_block(progress *p, int columns, int rows, uni__text *out)
 {
     int up = 0;

@@ -1,4 +1,5 @@
-/* progress.h - what is known about a run for showing it, and drawing that as a block of lines. Used by this module only. */
+/* progress.h - what is known about a run for showing it, and drawing that as a block of lines. Used
+ * by this module only. */
 #ifndef UNISONO_TRACK_PROGRESS_H
 #define UNISONO_TRACK_PROGRESS_H
 
@@ -52,11 +53,12 @@ void uni__format_rate(char *out, double rate);
 
 /* Columns that text takes on a terminal (UTF-8; wide characters are two). */
 int uni__text_columns(const char *text, size_t size);
-/* Appends text with control characters replaced, so that nothing that a worker wrote can drive the terminal. Line feeds
- * stay when `lines` is set. At most max_columns (0: no limit). */
+/* Appends text with control characters replaced, so that nothing that a worker wrote can drive the
+ * terminal. Line feeds stay when `lines` is set. At most max_columns (0: no limit). */
 void uni__add_clean(uni__text *out, const char *text, int max_columns, bool lines);
 
-/* The block: `lines` lines (up to UNI__BLOCK_LINES), each without LF and narrower than `columns`. utf8: block characters for the bar. */
+/* The block: `lines` lines (up to UNI__BLOCK_LINES), each without LF and narrower than `columns`.
+ * utf8: block characters for the bar. */
 void uni__progress_render(const uni__progress_state *state, int columns, bool utf8, double now,
                           uni__text *lines, int num_lines);
 

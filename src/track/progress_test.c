@@ -1,6 +1,7 @@
 /*
- * progress_test.c - what a person sees: the progress sink on a pseudo-terminal of 80 and 40 columns, read through a small terminal model
- * (cursor movement, erasing, wrapping, scrolling), and its lines in a pipe.
+ * progress_test.c - what a person sees: the progress sink on a pseudo-terminal of 80 and 40
+ * columns, read through a small terminal model (cursor movement, erasing, wrapping, scrolling), and
+ * its lines in a pipe.
  */
 #include "track/testing.h"
 
@@ -291,7 +292,8 @@ static void narrower_terminal_leaves_nothing(void **state)
     rig_free(&r);
 }
 
-/* At the bottom of the terminal the block scrolls with what is printed above it and is never drawn twice. */
+/* At the bottom of the terminal the block scrolls with what is printed above it and is never drawn
+ * twice. */
 static void events_scroll_above_the_bar(void **state)
 {
     rig r = rig_new(60, 8, 10, "n/run_001");

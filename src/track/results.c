@@ -1,10 +1,11 @@
 /*
  * results.c - the writer of results.jsonl.
  *
- * A report comes as msgpack and leaves as one line of text in a buffer of 256 KiB; nothing else happens per report. The
- * buffer goes out with one write when it is full, when the controller's loop is idle, and at marks. Followers may read up to what was written
- * (feed.h), so a line is never seen in part. When a write fails in the middle, the file is cut back to its last whole line, so
- * that a full disk never leaves a torn line behind a good one.
+ * A report comes as msgpack and leaves as one line of text in a buffer of 256 KiB; nothing else
+ * happens per report. The buffer goes out with one write when it is full, when the controller's
+ * loop is idle, and at marks. Followers may read up to what was written (feed.h), so a line is
+ * never seen in part. When a write fails in the middle, the file is cut back to its last whole
+ * line, so that a full disk never leaves a torn line behind a good one.
  *
  * Thread: the controller's.
  */
@@ -60,7 +61,8 @@ static int last_whole_line(int fd, uint64_t size, const char *path, uint64_t *en
     return 0;
 }
 
-/* An earlier controller's file: checks that it is one, and cuts off a torn last line. An empty one gets its header. */
+/* An earlier controller's file: checks that it is one, and cuts off a torn last line. An empty one
+ * gets its header. */
 static int open_again(uni__results_writer *writer, const char *path, bool *fresh, uni_error *err)
 {
     struct stat info;

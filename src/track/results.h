@@ -1,15 +1,16 @@
 /*
- * results.h - results.jsonl: the writer that the controller calls for every report, and the follower that joins the
- * ranks of one iteration for sinks and iterators. The file is the queue between them.
+ * results.h - results.jsonl: the writer that the controller calls for every report, and the
+ * follower that joins the ranks of one iteration for sinks and iterators. The file is the queue
+ * between them.
  *
  * Line 1: {"format":"unisono results","version":1,"world_size":4}. Then one line per report:
  *   {"attempt":1,"rank":0,"iteration":3,"metrics":{...}}           and, when there are any,
- *   ,"nonfinite":{"loss":"NaN","a.b":"-Infinity"}                  before the closing brace (the metric itself is null).
- * The follower puts non-finite numbers back. A torn last line is waited for (writer alive) or dropped.
- * Readers that meet a (rank, iteration) twice keep the one of the last attempt.
+ *   ,"nonfinite":{"loss":"NaN","a.b":"-Infinity"}    before the last brace (the metric is null).
+ * The follower puts non-finite numbers back. A torn last line is waited for (writer alive) or
+ * dropped. Readers that meet a (rank, iteration) twice keep the one of the last attempt.
  *
- * Threads: the writer is the controller's alone; a follower belongs to one thread. `marks` cross between them and are
- * protected inside.
+ * Threads: the writer is the controller's alone; a follower belongs to one thread. `marks` cross
+ * between them and are protected inside.
  */
 #ifndef UNISONO_TRACK_RESULTS_H
 #define UNISONO_TRACK_RESULTS_H
@@ -25,18 +26,19 @@ int uni__results_writer_open(uni__results_writer **out, const char *path, int wo
 /* metrics: one msgpack map. Buffered; nothing is allocated once warm. */
 int uni__results_writer_add(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
                             const void *metrics, size_t size, uni_error *err) UNI_MUST_USE;
-/* Writes the buffer out (no fsync) and makes it visible to followers. Called when the controller's loop goes idle, or when
- * the buffer passes 256 KiB (by itself). When writing fails (disk full) the file is cut back to its last whole line and the
- * buffer is kept: a later flush tries again. */
+/* Writes the buffer out (no fsync) and makes it visible to followers. Called when the controller's
+ * loop goes idle, or when the buffer passes 256 KiB (by itself). When writing fails (disk full) the
+ * file is cut back to its last whole line and the buffer is kept: a later flush tries again. */
 int uni__results_writer_flush(uni__results_writer *writer, uni_error *err) UNI_MUST_USE;
-/* Marks go to followers in order with the lines already added: this rank will report no more in this attempt, or a new attempt
- * begins (all ranks report again; unfinished joins of the old one are given up). They flush. */
+/* Marks go to followers in order with the lines already added: this rank will report no more in
+ * this attempt, or a new attempt begins (all ranks report again; unfinished joins of the old one
+ * are given up). They flush. */
 int uni__results_writer_rank_ended(uni__results_writer *writer, int rank,
                                    uni_error *err) UNI_MUST_USE;
 int uni__results_writer_attempt(uni__results_writer *writer, int attempt,
                                 uni_error *err) UNI_MUST_USE;
-void uni__results_writer_close(
-    uni__results_writer *writer); /* flushes; followers see the end after the last line */
+/* Flushes; followers see the end after the last line. */
+void uni__results_writer_close(uni__results_writer *writer);
 
 /* A follower of a live writer (same process), from the point where the file is now. */
 int uni__follower_new(uni__follower **out, uni__results_writer *writer,
@@ -44,11 +46,13 @@ int uni__follower_new(uni__follower **out, uni__results_writer *writer,
 void uni__follower_free(uni__follower *follower);
 
 /*
- * How long a rank is waited for. An iteration is given when every rank that is waited for has reported it (or a later one). A rank is
- * waited for until it ended, or until it was found to be behind, which is named once a rank:
- *   - it has not reported at all in this attempt, and the oldest iteration waited `patience_ms` (only rank 0 reports: common);
+ * How long a rank is waited for. An iteration is given when every rank that is waited for has
+ * reported it (or a later one). A rank is waited for until it ended, or until it was found to be
+ * behind, which is named once a rank:
+ *   - it has not reported at all in this attempt, and the oldest iteration waited
+ *     `patience_ms` (only rank 0 reports: common);
  *   - `window` iterations are waiting and the oldest waited `window_ms`;
- *   - `most` reports of one rank are waiting (memory: 24 bytes each; the lines themselves stay in the file).
+ *   - `most` reports of one rank are waiting (24 bytes each; the lines stay in the file).
  * A rank that catches up is waited for again. Zero means the default, -1 no limit.
  */
 typedef struct uni__follower_limits {
@@ -59,21 +63,24 @@ typedef struct uni__follower_limits {
 } uni__follower_limits;
 void uni__follower_limits_set(uni__follower *follower, const uni__follower_limits *limits);
 
-/* The next joined iteration: 1 and *out (valid until the next call), 0 when nothing is ready within timeout_ms (0: do not
- * wait; -1: no limit) or when it was woken, UNI_EEND after the writer closed and all was given. Ranks that did not report it
- * are NULL; the first time that a rank was not waited for it is named in `missing_warning` (a sentence, or "" - cleared by the
- * caller after reading). */
+/* The next joined iteration: 1 and *out (valid until the next call), 0 when nothing is ready within
+ * timeout_ms (0: do not wait; -1: no limit) or when it was woken, UNI_EEND after the writer closed
+ * and all was given. Ranks that did not report it are NULL; the first time that a rank was not
+ * waited for it is named in `missing_warning` (a sentence, or "" - cleared by the caller after
+ * reading). */
 int uni__follower_next(uni__follower *follower, int timeout_ms, const uni_reports **out,
                        uni_error *err) UNI_MUST_USE;
 char *uni__follower_missing_warning(uni__follower *follower);
 /* What is visible now is all there will be: as if the writer had closed. */
 void uni__follower_end(uni__follower *follower);
-/* Ranks had different numbers of reports in the last attempt (v1's documented error): 1 and the sentence. */
+/* Ranks had different numbers of reports in the last attempt (v1's documented error): 1 and the
+ * sentence. */
 int uni__follower_uneven(uni__follower *follower, char *sentence, size_t size);
 /* Wakes a follower that waits (any thread). */
 void uni__follower_wake(uni__follower *follower);
 
-/* Offline: all reports of a finished or dead run, last attempt of each (rank, iteration), ordered by iteration. */
+/* Offline: all reports of a finished or dead run, last attempt of each (rank, iteration), ordered
+ * by iteration. */
 typedef int (*uni__results_visit)(void *context, const uni_reports *reports, uni_error *err);
 int uni__results_read(const char *path, uni__results_visit visit, void *context,
                       uni_error *err) UNI_MUST_USE;

@@ -1,9 +1,10 @@
 /*
  * results_read.c - all reports of a run that is over or whose controller is gone.
  *
- * Two passes: the heads of all lines into an index of 24 bytes a line, sorted by (iteration, rank, attempt); then each iteration's last
- * attempt per rank is read by offset and handed out. The values of one iteration at a time are in memory. A torn last
- * line and lines that are no reports are left out, the latter with a warning.
+ * Two passes: the heads of all lines into an index of 24 bytes a line, sorted by (iteration, rank,
+ * attempt); then each iteration's last attempt per rank is read by offset and handed out. The
+ * values of one iteration at a time are in memory. A torn last line and lines that are no reports
+ * are left out, the latter with a warning.
  *
  * Thread: any.
  */
@@ -70,7 +71,8 @@ static int add_place(reader *r, place p, uni_error *err)
     return 0;
 }
 
-/* The heads of all whole lines in block[0..size), which starts at `offset`; returns how many bytes were used. */
+/* The heads of all whole lines in block[0..size), which starts at `offset`; returns how many bytes
+ * were used. */
 static int index_block(reader *r, const char *block, size_t size, uint64_t offset, size_t *used,
                        uni_error *err)
 {

@@ -1,4 +1,5 @@
-/* results_test.c - results.jsonl: what is written is read back, and the rules by which ranks are joined. */
+/* results_test.c - results.jsonl: what is written is read back, and the rules by which ranks are
+ * joined. */
 #include "track/testing.h"
 
 #include <errno.h>
@@ -90,7 +91,8 @@ static void values_survive(void **state)
     rig_free(&r);
 }
 
-/* Doubles of all magnitudes come back to the bit: the fast conversion is compared with the bits that went in. */
+/* Doubles of all magnitudes come back to the bit: the fast conversion is compared with the bits
+ * that went in. */
 static void doubles_survive(void **state)
 {
     rig r = rig_new(state, 1);
@@ -165,7 +167,8 @@ static void rank_that_ended_is_not_waited_for(void **state)
     rig_free(&r);
 }
 
-/* The mark stands between lines: what a rank reported before it ended is joined, also when the follower reads both at once. */
+/* The mark stands between lines: what a rank reported before it ended is joined, also when the
+ * follower reads both at once. */
 static void end_mark_keeps_its_place(void **state)
 {
     rig r = rig_new(state, 2);
@@ -254,7 +257,8 @@ static void full_window_gives_without_the_slow_rank(void **state)
     rig_free(&r);
 }
 
-/* Ranks far apart in the file (one ring is drained after the other) are still joined whole, read back by offset. */
+/* Ranks far apart in the file (one ring is drained after the other) are still joined whole, read
+ * back by offset. */
 static void far_apart_ranks_are_joined(void **state)
 {
     rig r = rig_new(state, 2);
@@ -265,7 +269,8 @@ static void far_apart_ranks_are_joined(void **state)
     MUST(uni__results_writer_flush(r.writer, err));
     for (int i = 1; i <= count; i++)
         expect(&r, 1, i, 2, (double[]){ i, 1000000 + i });
-    /* Memory is bounded all the same: more than `most` waiting reports of one rank end the waiting. */
+    /* Memory is bounded all the same: more than `most` waiting reports of one rank end the
+     * waiting. */
     uni__follower_limits_set(
         r.follower, &(uni__follower_limits){ .patience_ms = -1, .window = -1, .most = 100 });
     for (int i = count + 1; i <= count + 150; i++)

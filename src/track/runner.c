@@ -1,9 +1,10 @@
 /*
  * runner.c - the sink thread.
  *
- * One loop: events that were posted, then the next joined iteration, then (every 100 ms) tick. While reports come faster than the sinks
- * take them the loop never sleeps; the file holds what waits. Finishing sets a flag and wakes the follower: the loop drains what is
- * visible, calls finish on the sinks and ends. Signals stay with the program's own threads.
+ * One loop: events that were posted, then the next joined iteration, then (every 100 ms) tick.
+ * While reports come faster than the sinks take them the loop never sleeps; the file holds what
+ * waits. Finishing sets a flag and wakes the follower: the loop drains what is visible, calls
+ * finish on the sinks and ends. Signals stay with the program's own threads.
  */
 #include "track/runner.h"
 
@@ -19,6 +20,7 @@
 
 #define MAX_EVENTS 1024
 #define TICK_MS 100
+#define GATHER_MS 2
 
 typedef enum phase { FOLLOWING, DRAINING, DRAINED, FINISHING } phase;
 
@@ -116,10 +118,33 @@ static phase phase_now(uni__sink_runner *r)
     return now;
 }
 
+/* Waits on `changed`, under the lock, for at most so long. */
+static void wait_changed(uni__sink_runner *r, int milliseconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += milliseconds * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(&r->changed, &r->lock, &until);
+}
+
+/* After a burst: lets reports gather, so that the controller does not have to wake this thread for
+ * every single one. Events and the end are not kept waiting. */
+static void gather(uni__sink_runner *r)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->phase == FOLLOWING && r->num_events == 0)
+        wait_changed(r, GATHER_MS);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void follow(uni__sink_runner *r)
 {
     uint64_t next_tick = uni__monotonic_ns();
-    bool ending = false;
+    bool ending = false, burst = false;
     for (;;) {
         const uni_reports *reports = NULL;
         uni_error err = { 0 };
@@ -127,7 +152,7 @@ static void follow(uni__sink_runner *r)
             uni__follower_end(r->follower);
             ending = true;
         }
-        int status = uni__follower_next(r->follower, ending ? 0 : TICK_MS, &reports, &err);
+        int status = uni__follower_next(r->follower, ending || burst ? 0 : TICK_MS, &reports, &err);
         char *missing = uni__follower_missing_warning(r->follower);
         if (missing[0] != 0) {
             warn(r, missing);
@@ -144,6 +169,9 @@ static void follow(uni__sink_runner *r)
             tick(r);
             next_tick = now + (uint64_t)TICK_MS * 1000000;
         }
+        if (status == 0 && burst)
+            gather(r);
+        burst = status == 1 && !r->options.lockstep;
         if (status < 0) {
             if (status != UNI_EEND)
                 warn(r, err.message);
@@ -157,21 +185,15 @@ static void *run(void *argument)
     uni__sink_runner *r = argument;
     FOR_SINKS(r, start, "to start", &r->info);
     follow(r);
-    /* After the last report: events and ticks go on until finish (checkpoints may still be persisted). */
+    /* After the last report: events and ticks go on until finish (checkpoints may still be
+     * persisted). */
     pthread_mutex_lock(&r->lock);
     while (r->phase != FINISHING) {
         if (r->phase == DRAINING)
             r->phase = DRAINED;
         pthread_cond_broadcast(&r->changed);
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += TICK_MS * 1000000L;
-        if (until.tv_nsec >= 1000000000L) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000L;
-        }
         if (r->num_events == 0)
-            pthread_cond_timedwait(&r->changed, &r->lock, &until);
+            wait_changed(r, TICK_MS);
         pthread_mutex_unlock(&r->lock);
         handle_events(r);
         tick(r);

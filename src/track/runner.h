@@ -1,11 +1,12 @@
 /*
  * runner.h - the sink thread of a run.
  *
- * uni__sink_runner_start follows a results writer from where it is and hands every joined iteration to the sinks, in order,
- * on a thread of its own. A sink that fails in any of its slots is named in a warning and left out from then on.
+ * uni__sink_runner_start follows a results writer from where it is and hands every joined iteration
+ * to the sinks, in order, on a thread of its own. A sink that fails in any of its slots is named in
+ * a warning and left out from then on.
  *
- *     uni__sink_runner_start(&runner, &(uni__sink_runner_options){ .writer = w, .info = &info, ... }, err);
- *     uni__sink_runner_event(runner, &(uni_event){ .kind = UNI_EVENT_WORKERS, ... });     any number of times
+ *     uni__sink_runner_start(&runner, &(uni__sink_runner_options){ .writer = w, ... }, err);
+ *     uni__sink_runner_event(runner, &(uni_event){ .kind = UNI_EVENT_WORKERS, ... }); any number
  *     uni__results_writer_flush(w, err);
  *     uni__sink_runner_finish(runner, &(uni_finish_info){ ... });
  *
@@ -25,10 +26,11 @@ typedef struct uni__sink_runner_options {
     uni_sink *const *sinks; /* borrowed until finish */
     int num_sinks;
     bool lockstep; /* ranks are waited for without limit, and `consumed` is called */
-    /* Lockstep: all sinks have handled this iteration. NULL: nobody wants to know. On the sink thread. */
+    /* Lockstep: all sinks have handled this iteration. NULL: nobody wants to know. On the sink
+     * thread. */
     void (*consumed)(void *context, int attempt, int64_t iteration);
-    /* Warnings (a sink that failed, a rank that is missing), for the journal; they also go to the log. On the sink thread;
-     * may be NULL. */
+    /* Warnings (a sink that failed, a rank that is missing), for the journal; they also go to the
+     * log. On the sink thread; may be NULL. */
     void (*warning)(void *context, const char *message);
     void *context;
 } uni__sink_runner_options;
@@ -37,8 +39,9 @@ int uni__sink_runner_start(uni__sink_runner **out, const uni__sink_runner_option
                            uni_error *err) UNI_MUST_USE;
 /* Copied and queued (at most 1024 wait; more are counted and said). Never blocks on a sink. */
 void uni__sink_runner_event(uni__sink_runner *runner, const uni_event *event);
-/* Waits until all that is visible now was handled, joins that cannot be completed any more included, and ends the following.
- * Before finish, for those who need `uneven`; finish does it otherwise. */
+/* Waits until all that is visible now was handled, joins that cannot be completed any more
+ * included, and ends the following. Before finish, for those who need `uneven`; finish does it
+ * otherwise. */
 void uni__sink_runner_drain(uni__sink_runner *runner);
 /* After drain: ranks had different numbers of reports in the last attempt: 1 and the sentence. */
 int uni__sink_runner_uneven(uni__sink_runner *runner, char *sentence, size_t size);

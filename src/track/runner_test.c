@@ -1,4 +1,5 @@
-/* runner_test.c - the sink thread: order of calls, a sink that fails, lockstep, events, draining. */
+/* runner_test.c - the sink thread: order of calls, a sink that fails, lockstep, events,
+ * draining. */
 #include "track/testing.h"
 
 #include <pthread.h>
@@ -154,7 +155,8 @@ static void calls_come_in_order(void **state)
     assert_string_equal(r.warnings, "");
 }
 
-/* Finish right behind the last report, with the writer still open: all is handled first, half joins too. */
+/* Finish right behind the last report, with the writer still open: all is handled first, half joins
+ * too. */
 static void finish_drains(void **state)
 {
     rig r = { 0 };
@@ -242,7 +244,8 @@ static void lockstep_tells_what_was_consumed(void **state)
     rig_finish(&r, 0);
 }
 
-/* More events than the queue holds while a sink sleeps: nothing blocks, and what was dropped is counted. */
+/* More events than the queue holds while a sink sleeps: nothing blocks, and what was dropped is
+ * counted. */
 static void flood_of_events_is_bounded(void **state)
 {
     rig r = { 0 };

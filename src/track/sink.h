@@ -1,4 +1,5 @@
-/* sink.h - what a uni_sink is made of, for the runner, and small things that the sinks share. Used by this module only. */
+/* sink.h - what a uni_sink is made of, for the runner, and small things that the sinks share. Used
+ * by this module only. */
 #ifndef UNISONO_TRACK_SINK_H
 #define UNISONO_TRACK_SINK_H
 
@@ -17,13 +18,15 @@ int uni__sink_path(char **out, const char *dir, const char *filename, const char
 /* A copy of the caller's string, or NULL for NULL; *failed is set when there is no memory. */
 char *uni__sink_copy(const char *text, bool *failed);
 
-/* A value as JSON: non-finite numbers as Python's json writes them; indent 0 is one line, otherwise spaces per level. */
+/* A value as JSON: non-finite numbers as Python's json writes them; indent 0 is one line, otherwise
+ * spaces per level. */
 void uni__emit_json(uni__text *out, const uni_value *value, int indent);
 
 /* One element of an array as a number, whatever its type. */
 double uni__array_number(const uni_array *array, size_t index);
 
-/* Calls visit for every leaf below dict with its joined name ("a.b" with separator '.'); lists and arrays are leaves. */
+/* Calls visit for every leaf below dict with its joined name ("a.b" with separator '.'); lists and
+ * arrays are leaves. */
 typedef int (*uni__flat_visit)(void *context, const char *name, const uni_value *leaf,
                                uni_error *err);
 int uni__flatten(const uni_value *dict, char separator, uni__text *scratch, uni__flat_visit visit,

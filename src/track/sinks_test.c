@@ -1,4 +1,5 @@
-/* sinks_test.c - csv, json, print, callback and TensorBoard's records on their own, and aggregation over ranks. */
+/* sinks_test.c - csv, json, print, callback and TensorBoard's records on their own, and aggregation
+ * over ranks. */
 #include "track/testing.h"
 
 #include <errno.h>
@@ -139,7 +140,8 @@ static void json_document(void **state)
         "[[{\"loss\": 2.5, \"n\": [null, true, \"\\n\"]}],\n[],\n[{\"a\": 1}, {\"b\": 2}]]\n");
 }
 
-/* Reports of all sizes, so that they meet the ends of pages in every way: the file parses after every flush. */
+/* Reports of all sizes, so that they meet the ends of pages in every way: the file parses after
+ * every flush. */
 static void json_is_whole_after_every_flush(void **state)
 {
     uni_sink *sink = NULL;

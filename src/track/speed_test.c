@@ -1,7 +1,8 @@
 /*
- * speed_test.c - a million reports through the writer and the follower at the same time: how many lines a second each of them
- * manages alone, and that memory stays flat. Prints the rates; fails on rates that are far below what the trainer needs (a
- * slow or loaded machine is allowed for), and on memory that grows.
+ * speed_test.c - a million reports through the writer and the follower at the same time: how many
+ * lines a second each of them manages alone, and that memory stays flat. Prints the rates; fails on
+ * rates that are far below what the trainer needs (a slow or loaded machine is allowed for), and on
+ * memory that grows.
  */
 #include "track/testing.h"
 
@@ -58,7 +59,8 @@ static int count_all(uni__follower *follower)
     return count;
 }
 
-/* Both alternately in one thread, in bursts: the rate of each and the memory after the first tenth against the end. */
+/* Both alternately in one thread, in bursts: the rate of each and the memory after the first tenth
+ * against the end. */
 static void million_reports(void **state)
 {
     char path[300];

@@ -1,13 +1,15 @@
 /*
- * tensorboard.c - reports as TensorBoard events: numbers as scalars, lists and arrays of numbers as histograms, the config as the
- * session of the hparams plugin.
+ * tensorboard.c - reports as TensorBoard events: numbers as scalars, lists and arrays of numbers as
+ * histograms, the config as the session of the hparams plugin.
  *
- * One Event with one Summary per report; its arrays are kept from report to report. Tags are PREFIX and the metric's name, nested ones
- * joined by '/'. The step is the iteration; _timestamp is the event's time. When an attempt goes back to an earlier step, a START tells
- * readers to drop what they have from there on. An experiment summary is not written: without one TensorBoard
- * finds hyperparameters and metrics of all runs by itself.
+ * One Event with one Summary per report; its arrays are kept from report to report. Tags are PREFIX
+ * and the metric's name, nested ones joined by '/'. The step is the iteration; _timestamp is the
+ * event's time. When an attempt goes back to an earlier step, a START tells readers to drop what
+ * they have from there on. An experiment summary is not written: without one TensorBoard finds
+ * hyperparameters and metrics of all runs by itself.
  *
- * A histogram has no place for NaN and infinities; when a list has any, their number is the scalar TAG/nonfinite.
+ * A histogram has no place for NaN and infinities; when a list has any, their number is the scalar
+ * TAG/nonfinite.
  *
  * Thread: the sink thread.
  */

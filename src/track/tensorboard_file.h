@@ -1,8 +1,8 @@
 /*
  * tensorboard_file.h - the records of an event file. Used by this module only.
  *
- * A record, little-endian: u64 length, u32 masked CRC32C of these 8 bytes, the data, u32 masked CRC32C of the data. Masked:
- * rotated right by 15 and 0xa282ead8 added.
+ * A record, little-endian: u64 length, u32 masked CRC32C of these 8 bytes, the data, u32 masked
+ * CRC32C of the data. Masked: rotated right by 15 and 0xa282ead8 added.
  */
 #ifndef UNISONO_TRACK_TENSORBOARD_FILE_H
 #define UNISONO_TRACK_TENSORBOARD_FILE_H

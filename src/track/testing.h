@@ -1,4 +1,5 @@
-/* testing.h - what the tests of this module share: a temporary directory, reports as msgpack, a writer with a follower. */
+/* testing.h - what the tests of this module share: a temporary directory, reports as msgpack, a
+ * writer with a follower. */
 #ifndef UNISONO_TRACK_TESTING_H
 #define UNISONO_TRACK_TESTING_H
 

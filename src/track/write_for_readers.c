@@ -1,11 +1,14 @@
 /*
- * write_for_readers.c - a program for tests/track_readers.py: writes the same small run with the sinks that are named, through the sink
- * thread as a trainer would.
+ * write_for_readers.c - a program for tests/track_readers.py: writes the same small run with the
+ * sinks that are named, through the sink thread as a trainer would.
  *
- *     track_write_for_readers DIR REPORTS PAUSE_MS CODE SINK...        SINK: csv json tensorboard mlflow
+ *     track_write_for_readers DIR REPORTS PAUSE_MS CODE SINK...
  *
- * 2 ranks. Iteration i of rank r: see add_iteration. Iteration 3 has a NaN loss, 4 an infinite one, 5 a new metric; after iteration 6 the group
- * restarts and reports 5 and 6 again in attempt 2. CODE is the run's outcome. mlflow takes its server from the environment.
+ * SINK is one of csv, json, tensorboard and mlflow.
+ *
+ * 2 ranks. Iteration i of rank r: see add_iteration. Iteration 3 has a NaN loss, 4 an infinite one,
+ * 5 a new metric; after iteration 6 the group restarts and reports 5 and 6 again in attempt 2. CODE
+ * is the run's outcome. mlflow takes its server from the environment.
  */
 #include <math.h>
 #include <stdio.h>
