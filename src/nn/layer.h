@@ -150,18 +150,48 @@ typedef struct uni__runner uni__runner; /* model/step.h */
 
 struct uni_model {
     char *name;
-    bool sequential, built, stopping, as_layer;
-    bool input_given; /* a sequential model with an input layer of the user's */
+    bool sequential, built, stopping;
+    bool input_made; /* a sequential model whose input layer is not the user's */
     uint64_t seed;
     size_t num_layers;
     uni_layer **layers; /* input layers included */
     int num_nodes;
-    uni__model_node *nodes;
+    uni__model_node *nodes; /* each after those whose output it takes */
     int num_inputs, num_outputs;
     int inputs[UNI_MODEL_MAX_INPUTS], outputs[UNI_MODEL_MAX_INPUTS]; /* numbers of nodes */
-    uni__build build; /* build.store is the model's own unless as_layer */
+    uni__build build; /* store NULL: inside another model, whose store it uses */
+    bool regularized; /* some weight has a regulariser */
     uni__compiled *compiled;
     uni__runner *runner;
+    int64_t steps; /* trained so far: part of the random key */
+    int resume_epoch; /* set by a callback in train_begin: go on here */
+    int64_t resume_batch;
 };
+
+/* ---- model/model.c ---- */
+
+uni_model *uni__model_new(const char *name, bool sequential);
+/* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes have their spec already. */
+int uni__model_build_nodes(uni_model *model, uni__build *build, const char *parent,
+                           uni_error *err) UNI_MUST_USE;
+int uni__model_add_layer(uni_model *model, uni_layer *layer,
+                         uni_error *err) UNI_MUST_USE; /* takes it, also on failure */
+int uni__model_add_node(uni_model *model, uni_layer *layer, int num_inputs, const int *inputs,
+                        uni_error *err) UNI_MUST_USE;
+/* The forward pass; inputs are fitted to the input layers' specs. 0, or negative with the error on the tape. */
+int uni__model_run(const uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
+                   uni_tensor **outputs);
+/* The part of uni_model_regularization that is of weights; NULL when there is none. */
+uni_tensor *uni__model_weight_penalty(const uni_model *model, uni_tape *tape);
+/* Number of floats of all parameters; trainable and other. */
+void uni__model_count(const uni_model *model, size_t *trainable, size_t *others);
+extern const uni_layer_class uni__class_sequential,
+    uni__class_functional; /* a model inside another one */
+uni_model *uni__layer_inner_model(const uni_layer *layer); /* NULL when the layer is no model */
+
+/* ---- model/compile.c, model/runner.c ---- */
+
+void uni__compiled_free(uni__compiled *compiled);
+void uni__runner_free(uni__runner *runner);
 
 #endif

@@ -243,8 +243,13 @@ uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_input
                       "the layer is not built; build the model first (uni_model_build)");
     else if (complete)
         output = layer->class_->call(layer, layer->self, tape, num_inputs, inputs);
-    if (output != NULL && (layer->activity.l1 != 0 || layer->activity.l2 != 0))
-        uni_tape_add_loss(tape, add_penalty(tape, NULL, output, layer->activity));
+    if (output != NULL && (layer->activity.l1 != 0 || layer->activity.l2 != 0)) {
+        int64_t batch =
+            uni_tensor_dim(output, 0); /* Keras 3 divides what activity costs by the batch */
+        uni_tensor *penalty = add_penalty(tape, NULL, output, layer->activity);
+        uni_tape_add_loss(tape,
+                          uni_op_scale(tape, penalty, 1.0f / (float)(batch > 0 ? batch : 1), 0));
+    }
     uni_tape_leave(tape);
     return output;
 }
