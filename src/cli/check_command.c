@@ -1,6 +1,6 @@
 /*
- * check_command.c - `unisono check`: what is here, and what a run would stumble over. The facts are gathered by the check_*.c
- * files into a list of findings; this one prints them.
+ * check_command.c - `unisono check`: what is here, and what a run would stumble over. The facts are
+ * gathered by the check_*.c files into a list of findings; this one prints them.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* check_machine.c - the machine itself: cores, memory, limits, GPUs, the storage. All from /proc, /sys and limits; nothing runs. */
+/* check_machine.c - the machine itself: cores, memory, limits, GPUs, the storage. All from /proc,
+ * /sys and limits; nothing runs. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

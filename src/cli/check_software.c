@@ -1,6 +1,7 @@
 /*
- * check_software.c - a trial run, and other programs: MPI, Slurm, Python's frameworks, our own plug-ins and agent. Versions are asked of the
- * programs themselves, each in a child that is killed after a few seconds; --fast only looks for them.
+ * check_software.c - a trial run, and other programs: MPI, Slurm, Python's frameworks, our own
+ * plug-ins and agent. Versions are asked of the programs themselves, each in a child that is killed
+ * after a few seconds; --fast only looks for them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -56,7 +57,8 @@ static size_t read_answer(int from, char *out, size_t size)
     return used;
 }
 
-/* stdout of a program; false when it cannot be started, fails, or says nothing in time. Its group is killed in any case. */
+/* stdout of a program; false when it cannot be started, fails, or says nothing in time. Its group
+ * is killed in any case. */
 static bool ask_program(char *const argv[], char *out, size_t size)
 {
     int ends[2], status = 0;
@@ -106,7 +108,8 @@ static void check_program(cli_findings *findings, const char *section, const cha
     free(path);
 }
 
-/* The child prints "name version" for each module that it can import; one that is broken says why. */
+/* The child prints "name version" for each module that it can import; one that is broken says why.
+ */
 static char python_script[] =
     "import importlib, importlib.util, os, sys\n"
     "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n"

@@ -353,8 +353,21 @@ class Looking(Base):
         text = self.call("why", "killed").stdout
         self.assertIn("controller", text)
         self.assertIn("unisono run --resume killed/run_001", text)
-        self.live_run(["sleep", "60"], name="alive")
+        child, directory = self.live_run(["sleep", "60"], name="alive")
         self.assertIn("running", self.call("why", "alive").stdout)
+        path = os.path.join(directory, "run.json")
+        with open(path, encoding="utf-8") as file:
+            about = json.load(file)
+        about["workers"] = [{"rank": 0, "pid": child.pid, "host": "h"}, {"rank": 1, "pid": 999999999, "host": "h"}]
+        about["iterations"] = 0
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(about, file)
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        text = self.call("why", "alive").stdout
+        self.assertIn("frozen", text)
+        self.assertIn("no such process", text)
+        self.assertIn("5", self.call("ls", "alive").stdout.splitlines()[1].split())  # from the reports, not run.json
 
     def test_plot(self):
         self.make_run(iterations=50)

@@ -1,6 +1,6 @@
 /*
- * command.h - a command of `unisono`: its table, its words for the help, and its function. One file a command.
- * Thread: main.
+ * command.h - a command of `unisono`: its table, its words for the help, and its function. One file
+ * a command. Thread: main.
  */
 #ifndef UNISONO_CLI_COMMAND_H
 #define UNISONO_CLI_COMMAND_H
@@ -69,7 +69,8 @@ const cli_command *cli_command_find(const char *name, uni_error *err);
 
 /* "unisono COMMAND: sentence" on stderr; returns the exit code that fits the error. */
 int cli_fail(const cli_context *context, const char *command, const uni_error *err);
-/* Prints a value as indented JSON with a line feed and frees it; NULL counts as no memory. Returns the exit code. */
+/* Prints a value as indented JSON with a line feed and frees it; NULL counts as no memory. Returns
+ * the exit code. */
 int cli_print_json(const cli_context *context, uni_value *value);
 
 #endif

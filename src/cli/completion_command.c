@@ -1,6 +1,7 @@
 /*
- * completion_command.c - `unisono completion bash|zsh|fish`: scripts made from the option tables. Names of runs are asked of
- * `unisono ls --quiet` at completion time; all else is in the script, so that a Tab costs no process.
+ * completion_command.c - `unisono completion bash|zsh|fish`: scripts made from the option tables.
+ * Names of runs are asked of `unisono ls --quiet` at completion time; all else is in the script, so
+ * that a Tab costs no process.
  */
 #include <string.h>
 

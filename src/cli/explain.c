@@ -1,6 +1,6 @@
 /*
- * explain.c - one table says for every class of cause how it reads and what helps. The facts come from run.json; the journal
- * is asked for earlier attempts only.
+ * explain.c - one table says for every class of cause how it reads and what helps. The facts come
+ * from run.json; the journal is asked for earlier attempts only.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "cli/explain.h"
 #include "cli/format.h"
 #include "cli/run_view.h"
+#include "cli/table.h"
 
 typedef struct cause_words {
     const char *name; /* class in run.json */
@@ -160,7 +161,7 @@ static void print_checkpoint(const cli_terminal *terminal, const uni_run *run)
     uni_value *all = cli_checkpoints(run);
     const uni_value *last = uni_list_get(all, uni_list_size(all) ? uni_list_size(all) - 1 : 0);
     char text[512];
-    int64_t done = uni_dict_get_int(uni_run_description(run), "iterations", 0);
+    int64_t done = cli_run_iterations(run);
     int64_t at = uni_dict_get_int(last, "iteration", -1);
     if (at >= 0 && done > at)
         snprintf(text, sizeof text,
@@ -322,12 +323,72 @@ static uni_value *cause_of(const uni_run *run)
         uni_dict_take(made, "host", uni_value_copy(uni_dict_get(about, "hostname"))) < 0 ||
         uni_dict_take(made, "pid", uni_value_copy(uni_value_path(about, "controller.pid"))) < 0 ||
         uni_dict_take(made, "attempt", uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
-        uni_dict_take(made, "iteration", uni_value_int(uni_dict_get_int(about, "iterations", 0))) <
-            0) {
+        uni_dict_take(made, "iteration", uni_value_int(cli_run_iterations(run))) < 0) {
         uni_value_free(made);
         made = NULL;
     }
     return made;
+}
+
+/* What the kernel says about a process of this machine. */
+static const char *process_state(int64_t pid, int *style)
+{
+    char path[64], line[512] = "";
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
+    size_t length = file ? fread(line, 1, sizeof line - 1, file) : 0;
+    if (file)
+        fclose(file);
+    const char *after_name = length ? strrchr(line, ')') : NULL;
+    *style = CLI_PLAIN;
+    switch (after_name && after_name[1] ? after_name[2] : 0) {
+    case 'R':
+        return "computing";
+    case 'S':
+    case 'I':
+        return "waiting";
+    case 'D':
+        return "waiting for a disk or a driver";
+    case 'T':
+    case 't':
+        *style = CLI_BAD;
+        return "frozen (SIGSTOP or a debugger)";
+    default:
+        *style = CLI_WARN;
+        return "no such process here";
+    }
+}
+
+/* A run that goes on, or hangs: where each rank stands, the last one in colour. */
+static void print_ranks(const cli_terminal *terminal, const uni_run *run)
+{
+    static const cli_column columns[] = { { "RANK", true, 0, 0 },
+                                          { "PID", true, 0, 0 },
+                                          { "STATE", false, 0, 0 },
+                                          { "ITER", true, 0, 0 },
+                                          { "HOST", false, 1, 0 } };
+    const uni_value *workers = uni_dict_get(uni_run_description(run), "workers");
+    uni_value *reports = cli_last_reports(run);
+    cli_table *table = cli_table_new(columns, 5);
+    int64_t most = cli_run_iterations(run);
+    for (size_t i = 0; i < uni_list_size(workers); i++) {
+        const uni_value *worker = uni_list_get(workers, i);
+        int64_t rank = uni_dict_get_int(worker, "rank", 0), at = 0;
+        for (size_t j = 0; j < uni_list_size(reports); j++)
+            if (uni_dict_get_int(uni_list_get(reports, j), "rank", -1) == rank)
+                at = uni_dict_get_int(uni_list_get(reports, j), "iteration", 0);
+        int style = CLI_PLAIN;
+        const char *says = process_state(uni_dict_get_int(worker, "pid", 0), &style);
+        cli_table_cell(table, CLI_SERIES + (int)rank, "%lld", (long long)rank);
+        cli_table_cell(table, CLI_PLAIN, "%lld", (long long)uni_dict_get_int(worker, "pid", 0));
+        cli_table_cell(table, style, "%s", says);
+        cli_table_cell(table, at < most ? CLI_WARN : CLI_PLAIN, "%lld", (long long)at);
+        cli_table_cell(table, CLI_DIM, "%s", uni_dict_get_string(worker, "host", "-"));
+    }
+    fputc('\n', terminal->out);
+    cli_table_print(table, terminal, 2);
+    cli_table_free(table);
+    uni_value_free(reports);
 }
 
 void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_lines)
@@ -343,6 +404,7 @@ void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_line
     } else if (uni_run_is_live(run)) {
         fact(terminal, "first cause", "none yet: it is running");
         print_earlier(terminal, run);
+        print_ranks(terminal, run);
     } else {
         char text[1100];
         cleaned(uni_dict_get_string(uni_dict_get(about, "error"), "message",

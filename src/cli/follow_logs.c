@@ -1,5 +1,5 @@
-/* follow_logs.c - see follow_logs.h. Polls with fstat and read: a notification would save nothing at 20 looks a second, and
- * polling works on every filesystem. */
+/* follow_logs.c - see follow_logs.h. Polls with fstat and read: a notification would save nothing
+ * at 20 looks a second, and polling works on every filesystem. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,9 +1,10 @@
 /*
  * follow_logs.h - the workers' log files as one stream of lines, each with its rank in front.
  *
- * Workers write to logs/rank_N.log themselves, so that nobody blocks on us and nothing is lost when we die; the terminal view reads
- * behind them. Lines of different ranks are interleaved only at line ends. When a file was rotated (its content moved to rank_N.log.1)
- * the part not yet seen is read there, then the new file from its beginning.
+ * Workers write to logs/rank_N.log themselves, so that nobody blocks on us and nothing is lost when
+ * we die; the terminal view reads behind them. Lines of different ranks are interleaved only at
+ * line ends. When a file was rotated (its content moved to rank_N.log.1) the part not yet seen is
+ * read there, then the new file from its beginning.
  *
  * Thread: poll from one thread; with start it has a thread of its own until stop.
  */
@@ -31,7 +32,8 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
                          uni_error *err) UNI_MUST_USE;
 /* Prints the lines that are complete; returns the number of bytes that were read. */
 size_t cli_log_follower_poll(cli_log_follower *follower);
-/* The same lines as text instead of printing them, for the progress bar to put above itself; good until the next call. */
+/* The same lines as text instead of printing them, for the progress bar to put above itself; good
+ * until the next call. */
 const char *cli_log_follower_take(cli_log_follower *follower, size_t *size);
 /* All that is left, the last line without a line feed too. */
 void cli_log_follower_drain(cli_log_follower *follower);

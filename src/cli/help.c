@@ -1,4 +1,5 @@
-/* help.c - help for people at a terminal, and the texts that the man page and docs/cli.md share with it. */
+/* help.c - help for people at a terminal, and the texts that the man page and docs/cli.md share
+ * with it. */
 #include <string.h>
 
 #include <unisono/version.h>

@@ -1,4 +1,5 @@
-/* help.h - the tables as text: --help on the terminal, the man page in roff, docs/cli.md. Thread: main. */
+/* help.h - the tables as text: --help on the terminal, the man page in roff, docs/cli.md. Thread:
+ * main. */
 #ifndef UNISONO_CLI_HELP_H
 #define UNISONO_CLI_HELP_H
 

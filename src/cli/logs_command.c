@@ -62,7 +62,8 @@ static int select_ranks(selection *out, const uni_run *run, const char *ranks, u
     return 0;
 }
 
-/* The place in the file after which there are at most `lines` lines; the file itself is mapped by nobody, read backwards. */
+/* The place in the file after which there are at most `lines` lines; the file itself is mapped by
+ * nobody, read backwards. */
 static long start_of_tail(FILE *file, long long lines)
 {
     char block[8192];

@@ -1,6 +1,6 @@
 /*
- * main.c - the unisono command: finds the command, parses its words by its table, calls it. All else is in the commands'
- * own files.
+ * main.c - the unisono command: finds the command, parses its words by its table, calls it. All
+ * else is in the commands' own files.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 
 /* ---- roff ---- */
 
-/* Backslashes, hyphens (so that options can be copied) and quotes; a line that would begin with a macro is guarded. `code` becomes
- * bold, a line feed a new paragraph. */
+/* Backslashes, hyphens (so that options can be copied) and quotes; a line that would begin with a
+ * macro is guarded. `code` becomes bold, a line feed a new paragraph. */
 static void roff_text(FILE *out, const char *text)
 {
     bool code = false, line_start = true;

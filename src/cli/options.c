@@ -1,7 +1,7 @@
 /*
- * options.c - words to values, by the command's table (options.h). --name value, --name=value, -n value, -nvalue,
- * flags in a bunch (-fq), --no-flag for a flag that an environment variable turned on. Words and options may come in any
- * order, unless the command starts a program.
+ * options.c - words to values, by the command's table (options.h). --name value, --name=value, -n
+ * value, -nvalue, flags in a bunch (-fq), --no-flag for a flag that an environment variable turned
+ * on. Words and options may come in any order, unless the command starts a program.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /*
- * options.h - one table per command: it parses the words, reads the environment, prints --help and makes the man page,
- * docs/cli.md and shell completion. Nothing about an option is said twice.
+ * options.h - one table per command: it parses the words, reads the environment, prints --help and
+ * makes the man page, docs/cli.md and shell completion. Nothing about an option is said twice.
  *
- * A row says where its value goes (an offset into the command's own struct of values) and its kind says which C type is
- * there. Defaults are rows' texts, parsed like the user's words. Order of precedence: command line, environment, default.
+ * A row says where its value goes (an offset into the command's own struct of values) and its kind
+ * says which C type is there. Defaults are rows' texts, parsed like the user's words. Order of
+ * precedence: command line, environment, default.
  *
  * Thread: main.
  */
@@ -56,8 +57,9 @@ typedef struct cli_parsed {
     bool dashes; /* "--" was there */
 } cli_parsed;
 
-/* Parses argv[0..argc) (without the command's name). stop_at_word: the first word that is no option begins a program, the rest is
- * its own. UNI_EINVAL with a sentence that suggests the nearest option. The result is freed in any case with cli_parsed_free. */
+/* Parses argv[0..argc) (without the command's name). stop_at_word: the first word that is no option
+ * begins a program, the rest is its own. UNI_EINVAL with a sentence that suggests the nearest
+ * option. The result is freed in any case with cli_parsed_free. */
 int cli_parse(cli_parsed *out, const cli_option *options, size_t values_size, bool stop_at_word,
               int argc, char **argv, uni_error *err) UNI_MUST_USE;
 void cli_parsed_free(cli_parsed *parsed);

@@ -30,9 +30,11 @@ typedef struct cli_range {
     double low, high;
 } cli_range;
 
-/* What the finite points cover (positive y only with log_y), a little widened when it is one point. false when there is none. */
+/* What the finite points cover (positive y only with log_y), a little widened when it is one point.
+ * false when there is none. */
 bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y);
-/* At most `most` round numbers in the range (powers of ten and halves with log); returns how many. */
+/* At most `most` round numbers in the range (powers of ten and halves with log); returns how many.
+ */
 int cli_ticks(cli_range range, bool log, int most, double *out);
 /* Where value lies in the range, 0..1. */
 double cli_place(cli_range range, bool log, double value);

@@ -95,7 +95,8 @@ static double x_of(collector *all, const uni_reports *reports, const uni_value *
     return at - all->first_time;
 }
 
-/* The number of one series in one iteration; false when there is none. Non-finite numbers count: they are gaps to be told of. */
+/* The number of one series in one iteration; false when there is none. Non-finite numbers count:
+ * they are gaps to be told of. */
 static bool y_of(const collector *all, const uni_reports *reports, int rank, double *out)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /*
- * plot_page.c - curves as SVG, and as an HTML page that shows the numbers under the pointer. Self-contained: no script, font or
- * style from elsewhere. Long series are thinned to the smallest and largest of each pixel column, so spikes stay.
+ * plot_page.c - curves as SVG, and as an HTML page that shows the numbers under the pointer.
+ * Self-contained: no script, font or style from elsewhere. Long series are thinned to the smallest
+ * and largest of each pixel column, so spikes stay.
  */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
- * plot_text.c - curves in the terminal: braille characters give 2 x 4 dots a cell; without Unicode one mark a cell. Each
- * series has its colour (or its mark). The legend says the last and the extreme values, because dots cannot be read off.
+ * plot_text.c - curves in the terminal: braille characters give 2 x 4 dots a cell; without Unicode
+ * one mark a cell. Each series has its colour (or its mark). The legend says the last and the
+ * extreme values, because dots cannot be read off.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,12 @@
 /*
  * report_command.c - `unisono report`: one report from a program that does not link the library.
  *
- * `unisono run` gives every worker the write end of a pipe as descriptor UNISONO_REPORT_FD. A report is one JSON line in one
- * write(2) of at most PIPE_BUF bytes, which the kernel keeps whole even when children of the worker report at the same time:
+ * `unisono run` gives every worker the write end of a pipe as descriptor UNISONO_REPORT_FD. A
+ * report is one JSON line in one write(2) of at most PIPE_BUF bytes, which the kernel keeps whole
+ * even when children of the worker report at the same time:
  *   {"metrics":{"loss":0.3},"nonfinite":{"x":"NaN"},"staged":"/run/.staging/rank_0.1.ab"}
- * A checkpoint directory is copied into the run's staging directory before we return, because scripts reuse theirs.
+ * A checkpoint directory is copied into the run's staging directory before we return, because
+ * scripts reuse theirs.
  */
 #include <errno.h>
 #include <fcntl.h>

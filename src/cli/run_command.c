@@ -1,8 +1,9 @@
 /*
  * run_command.c - `unisono run`: starts the workers of a program and watches over them.
  *
- * The trainer does the work (its controller has a thread of its own, the sinks another); this process waits in uni_trainer_fit,
- * a third thread prints what the workers write. SIGINT and SIGTERM are the trainer's.
+ * The trainer does the work (its controller has a thread of its own, the sinks another); this
+ * process waits in uni_trainer_fit, a third thread prints what the workers write. SIGINT and
+ * SIGTERM are the trainer's.
  */
 #include <signal.h>
 #include <unistd.h>
@@ -154,8 +155,9 @@ static void on_broken_pipe(int number)
     (void)number;
 }
 
-/* A closed terminal stops the run as SIGTERM does (unless nohup said to go on); a reader that went away (| head) does not: logs
- * and reports are files. Handlers, not SIG_IGN, because workers would inherit that. */
+/* A closed terminal stops the run as SIGTERM does (unless nohup said to go on); a reader that went
+ * away (| head) does not: logs and reports are files. Handlers, not SIG_IGN, because workers would
+ * inherit that. */
 static void set_signals(void)
 {
     struct sigaction before;

@@ -1,9 +1,13 @@
-/* run_command.h - the parts of `unisono run`: its options, what is asked, what is shown. Only the run_*.c files include this. */
+/* run_command.h - the parts of `unisono run`: its options, what is asked, what is shown. Only the
+ * run_*.c files include this. */
 #ifndef UNISONO_CLI_RUN_COMMAND_H
 #define UNISONO_CLI_RUN_COMMAND_H
 
+#include <pthread.h>
+
 #include <unisono/trainer.h>
 
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/follow_logs.h"
 
@@ -42,6 +46,8 @@ typedef struct run_output {
     bool bar; /* the terminal has a bar: lines of workers go above it, on the sink thread */
     cli_log_follower *follower; /* made when the run's directory is known */
     uni_error problem; /* of the follower: said at the end */
+    pthread_mutex_t lock; /* of said: the library warns from any thread */
+    uni__text said, above; /* warnings for above the bar; what is above it now (sink thread) */
 } run_output;
 
 int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,

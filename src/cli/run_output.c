@@ -1,13 +1,16 @@
 /*
  * run_output.c - what a person sees of a run: the workers' lines, the progress, and the last block.
  *
- * Workers' lines go to stdout, everything of ours to stderr. When both are the same terminal, the progress bar owns it and prints the
- * lines above itself (on the sink thread); otherwise the log follower has its own thread and writes whole lines.
+ * Workers' lines go to stdout, everything of ours to stderr. When both are the same terminal, the
+ * progress bar owns it and prints the lines above itself (on the sink thread); otherwise the log
+ * follower has its own thread and writes whole lines.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <unisono/log.h>
 
 #include "cli/explain.h"
 #include "cli/format.h"
@@ -28,7 +31,8 @@ static int make_follower(run_output *out, const char *run_dir, int num_ranks, bo
     return cli_log_follower_new(&out->follower, &options, err);
 }
 
-/* The first moment that a new run's directory is known; workers may have written already, and are read from the beginning. */
+/* The first moment that a new run's directory is known; workers may have written already, and are
+ * read from the beginning. */
 static void on_start(void *context, const uni_run_info *info)
 {
     run_output *out = context;
@@ -39,18 +43,39 @@ static void on_start(void *context, const uni_run_info *info)
         (void)!cli_log_follower_start(out->follower, &out->problem);
 }
 
+static void on_log(void *context, uni_log_level level, const char *message)
+{
+    run_output *out = context;
+    (void)level;
+    pthread_mutex_lock(&out->lock);
+    uni__text_add_format(&out->said, "unisono: %s\n", message);
+    pthread_mutex_unlock(&out->lock);
+}
+
+/* On the sink thread, for the bar: warnings of the library, then the workers' lines. */
 static const char *lines_above(void *context, size_t *size)
 {
     run_output *out = context;
-    *size = 0;
-    return out->follower ? cli_log_follower_take(out->follower, size) : NULL;
+    size_t from_workers = 0;
+    pthread_mutex_lock(&out->lock);
+    uni__text_clear(&out->above);
+    uni__text_add(&out->above, out->said.data, out->said.size);
+    uni__text_clear(&out->said);
+    pthread_mutex_unlock(&out->lock);
+    const char *text = out->follower ? cli_log_follower_take(out->follower, &from_workers) : NULL;
+    uni__text_add(&out->above, text, from_workers);
+    *size = out->above.size;
+    return out->above.data;
 }
 
+/* stdout and stderr are one terminal, which can move its cursor. */
 static bool same_terminal(void)
 {
     struct stat out, err;
+    const char *kind = getenv("TERM");
     return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
-           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
+           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev && kind &&
+           strcmp(kind, "dumb") != 0;
 }
 
 /* ---- sinks ---- */
@@ -98,12 +123,17 @@ static int add_sinks(run_output *out, const char *list, uni_error *err)
 
 static int add_display(run_output *out, uni_error *err)
 {
-    out->bar = same_terminal() && out->context->err.colour;
+    bool both = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+    out->bar = same_terminal();
     const uni_callback callback = { .on_start = on_start, .context = out };
-    const uni_sink_progress_options progress = { .style = out->bar ? 1 : 0,
+    const uni_sink_progress_options progress = { .style = out->bar ? 1
+                                                          : both   ? 2
+                                                                   : 0,
                                                  .above = out->bar ? lines_above : NULL,
                                                  .above_context = out,
                                                  .no_summary = true };
+    if (out->bar)
+        uni_log_function_set(on_log, out);
     UNI_TRY(uni_sink_callback(&out->sinks[out->num_sinks], &callback, err));
     out->num_sinks++;
     UNI_TRY(uni_sink_progress(&out->sinks[out->num_sinks], &progress, err));
@@ -114,7 +144,7 @@ static int add_display(run_output *out, uni_error *err)
 int cli_run_output_open(run_output *out, cli_context *context, const run_values *values,
                         const run_request *request, uni_error *err)
 {
-    *out = (run_output){ .context = context, .values = values };
+    *out = (run_output){ .context = context, .values = values, .lock = PTHREAD_MUTEX_INITIALIZER };
     if (!values->quiet && !values->json) {
         UNI_TRY(add_display(out, err));
         if (request->resumed) /* what the logs hold by now was shown then */
@@ -133,6 +163,12 @@ void cli_run_output_close(run_output *out)
         cli_log_follower_drain(out->follower);
         cli_log_follower_free(out->follower);
     }
+    if (out->bar)
+        uni_log_function_set(NULL, NULL);
+    if (out->said.size)
+        fputs(out->said.data, stderr);
+    uni__text_free(&out->said);
+    uni__text_free(&out->above);
     clearerr(stdout); /* a reader that went away in the middle has not spoilt the run */
     if (out->problem.code)
         fprintf(stderr, "unisono run: %s\n", out->problem.message);

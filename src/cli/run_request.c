@@ -1,6 +1,6 @@
 /*
- * run_request.c - from the words of `unisono run` to the trainer's options: the config from its file and --set, the checkpoint policy,
- * and for --resume what run.json remembers of the run.
+ * run_request.c - from the words of `unisono run` to the trainer's options: the config from its
+ * file and --set, the checkpoint policy, and for --resume what run.json remembers of the run.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static uni_value *json_or_text(const char *text)
     return uni_value_string(text);
 }
 
-/* Dictionaries have one owner, so a nested set rebuilds the path: copy the child, set in it, put it back. */
+/* Dictionaries have one owner, so a nested set rebuilds the path: copy the child, set in it, put it
+ * back. */
 static int set_path(uni_value *dict, const char *path, size_t length, const char *text,
                     uni_error *err)
 {

@@ -183,6 +183,20 @@ uni_value *cli_last_reports(const uni_run *run)
     return list;
 }
 
+int64_t cli_run_iterations(const uni_run *run)
+{
+    int64_t most = uni_dict_get_int(uni_run_description(run), "iterations", 0);
+    if (!uni_run_is_live(run) && uni_run_status_of(run) != UNI_RUN_INTERRUPTED)
+        return most;
+    uni_value *reports = cli_last_reports(run);
+    for (size_t i = 0; i < uni_list_size(reports); i++) {
+        int64_t here = uni_dict_get_int(uni_list_get(reports, i), "iteration", 0);
+        most = here > most ? here : most;
+    }
+    uni_value_free(reports);
+    return most;
+}
+
 /* ---- checkpoints ---- */
 
 static int is_checkpoint(const struct dirent *entry)

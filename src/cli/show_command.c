@@ -62,9 +62,8 @@ static void print_facts(cli_context *context, const uni_run *run)
              uni_dict_get_string(about, "hostname", "?"));
     fact(terminal, "workers", line);
     long long restarts = uni_dict_get_int(about, "attempt", 1) - 1;
-    snprintf(line, sizeof line, "%lld, %lld restart%s",
-             (long long)uni_dict_get_int(about, "iterations", 0), restarts > 0 ? restarts : 0,
-             restarts == 1 ? "" : "s");
+    snprintf(line, sizeof line, "%lld, %lld restart%s", (long long)cli_run_iterations(run),
+             restarts > 0 ? restarts : 0, restarts == 1 ? "" : "s");
     fact(terminal, "iterations", line);
     fact_json(terminal, "config", uni_dict_get(about, "config"));
     fact(terminal, "directory", uni_run_dir(run));

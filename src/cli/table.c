@@ -1,4 +1,5 @@
-/* table.c - see table.h. Cells are kept until print, because a width is known only when all are there. */
+/* table.c - see table.h. Cells are kept until print, because a width is known only when all are
+ * there. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

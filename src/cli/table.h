@@ -1,7 +1,7 @@
 /*
- * table.h - tables for people: columns as wide as their contents; when that is wider than the terminal, first the
- * widest that may shrink are cut with an ellipsis, then the columns that may go are left out.
- * Thread: main.
+ * table.h - tables for people: columns as wide as their contents; when that is wider than the
+ * terminal, first the widest that may shrink are cut with an ellipsis, then the columns that may go
+ * are left out. Thread: main.
  */
 #ifndef UNISONO_CLI_TABLE_H
 #define UNISONO_CLI_TABLE_H

@@ -1,6 +1,6 @@
 /*
- * terminal.h - what the other end of stdout can show: width, colours, Unicode; and how wide a text is there.
- * Asked once at the start; any thread may read it.
+ * terminal.h - what the other end of stdout can show: width, colours, Unicode; and how wide a text
+ * is there. Asked once at the start; any thread may read it.
  */
 #ifndef UNISONO_CLI_TERMINAL_H
 #define UNISONO_CLI_TERMINAL_H
@@ -17,8 +17,8 @@ typedef struct cli_terminal {
     int width, height;
 } cli_terminal;
 
-/* when: auto, always or never; NO_COLOR counts for auto. Width: COLUMNS, the terminal's, or 80 (100 in a pipe would break nothing,
- * but examples in documents are 80 wide). */
+/* when: auto, always or never; NO_COLOR counts for auto. Width: COLUMNS, the terminal's, or 80 (100
+ * in a pipe would break nothing, but examples in documents are 80 wide). */
 cli_terminal cli_terminal_of(FILE *out, const char *when);
 
 typedef enum cli_style {
@@ -42,10 +42,11 @@ void cli_styled(const cli_terminal *terminal, int style, const char *text);
 int cli_width(const char *text);
 /* Bytes of the longest beginning that fits in width columns. */
 size_t cli_fit(const char *text, int width);
-/* Prints text broken at spaces to the terminal's width, each line after `indent` spaces; the first one is at column `at` already.
- * Line feeds in the text stay. */
+/* Prints text broken at spaces to the terminal's width, each line after `indent` spaces; the first
+ * one is at column `at` already. Line feeds in the text stay. */
 void cli_wrap(FILE *out, int width, int indent, int at, const char *text);
-/* Prints text from a file or a worker with control characters (escape sequences among them) made visible as '?'. */
+/* Prints text from a file or a worker with control characters (escape sequences among them) made
+ * visible as '?'. */
 void cli_print_clean(FILE *out, const char *text);
 
 #endif

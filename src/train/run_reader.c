@@ -1,11 +1,12 @@
 /*
  * run_reader.c - run directories seen from outside (unisono/run.h).
  *
- * Everything comes from the files of docs/formats.md: run.json says what was asked and how it stands, journal.jsonl
- * what happened, results.jsonl what was reported. run.json is rewritten atomically, so it is always whole; but after
- * SIGKILL of the controller it says "running" for ever. So a run that claims to be alive is believed only if the
- * process with the recorded pid exists and started at the recorded tick (field 22 of /proc/PID/stat): a pid that was
- * given to another process is told apart. A run of another host cannot be asked and is believed.
+ * Everything comes from the files of docs/formats.md: run.json says what was asked and how it
+ * stands, journal.jsonl what happened, results.jsonl what was reported. run.json is rewritten
+ * atomically, so it is always whole; but after SIGKILL of the controller it says "running" for
+ * ever. So a run that claims to be alive is believed only if the process with the recorded pid
+ * exists and started at the recorded tick (field 22 of /proc/PID/stat): a pid that was given to
+ * another process is told apart. A run of another host cannot be asked and is believed.
  *
  * Thread: the caller's; a handle belongs to one at a time.
  */
@@ -192,7 +193,8 @@ static int not_found(const char *name, const char *storage, uni_error *err)
 
 /* ---- is it alive ---- */
 
-/* Start time of a process in clock ticks since boot; 0 when there is no such process (or a zombie). */
+/* Start time of a process in clock ticks since boot; 0 when there is no such process (or a zombie).
+ */
 static uint64_t start_ticks_of(pid_t pid)
 {
     char path[64];
@@ -448,7 +450,8 @@ int uni_run_reports(uni_run *run, uni_run_visit visit, void *context, uni_error 
 
 /* ---- stopping and removing ---- */
 
-/* The signal goes through a descriptor of the process, taken before its identity is checked: no other process can get it. */
+/* The signal goes through a descriptor of the process, taken before its identity is checked: no
+ * other process can get it. */
 static int signal_controller(const uni_run *run, int number, uni_error *err)
 {
     pid_t pid = (pid_t)uni_dict_get_int(uni_dict_get(run->description, "controller"), "pid", 0);

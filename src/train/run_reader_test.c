@@ -1,4 +1,5 @@
-/* run_reader_test.c - run directories read from outside: names, who is alive, what is safe to stop and to remove. */
+/* run_reader_test.c - run directories read from outside: names, who is alive, what is safe to stop
+ * and to remove. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
