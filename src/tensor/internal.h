@@ -92,6 +92,7 @@ struct uni_tape {
     int num_names;
     bool gradient_done;
     bool accumulate;
+    uint32_t said; /* bits of uni__tape_once */
     bool profiling;
     size_t num_profile;
     uni_profile_entry profile[UNI__MAX_PROFILE];

@@ -105,8 +105,9 @@ INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
 /* One loop for each kind, so that the switch is outside of it. */
 #define ALL_ACTIVATIONS(X)                                                                         \
     X(RELU)                                                                                        \
-    X(LEAKY_RELU) X(ELU) X(GELU) X(GELU_TANH) X(SIGMOID) X(TANH) X(SOFTPLUS) X(SWISH) X(SELU)      \
-        X(EXPONENTIAL) X(SOFTSIGN) X(HARD_SIGMOID) X(RELU6)
+    X(LEAKY_RELU)                                                                                  \
+    X(ELU) X(GELU) X(GELU_TANH) X(SIGMOID) X(TANH) X(SOFTPLUS) X(SWISH) X(SELU) X(EXPONENTIAL)     \
+        X(SOFTSIGN) X(HARD_SIGMOID) X(RELU6)
 
 static void activation(uni_activation kind, float alpha, const float *x, float *y, size_t n)
 {
@@ -309,7 +310,8 @@ static void bias_activation(float *y, const float *bias, size_t rows, size_t col
         bias_rows(y, bias, rows, cols, UNI_ACTIVATION_##K);                                        \
         break;
         ONE(RELU)
-        ONE(SIGMOID) ONE(TANH)
+        ONE(SIGMOID)
+        ONE(TANH)
 #undef ONE
             default : if (bias) bias_rows(y, bias, rows, cols, UNI_ACTIVATION_LINEAR);
         if (kind != UNI_ACTIVATION_LINEAR)
@@ -355,7 +357,8 @@ static void bias_activation_backward(const float *y, float *dy, float *dbias, bo
         bias_rows_backward(y, dy, dbias, add, rows, cols, UNI_ACTIVATION_##K);                     \
         break;
         ONE(LINEAR)
-        ONE(RELU) ONE(SIGMOID) ONE(TANH)
+        ONE(RELU)
+        ONE(SIGMOID) ONE(TANH)
 #undef ONE
             default : activation_backward(kind, kind == UNI_ACTIVATION_ELU ? 1.0f : 0, NULL, y, dy,
                                           dy, rows * cols);

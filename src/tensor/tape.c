@@ -13,6 +13,7 @@
 #include <time.h>
 #include "tensor/internal.h"
 #include "tensor/onednn.h"
+#include "tensor/update.h"
 
 static int default_threads(void)
 {
@@ -491,4 +492,12 @@ size_t uni_tape_profile_read(const uni_tape *tape, uni_profile_entry *entries, s
 size_t uni_tape_bytes(const uni_tape *tape)
 {
     return sizeof *tape + uni__arena_bytes(tape->arena) + uni__onednn_bytes(tape->onednn);
+}
+
+bool uni__tape_once(uni_tape *tape, unsigned what)
+{
+    uint32_t bit = UINT32_C(1) << what;
+    bool first = (tape->said & bit) == 0;
+    tape->said |= bit;
+    return first;
 }

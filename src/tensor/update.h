@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <unisono/tensor.h>
 
 /* w -= lr * g */
 void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay);
@@ -46,5 +47,9 @@ void uni__sum_buffers(float *into, const float *const *from, int count, size_t n
 
 /* Runs body(context, index, count) on `threads` threads of the calling thread's own team and waits. threads <= 1: here. */
 void uni__parallel(int threads, void (*body)(void *context, int index, int count), void *context);
+
+/* true the first time it is asked on this tape (begin does not forget): for warnings that come once. */
+enum { UNI__ONCE_AVERAGE_LOSS };
+bool uni__tape_once(uni_tape *tape, unsigned what);
 
 #endif
