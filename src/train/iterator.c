@@ -43,6 +43,10 @@ int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *asked,
         free(iterator);
         return status;
     }
+    if (trainer->options.lockstep) /* ranks are waited for, however long they take */
+        uni__follower_limits_set(
+            iterator->follower,
+            &(uni__follower_limits){ .patience_ms = -1, .window = -1, .most = -1 });
     uni__group_post(trainer->group, uni__run_begin, iterator->run);
     *out = iterator;
     return 0;
