@@ -30,8 +30,12 @@ static void read_one(const char *text, size_t size)
         FUZZ_PROMISE(err.code == status && err.message[0] && !manifest.files && !manifest.metrics);
         return;
     }
-    for (size_t i = 0; i < manifest.file_count; i++)
-        FUZZ_PROMISE(manifest.files[i].path[0] != '/' && !strstr(manifest.files[i].path, "../"));
+    for (size_t i = 0; i < manifest.file_count; i++) {
+        const char *path = manifest.files[i].path, *up = strstr(path, "/..");
+        FUZZ_PROMISE(path[0] && path[0] != '/' && strncmp(path, "../", 3) != 0);
+        for (; up; up = strstr(up + 1, "/.."))
+            FUZZ_PROMISE(up[3] != '/' && up[3] != '\0');
+    }
     char *written = NULL;
     size_t length = 0;
     FUZZ_PROMISE(uni__manifest_write(&written, &length, &manifest, &err) == 0);
