@@ -92,7 +92,9 @@ def measure(windows, seconds, batch):
 
 
 def line(model, metric, unit, value, peer, **more):
-    print(json.dumps({"bench": model, "metric": metric, "unit": unit, "peer": float("%.5g" % value), "peer_name": peer, **more}), flush=True)
+    """load is the machine's load average when the line was printed: above the number of cores somebody else was running too."""
+    record = {"bench": model, "metric": metric, "unit": unit, "peer": float("%.5g" % value), "peer_name": peer}
+    print(json.dumps(record | more | {"load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 def main(peer, run_model):
@@ -101,14 +103,15 @@ def main(peer, run_model):
     parser.add_argument("--model", choices=MODELS, help="one of %(choices)s; all, one after the other, when absent")
     parser.add_argument("--seconds", type=float, default=7.0, help="of measuring for each model (default %(default)s)")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--quick", action="store_true", help="a smoke run: 0.7 seconds")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: 0.7 seconds, one way to train")
     options = parser.parse_args()
     seconds = 0.7 if options.quick else options.seconds
     if options.model:
-        run_model(options.model, seconds, options.batch)
+        run_model(options.model, seconds, options.batch, options.quick)
         return 0
     worst = 0
     for model in MODELS:
         command = [sys.executable, sys.argv[0], "--model", model, "--seconds", str(seconds), "--batch", str(options.batch)]
+        command += ["--quick"] if options.quick else []
         worst = max(worst, abs(subprocess.run(command, check=False).returncode))
     return worst

@@ -111,25 +111,33 @@ def function_way(name, x, y):
     return common.loop(run, lambda: last[0].numpy())
 
 
-def run_model(name, seconds, batch):
+def sixteen_way(name, x, y):
+    """fit with 16 steps per execution: whole executions only, the seconds are scaled to the steps asked for."""
+    sixteen = fit_way(name, x, y, steps_per_execution=16)[0]
+
+    def windows(steps, count):
+        whole = -(-steps // 16) * 16
+        return [took * steps / whole for took in sixteen(whole, count)]
+
+    return windows
+
+
+def run_model(name, seconds, batch, quick):
     x, y = common.data(name, batch)
     plain, model = fit_way(name, x, y)
     plain(1, 1)
     first = common.since_process_start()
-    ways = {"fit": plain, "fit_without_xla": fit_way(name, x, y, jit_compile=False)[0], "tf_function": function_way(name, x, y)}
-    rates = {"fit": common.measure(plain, seconds / 4, batch)[0]}
+    ways, rates = {"fit": plain}, {"fit": common.measure(plain, seconds / 4, batch)[0]}
     memory = common.peak_rss_mb()
-    for way in ("fit_without_xla", "tf_function"):
+    if not quick:
+        ways["fit_without_xla"] = fit_way(name, x, y, jit_compile=False)[0]
+        ways["tf_function"] = function_way(name, x, y)
+    for way in list(ways)[1:]:
         rates[way] = common.measure(ways[way], seconds / 4, batch)[0]
     best = max(rates, key=rates.get)
     rate, spread = common.measure(ways[best], seconds, batch)
-    sixteen = fit_way(name, x, y, steps_per_execution=16)[0]
-
-    def many(steps, count):  # whole executions only; the seconds are scaled to the steps asked for
-        whole = -(-steps // 16) * 16
-        return [took * steps / whole for took in sixteen(whole, count)]
-
-    rates["fit_16_steps_per_execution"] = common.measure(many, seconds / 4, batch)[0]
+    if not quick:
+        rates["fit_16_steps_per_execution"] = common.measure(sixteen_way(name, x, y), seconds / 4, batch)[0]
     import keras
     import tensorflow as tf
 

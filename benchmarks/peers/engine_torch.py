@@ -103,7 +103,7 @@ def way(name, x, y, channels_last=False, compiled=False):
     return common.loop(run, lambda: last[0].item()), model
 
 
-def run_model(name, seconds, batch):
+def run_model(name, seconds, batch, quick):
     import torch
 
     x, y = common.data(name, batch)
@@ -113,9 +113,9 @@ def run_model(name, seconds, batch):
     first = common.since_process_start()
     ways, rates = {"eager": eager}, {"eager": common.measure(eager, seconds / 4, batch)[0]}
     memory = common.peak_rss_mb()
-    if x.ndim == 5:
+    if x.ndim == 5 and not quick:
         ways["channels_last"] = way(name, x, y, channels_last=True)[0]
-    if hasattr(torch, "compile"):
+    if hasattr(torch, "compile") and not quick:
         ways["compiled"] = way(name, x, y, compiled=True)[0]
     for key in list(ways)[1:]:
         try:
