@@ -508,7 +508,7 @@ static gradient_case cases[] = {
     CASE(loss_categorical_logits, -2, 2, { 2, 4, 11 }),
     CASE(loss_hinge, -2, 2, { 2, 4, 5 }),
     CASE(loss_squared_hinge, -2, 2, { 2, 4, 5 }),
-    CASE(loss_kl, 0.1f, 0.9f, { 2, 4, 5 }),
+    CASE(loss_kl, 0.3f, 0.9f, { 2, 4, 5 }),
     CASE(loss_sparse, 0.1f, 0.9f, { 3, 2, 4, 5 }),
     CASE(loss_sparse_logits, -2, 2, { 3, 2, 4, 11 }),
 };

@@ -176,7 +176,7 @@ static void check_differences(const gradient_case *c, uni_tape *tape, const char
                 kinks++;
             }
         }
-    if (kinks > total / 8)
+    if (kinks > total / 6)
         fail_msg("%s: %zu of %zu points are at a corner", c->name, kinks, total);
     expect_close(c, what, &p, got, expected, 3e-3);
     double *once = as_doubles(got, size, 2);
