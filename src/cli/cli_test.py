@@ -305,8 +305,9 @@ class Looking(Base):
                 time.sleep(0.2)
                 file.write("ond\nunseen\n")
                 file.flush()
-                shutil.copy(path, path + ".1")  # as the cap does it: copy, then empty the file
+                shutil.copy(path, path + ".1.tmp")  # as the cap does it: copy, empty the file, then give the name
                 os.truncate(path, 0)
+                os.rename(path + ".1.tmp", path + ".1")
             with open(path, "a", encoding="utf-8") as file:
                 file.write("new\n")
             time.sleep(0.3)

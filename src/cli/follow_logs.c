@@ -22,7 +22,8 @@ typedef struct rank_log {
     int file; /* -1: not there yet */
     ino_t inode, older_inode;
     off_t offset;
-    bool shrunk; /* seen shorter than it was, once */
+    int too_short; /* looks since it is shorter than what was read */
+    struct timespec older_time;
     uni__text line; /* without its end so far */
     char *path, *older;
     char prefix[160];
@@ -48,6 +49,19 @@ static void make_prefix(rank_log *log, const cli_log_options *options, int rank)
              cli_begin(out, CLI_SERIES + rank), host, rank, cli_end(out, CLI_SERIES + rank),
              cli_begin(out, CLI_DIM), out->is_terminal && out->unicode ? "│" : "|",
              cli_end(out, CLI_DIM));
+}
+
+static void remember_older(rank_log *log, const struct stat *info)
+{
+    log->older_inode = info->st_ino;
+    log->older_time = info->st_ctim;
+}
+
+/* Inodes are used again at once, so the time of the last change counts too. */
+static bool same_older(const rank_log *log, const struct stat *info)
+{
+    return info->st_ino == log->older_inode && info->st_ctim.tv_sec == log->older_time.tv_sec &&
+           info->st_ctim.tv_nsec == log->older_time.tv_nsec;
 }
 
 int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options, uni_error *err)
@@ -78,7 +92,7 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
             return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
         }
         if (stat(log->older, &info) == 0)
-            log->older_inode = info.st_ino;
+            remember_older(log, &info);
         if (options->from_end && stat(log->path, &info) == 0)
             log->offset = info.st_size;
     }
@@ -138,49 +152,65 @@ static size_t read_rest(cli_log_follower *follower, rank_log *log, int file)
     return total;
 }
 
-/* The file lost its head: rank_N.log.1 holds it, and the file goes on where that one ends. */
+/* rank_N.log.1 is a new one: it holds the file up to where the file now begins. It gets that name when
+ * all is done, so the file is cut already. */
 static size_t read_rotated(cli_log_follower *follower, rank_log *log)
 {
     size_t total = 0;
-    int file = open(log->older, O_RDONLY | O_CLOEXEC);
     struct stat info;
-    bool fresh = file >= 0 && fstat(file, &info) == 0 && info.st_ino != log->older_inode;
-    if (fresh) {
-        log->older_inode = info.st_ino;
-        while (log->offset < info.st_size && read_rest(follower, log, file) > 0)
-            total++;
-        log->offset -= info.st_size;
-    }
-    if (!fresh || log->offset < 0)
-        log->offset = 0; /* somebody emptied it */
+    if (stat(log->older, &info) < 0 || same_older(log, &info))
+        return 0;
+    int file = open(log->older, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &info) < 0)
+        info.st_size = 0;
+    for (size_t got = 1; file >= 0 && got > 0 && log->offset < info.st_size; total += got)
+        got = read_rest(follower, log, file);
+    log->offset = log->offset > info.st_size ? log->offset - info.st_size : 0;
+    remember_older(log, &info);
     if (file >= 0)
         close(file);
     return total;
 }
 
+static bool open_log(rank_log *log)
+{
+    struct stat info;
+    log->file = open(log->path, O_RDONLY | O_CLOEXEC);
+    if (log->file < 0)
+        return false;
+    log->inode = fstat(log->file, &info) == 0 ? info.st_ino : 0;
+    return true;
+}
+
+#define PATIENCE                                                                                   \
+    20 /* looks at a file that is too short until we believe that somebody emptied it */
+
 static size_t poll_rank(cli_log_follower *follower, rank_log *log)
 {
     struct stat info;
     size_t total = 0;
-    if (stat(log->path, &info) == 0 && log->file >= 0 && info.st_ino != log->inode) {
+    if (log->file >= 0 && stat(log->path, &info) == 0 && info.st_ino != log->inode) {
         total += read_rest(follower, log, log->file); /* it was renamed: first its end */
         close(log->file);
         log->file = -1;
         log->offset = 0;
     }
-    if (log->file < 0) {
-        log->file = open(log->path, O_RDONLY | O_CLOEXEC);
-        if (log->file < 0 || fstat(log->file, &info) < 0)
-            return total;
-        log->inode = info.st_ino;
-    }
-    if (fstat(log->file, &info) == 0 && info.st_size < log->offset) {
-        log->shrunk = !log->shrunk;
-        if (log->shrunk)
-            return total; /* the older file gets its final length just now: next time */
-        total += read_rotated(follower, log);
-    }
+    if (log->file < 0 && !open_log(log))
+        return total;
+    total += read_rotated(follower, log);
+    bool too_short = fstat(log->file, &info) == 0 && info.st_size < log->offset;
+    log->too_short = too_short ? log->too_short + 1 : 0;
+    if (log->too_short > PATIENCE)
+        log->offset = 0;
     return total + read_rest(follower, log, log->file);
+}
+
+static size_t poll_all(cli_log_follower *follower)
+{
+    size_t total = 0;
+    for (int i = 0; i < follower->num_ranks; i++)
+        total += poll_rank(follower, &follower->ranks[i]);
+    return total;
 }
 
 static void write_ready(cli_log_follower *follower)
@@ -191,14 +221,6 @@ static void write_ready(cli_log_follower *follower)
     fwrite(follower->ready.data, 1, follower->ready.size, out);
     fflush(out);
     uni__text_clear(&follower->ready);
-}
-
-static size_t poll_all(cli_log_follower *follower)
-{
-    size_t total = 0;
-    for (int i = 0; i < follower->num_ranks; i++)
-        total += poll_rank(follower, &follower->ranks[i]);
-    return total;
 }
 
 size_t cli_log_follower_poll(cli_log_follower *follower)

@@ -81,7 +81,9 @@ static long start_of_tail(FILE *file, long long lines)
     return 0;
 }
 
-static void print_file(cli_context *context, const char *path, const char *prefix, long long lines)
+/* in_line: the last line had no end yet, and goes on here. */
+static void print_file(cli_context *context, const char *path, const char *prefix, long long lines,
+                       bool *in_line)
 {
     FILE *file = fopen(path, "re");
     char *line = NULL;
@@ -91,20 +93,21 @@ static void print_file(cli_context *context, const char *path, const char *prefi
         return;
     fseek(file, lines >= 0 ? start_of_tail(file, lines ? lines : 1) : 0, SEEK_SET);
     while (lines != 0 && (length = getline(&line, &capacity, file)) > 0) {
-        fputs(prefix, context->out.out);
+        fputs(*in_line ? "" : prefix, context->out.out);
         fwrite(line, 1, (size_t)length, context->out.out);
-        if (line[length - 1] != '\n')
-            fputc('\n', context->out.out);
+        *in_line = line[length - 1] != '\n';
     }
     free(line);
     fclose(file);
 }
 
-/* rank_N.log.1 holds older lines; with --lines only the newest file counts. */
+/* rank_N.log.1 holds older lines, the last of which may end in rank_N.log; with --lines only the
+ * newest file counts. */
 static void print_rank(cli_context *context, const uni_run *run, const selection *chosen, int rank,
                        bool prefix, long long lines)
 {
     char name[64], before[160] = "";
+    bool in_line = false;
     if (prefix)
         snprintf(before, sizeof before, "%s%s:%d%s | ", cli_begin(&context->out, CLI_SERIES + rank),
                  chosen->hosts[rank] ? chosen->hosts[rank] : "rank", rank,
@@ -113,9 +116,11 @@ static void print_rank(cli_context *context, const uni_run *run, const selection
         snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
         char *path = uni__path_join(uni_run_dir(run), name, NULL);
         if (path)
-            print_file(context, path, before, lines);
+            print_file(context, path, before, lines, &in_line);
         free(path);
     }
+    if (in_line)
+        fputc('\n', context->out.out);
 }
 
 /* Until the run is over; whether it is, is asked once a second. */

@@ -165,6 +165,25 @@ class Runs(Base):
         self.assertEqual(by_rank, {"0": list(range(3000)), "1": list(range(3000))})
 
 
+    def test_log_cap(self):
+        kind = subprocess.check_output(["stat", "-f", "-c", "%T", self.root], text=True).strip()
+        if kind not in ("ext2/ext3", "xfs"):
+            self.skipTest(f"a file's head cannot be cut off on {kind}, so lines may go missing by design")
+        script = ('i=0; while [ $i -lt 8000 ]; do echo "line $i"; i=$((i+1)); '
+                  '[ $((i % 500)) = 0 ] && sleep 0.05; done; exit 0')
+        done = self.run_script(script, "--log-cap", "32k", workers=1)
+        shown = [line.split(" | ")[1] for line in done.stdout.splitlines()]
+        self.assertEqual(shown, [f"line {number}" for number in range(8000)])  # nothing missed, nothing torn
+        kept = self.call("logs", "test").stdout.splitlines()
+        self.assertLess(len(kept), 8000)
+        whole = kept[1:]  # the oldest may have lost its beginning
+        self.assertEqual(whole, [f"line {number}" for number in range(8000 - len(whole), 8000)])
+
+    def test_frozen_worker(self):
+        done = self.run_script('[ $UNISONO_RANK = 1 ] && kill -STOP $$; sleep 60', "-f", "0", code=126)
+        self.assertIn("rank 1 was frozen", done.stderr)
+
+
 class Checkpoints(Base):
     # Each attempt goes on from the newest checkpoint of the run, as a script would do it.
     SCRIPT = ('mkdir -p $D/w; for i in 1 2 3 4; do echo $i > $D/w/step; '

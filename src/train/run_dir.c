@@ -357,27 +357,33 @@ static void cap_log(const char *path, uint64_t cap)
 {
     struct stat info;
     uni_error err = { 0 };
-    char *older = NULL;
-    if (stat(path, &info) < 0 || (uint64_t)info.st_size <= cap ||
-        asprintf(&older, "%s.1", path) < 0)
+    char *older = NULL, *making = NULL;
+    if (stat(path, &info) < 0 || (uint64_t)info.st_size <= cap)
         return;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && unlink(older) < 0 && errno != ENOENT)
-        uni__warn("cannot remove %s: %s", older, strerror(errno));
-    if (fd >= 0 && uni__copy_file(path, older, &err) == 0) {
+    if (asprintf(&older, "%s.1", path) < 0)
+        older = NULL;
+    if (asprintf(&making, "%s.1.tmp", path) < 0)
+        making = NULL;
+    int fd = older && making ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd >= 0 && unlink(making) < 0 && errno != ENOENT)
+        uni__warn("cannot remove %s: %s", making, strerror(errno));
+    if (fd >= 0 && uni__copy_file(path, making, &err) == 0) {
         off_t block = info.st_blksize > 0 ? info.st_blksize : 4096,
               head = info.st_size / block * block;
-        if (head > 0 && fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, head) == 0) {
-            if (truncate(older, head) < 0) /* the rest of the copy is still in the file */
-                uni__warn("cannot shorten %s: %s", older, strerror(errno));
-        } else if (ftruncate(fd, 0) < 0) {
+        int failed = 0;
+        if (head > 0 && fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, head) == 0)
+            failed = truncate(making, head); /* the rest of the copy is still in the file */
+        else
+            failed = ftruncate(fd, 0);
+        /* Under its name only now: whoever reads along knows by it that the file begins anew where this one ends. */
+        if (failed || rename(making, older) < 0)
             uni__warn("cannot shorten %s: %s", path, strerror(errno));
-        }
     } else if (err.code) {
         uni__warn("the log stays longer than its cap: %s", err.message);
     }
     if (fd >= 0)
         close(fd);
+    free(making);
     free(older);
 }
 
