@@ -8,7 +8,7 @@
  * A C program's workers are the program itself, started again: its main is `return uni_main(...)`, which in a worker runs
  * the asked-for function and elsewhere calls the driver. Other programs are run with .program.
  *
- * Thread rule: one thread at a time per trainer; uni_trainer_stop from any thread. The library starts two threads
+ * Thread rule: one thread at a time per trainer; uni_trainer_stop and uni_trainer_latest_run_dir from any thread. The library starts two threads
  * (controller, sinks) while workers exist; it takes no signals unless asked and never forks in the caller's process but to exec the agent.
  *
  * @example
@@ -55,50 +55,58 @@ UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_d
 
 /* ---- options ---- */
 
-#define UNI_UNLIMITED (-1)  /* max_failures: restart for ever */
+#define UNI_UNLIMITED (-1) /* max_failures: restart for ever */
 #define UNI_NO_RETRIES (-2) /* max_failures: the first failure ends the run */
 
 /* Per run. What is left zero comes from the trainer's run_defaults. */
 typedef struct uni_run_options {
-    const char *function;            /* a name given to uni_main, or */
-    const char *const *program;      /* argv of any program, NULL-terminated */
-    const uni_value *config;         /* dictionary or NULL */
-    uni_sink *const *sinks;          /* besides results.jsonl; NULL with 0: progress.csv only */
-    int num_sinks;                   /* -1: none at all, not even progress.csv */
+    const char *function; /* a name given to uni_main, or */
+    const char *const *program; /* argv of any program, NULL-terminated */
+    const uni_value *config; /* dictionary or NULL */
+    uni_sink *const *sinks; /* besides results.jsonl; NULL with 0: progress.csv only */
+    int num_sinks; /* -1: none at all, not even progress.csv */
     const uni_checkpoint_policy *policy;
-    const char *from_checkpoint;     /* a checkpoint directory, or a run directory (its latest) */
-    const uni_value *from_dict;      /* a dictionary to start from, as v1's checkpoint= */
-    const char *resume_run;          /* go on in this run directory after its controller died */
-    double time_limit;               /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
-    double progress_timeout;         /* seconds without a report from any rank; default none */
-    bool v1_checkpoints;             /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */
+    const char *from_checkpoint; /* a checkpoint directory, or a run directory (its latest) */
+    const uni_value *from_dict; /* a dictionary to start from, as v1's checkpoint= */
+    const char *resume_run; /* go on in this run directory after its controller died */
+    double time_limit; /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
+    double progress_timeout; /* seconds without a report from any rank; default none */
+    bool
+        v1_checkpoints; /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */
 } uni_run_options;
 
 typedef struct uni_trainer_options {
-    uni_program *main;           /* from uni_main; .function needs this or worker_program, .program needs neither */
-    const char *const *worker_program; /* argv of another program that runs functions by name (the Python door's) */
-    int num_workers;             /* default 1 */
-    const char *backend;         /* "native" (default), "tensorflow", "torch", "horovod", "none" */
-    const char *launcher;        /* "local" (default) */
-    double cpus_per_worker;      /* default: an equal share of the affinity mask and the cgroup quota */
-    double memory_per_worker;    /* bytes; default: no limit is set. Becomes RLIMIT_AS of the worker */
-    bool use_gpu;                /* one GPU per worker, by CUDA_VISIBLE_DEVICES */
-    int gpus_per_worker;         /* default 1 with use_gpu */
-    const char *name;            /* default train_YYYY-MM-DD_HH-MM-SS */
-    const char *storage_path;    /* default UNISONO_RESULTS, otherwise ~/unisono_results; "file://" is allowed */
+    uni_program
+        *main; /* from uni_main; .function needs this or worker_program, .program needs neither */
+    const char *const *
+        worker_program; /* argv of another program that runs functions by name (the Python door's) */
+    int num_workers; /* default 1 */
+    const char *backend; /* "native" (default), "tensorflow", "torch", "horovod", "none" */
+    const char *launcher; /* "local" (default) */
+    double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
+    double memory_per_worker; /* bytes; default: no limit is set. Becomes RLIMIT_AS of the worker */
+    bool use_gpu; /* one GPU per worker, by CUDA_VISIBLE_DEVICES */
+    int gpus_per_worker; /* default 1 with use_gpu */
+    const char *name; /* default train_YYYY-MM-DD_HH-MM-SS */
+    const char *
+        storage_path; /* default UNISONO_RESULTS, otherwise ~/unisono_results; "file://" is allowed */
     const char *const *environment; /* NULL-terminated "NAME=value" added to the workers' */
-    const char *working_directory;  /* of the workers; default the caller's */
-    int max_failures;            /* restarts per run; default 3 */
-    bool no_retry_errors;        /* true: an error of the train function ends the run (v1); default: it is retried */
-    double grace_seconds;        /* after a stop was asked for; default 10 */
-    double hello_timeout;        /* seconds until a worker must have connected; default 60 */
-    double silent_timeout;       /* seconds without a heartbeat, or stopped, until it is acted on; default 5 */
-    bool handle_signals;         /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
-    bool lockstep;               /* report() returns when the driver took the report (v1) */
-    uint64_t log_cap;            /* bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
-    const uni_run_options *run_defaults; /* for what a run leaves open; borrowed while the trainer lives */
+    const char *working_directory; /* of the workers; default the caller's */
+    int max_failures; /* restarts per run; default 3 */
+    bool
+        no_retry_errors; /* true: an error of the train function ends the run (v1); default: it is retried */
+    double grace_seconds; /* after a stop was asked for; default 10 */
+    double hello_timeout; /* seconds until a worker must have connected; default 60 */
+    double
+        silent_timeout; /* seconds without a heartbeat, or stopped, until it is acted on; default 5 */
+    bool
+        handle_signals; /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
+    bool lockstep; /* report() returns when the driver took the report (v1) */
+    uint64_t
+        log_cap; /* bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
+    const uni_run_options
+        *run_defaults; /* for what a run leaves open; borrowed while the trainer lives */
 } uni_trainer_options;
-
 
 /* ---- trainer ---- */
 
@@ -107,35 +115,43 @@ typedef struct uni_result uni_result;
 typedef struct uni_iterator uni_iterator;
 
 /* Checks everything that can be known without starting a worker. options are copied. */
-UNI_API UNI_MUST_USE int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_error *err);
+UNI_API UNI_MUST_USE int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options,
+                                         uni_error *err);
 UNI_API void uni_trainer_free(uni_trainer *trainer); /* shuts down first */
 
 UNI_API UNI_MUST_USE int uni_trainer_start(uni_trainer *trainer, uni_error *err);
 /* *out is set on failure too whenever a run directory was made, so that the caller can look at what happened. */
-UNI_API UNI_MUST_USE int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run,
+                                         uni_result **out, uni_error *err);
 /* start when needed, run, shutdown. */
-UNI_API UNI_MUST_USE int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run, uni_result **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_trainer_fit(uni_trainer *trainer, const uni_run_options *run,
+                                         uni_result **out, uni_error *err);
 UNI_API void uni_trainer_shutdown(uni_trainer *trainer);
 /* Any thread, also a signal handler's helper: all ranks stop at the same iteration; now=true kills them. */
 UNI_API void uni_trainer_stop(uni_trainer *trainer, bool now);
 
 /* What a run would do, without doing it: {"workers": [{"rank", "local_rank", "node_rank", "environment": {...}}], "logdir", "cpus_per_worker",
  * "warnings": [...]}. For --dry-run. */
-UNI_API UNI_MUST_USE int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *run, uni_value **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *run,
+                                          uni_value **out, uni_error *err);
 
-UNI_API const char *uni_trainer_logdir(const uni_trainer *trainer);         /* STORAGE/NAME */
-UNI_API const char *uni_trainer_latest_run_dir(const uni_trainer *trainer); /* NULL before the first run */
+UNI_API const char *uni_trainer_logdir(const uni_trainer *trainer); /* STORAGE/NAME */
+UNI_API const char *uni_trainer_latest_run_dir(
+    const uni_trainer
+        *trainer); /* NULL before the first run; from any thread, good as long as the trainer */
 UNI_API bool uni_trainer_is_started(const uni_trainer *trainer);
 
 /* ---- iterator ---- */
 
-UNI_API UNI_MUST_USE int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *run, uni_iterator **out,
-                                                  uni_error *err);
+UNI_API UNI_MUST_USE int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *run,
+                                                  uni_iterator **out, uni_error *err);
 /* 1 and *reports (valid until the next call), 0 when the run ended well, negative when it failed. */
-UNI_API UNI_MUST_USE int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports, uni_error *err);
+UNI_API UNI_MUST_USE int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports,
+                                           uni_error *err);
 UNI_API bool uni_iterator_is_finished(const uni_iterator *iterator);
 /* The result; before the end UNI_ESTATE, or with force the rest is drained first. Borrowed. */
-UNI_API UNI_MUST_USE int uni_iterator_result(uni_iterator *iterator, bool force, const uni_result **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_iterator_result(uni_iterator *iterator, bool force,
+                                             const uni_result **out, uni_error *err);
 UNI_API void uni_iterator_free(uni_iterator *iterator); /* stops the run when it is not finished */
 
 /* ---- result ---- */
@@ -143,15 +159,18 @@ UNI_API void uni_iterator_free(uni_iterator *iterator); /* stops the run when it
 UNI_API void uni_result_free(uni_result *result);
 UNI_API const char *uni_result_run_dir(const uni_result *result);
 UNI_API int uni_result_world_size(const uni_result *result);
-UNI_API const uni_value *uni_result_returned(const uni_result *result, int rank); /* NULL when it returned nothing */
-UNI_API const uni_value *uni_result_metrics(const uni_result *result, int rank);  /* its last report; NULL when none */
+UNI_API const uni_value *uni_result_returned(const uni_result *result,
+                                             int rank); /* NULL when it returned nothing */
+UNI_API const uni_value *uni_result_metrics(const uni_result *result,
+                                            int rank); /* its last report; NULL when none */
 UNI_API int64_t uni_result_iterations(const uni_result *result, int rank);
 UNI_API const char *uni_result_latest_checkpoint(const uni_result *result); /* path or NULL */
-UNI_API const char *uni_result_best_checkpoint(const uni_result *result);   /* path or NULL */
+UNI_API const char *uni_result_best_checkpoint(const uni_result *result); /* path or NULL */
 /* With UNI_KEEP_NONE or after the file was removed: what was last taken as a dictionary (v1's latest_checkpoint), or NULL. */
 UNI_API const uni_value *uni_result_latest_dict(const uni_result *result);
 UNI_API int uni_result_attempts(const uni_result *result);
-UNI_API const uni_error *uni_result_error(const uni_result *result); /* code 0 when the run succeeded */
+UNI_API const uni_error *
+uni_result_error(const uni_result *result); /* code 0 when the run succeeded */
 /* The exit code that `unisono run` ends with (docs/errors.md). */
 UNI_API int uni_result_exit_code(const uni_result *result);
 

@@ -20,6 +20,8 @@
 #include "checkpoint/store.h"
 #include "train/run_internal.h"
 
+#define VERIFY_MAX_BYTES (256u << 20) /* about 0.2 s */
+
 /* One checkpoint on its way. Made by the controller thread; `draft`, `failed` and `scores` belong to the persist thread. */
 typedef struct pending {
     struct pending *next; /* in the controller's list until it is committed or given up */
@@ -306,6 +308,17 @@ static void do_commit(uni__persist *persist, pending *checkpoint)
     free_pending(checkpoint);
 }
 
+/* Every byte is read and compared, unless that would take longer than a restart may: what this controller has completed itself was hashed
+ * when it was written, and the dictionary's reader compares again. */
+static int open_resume(uni__persist *persist, uni_checkpoint **out, uni_error *err)
+{
+    const uni__checkpoint_info *newest = uni__store_resume(persist->store);
+    if (newest && newest->bytes > VERIFY_MAX_BYTES &&
+        uni_checkpoint_open(out, newest->path, NULL) == 0)
+        return 0;
+    return uni_checkpoint_open_latest(out, persist->run->dir, err);
+}
+
 static void do_find_resume(uni__persist *persist)
 {
     answer *reply = new_answer(persist);
@@ -317,7 +330,7 @@ static void do_find_resume(uni__persist *persist)
         uni__warn("%s", err.message);
     if (persist->has_memory) {
         reply->fd = dup(persist->memory_fd);
-    } else if (uni_checkpoint_open_latest(&latest, persist->run->dir, &err) == 0) {
+    } else if (open_resume(persist, &latest, &err) == 0) {
         snprintf(reply->path, sizeof reply->path, "%s", uni_checkpoint_path(latest));
         uni_checkpoint_close(latest);
     } else if (err.code != UNI_ENOTFOUND) {

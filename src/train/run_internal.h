@@ -268,7 +268,9 @@ struct uni_trainer {
     char *worker_exe;
     const uni_function *functions; /* of .main, to check names before anything starts */
     uni_value *extra_environment;
-    char *storage, *logdir, *name, *latest_run_dir;
+    char *storage, *logdir, *name;
+    uni_value *run_dirs; /* every run directory so far: what was handed out stays good */
+    _Atomic(const char *) latest_run_dir; /* read from any thread */
     uni__host host;
     double cpus_each;
     uni__group *group;

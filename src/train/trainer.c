@@ -20,6 +20,7 @@ int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_e
     if (!trainer)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
     pthread_mutex_init(&trainer->lock, NULL);
+    trainer->run_dirs = uni_value_list();
     int status = uni__trainer_copy_options(trainer, options, err);
     if (status == 0 &&
         !(trainer->ranks = calloc((size_t)trainer->options.num_workers, sizeof *trainer->ranks)))
@@ -43,7 +44,7 @@ void uni_trainer_free(uni_trainer *trainer)
         uni__rank_forget(&trainer->ranks[i]);
     }
     free(trainer->ranks);
-    free(trainer->latest_run_dir);
+    uni_value_free(trainer->run_dirs);
     uni__trainer_drop_options(trainer);
     pthread_mutex_destroy(&trainer->lock);
     free(trainer);
@@ -167,8 +168,11 @@ int uni__trainer_begin(uni_trainer *trainer, const uni_run_options *asked, bool 
             "this trainer is busy with a run; wait for its end or free its iterator");
     uni__run *run = NULL;
     UNI_TRY(uni__run_new(&run, trainer, asked, for_iterator, err));
-    free(trainer->latest_run_dir);
-    trainer->latest_run_dir = strdup(run->dir);
+    if (uni_list_take(trainer->run_dirs, uni_value_string(run->dir)) == 0)
+        atomic_store(
+            &trainer->latest_run_dir,
+            uni_value_as_string(
+                uni_list_get(trainer->run_dirs, uni_list_size(trainer->run_dirs) - 1), NULL));
     /* Workers that wait for functions are of no use to a program of its own. */
     if (run->program && trainer->group && trainer->worker_argv)
         uni_trainer_shutdown(trainer);
@@ -258,7 +262,7 @@ const char *uni_trainer_logdir(const uni_trainer *trainer)
 
 const char *uni_trainer_latest_run_dir(const uni_trainer *trainer)
 {
-    return trainer->latest_run_dir;
+    return atomic_load(&((uni_trainer *)trainer)->latest_run_dir);
 }
 
 bool uni_trainer_is_started(const uni_trainer *trainer)
