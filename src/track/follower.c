@@ -82,10 +82,8 @@ void uni__follower_limits_set(uni__follower *f, const uni__follower_limits *limi
 
 static int add_follower(uni__feed *feed, uni__follower *f, uni_error *err)
 {
-    int status = uni_error_set(err, UNI_ELIMIT, "%s has %d followers already", feed->path,
-                               UNI__FEED_FOLLOWERS);
     pthread_mutex_lock(&feed->lock);
-    for (int i = 0; i < UNI__FEED_FOLLOWERS && status < 0; i++) {
+    for (int i = 0; i < UNI__FEED_FOLLOWERS && f->feed == NULL; i++) {
         if (feed->followers[i] != NULL)
             continue;
         feed->followers[i] = &f->next_mark;
@@ -93,10 +91,12 @@ static int add_follower(uni__feed *feed, uni__follower *f, uni_error *err)
         f->offset = f->limit = feed->visible;
         feed->references++;
         f->feed = feed;
-        status = 0;
     }
     pthread_mutex_unlock(&feed->lock);
-    return status;
+    if (f->feed != NULL)
+        return 0;
+    return uni_error_set(err, UNI_ELIMIT, "%s has %d followers already", feed->path,
+                         UNI__FEED_FOLLOWERS);
 }
 
 int uni__follower_new(uni__follower **out, uni__results_writer *writer, uni_error *err)

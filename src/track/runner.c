@@ -41,9 +41,14 @@ struct uni__sink_runner {
 
 /* ---- on the sink thread ---- */
 
+/* To the sinks that show events; to the log only when there is none, so that a person sees it
+ * once. */
 static void warn(uni__sink_runner *r, const char *message)
 {
-    uni__warn("%s", message);
+    bool shown = false;
+    for (int i = 0; i < r->options.num_sinks; i++)
+        shown = shown || (r->sinks[i] != NULL && r->sinks[i]->vtable->event != NULL);
+    uni__log(shown ? UNI_LOG_INFO : UNI_LOG_WARN, "%s", message);
     if (r->options.warning != NULL)
         r->options.warning(r->options.context, message);
     uni_event event = { .kind = UNI_EVENT_WARNING,

@@ -29,8 +29,8 @@ typedef struct uni__sink_runner_options {
     /* Lockstep: all sinks have handled this iteration. NULL: nobody wants to know. On the sink
      * thread. */
     void (*consumed)(void *context, int attempt, int64_t iteration);
-    /* Warnings (a sink that failed, a rank that is missing), for the journal; they also go to the
-     * log. On the sink thread; may be NULL. */
+    /* Warnings (a sink that failed, a rank that is missing), for the journal. Sinks with an
+     * event slot get them too, or the log when there is none. On the sink thread; may be NULL. */
     void (*warning)(void *context, const char *message);
     void *context;
 } uni__sink_runner_options;
