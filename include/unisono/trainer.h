@@ -53,6 +53,12 @@ typedef int (*uni_driver)(uni_program *program, int argc, char **argv);
  * Elsewhere: returns driver's value. */
 UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_driver driver);
 
+/* The worker's half alone, for worker_program: programs whose functions are not C functions (the Python door). Claims the session of this
+ * process, calls `call` for every function that the controller names, and returns the code to exit with. UNI_ESTATE when this process is no such worker. */
+typedef int (*uni_worker_call)(void *context, uni_session *session, const char *function,
+                               uni_value **result, uni_error *err);
+UNI_API UNI_MUST_USE int uni_worker_serve(uni_worker_call call, void *context, uni_error *err);
+
 /* ---- options ---- */
 
 #define UNI_UNLIMITED (-1) /* max_failures: restart for ever */

@@ -35,12 +35,14 @@ static void on_sigterm(int number)
     uni__session_ring_bell(session);
 }
 
-static const uni_function *find_function(const uni_function *functions, const char *name)
+/* uni_main's way of finding a function: by name in the program's list. */
+static int call_by_name(void *context, uni_session *session, const char *name, uni_value **result,
+                        uni_error *err)
 {
-    for (; functions && functions->name; functions++)
-        if (strcmp(functions->name, name) == 0)
-            return functions;
-    return NULL;
+    for (const uni_function *at = context; at && at->name; at++)
+        if (strcmp(at->name, name) == 0)
+            return at->call(session, result, err);
+    return uni_error_set(err, UNI_ENOTFOUND, "this program has no train function \"%s\"", name);
 }
 
 static int say_error(uni_session *session, const uni_error *error)
@@ -84,14 +86,11 @@ static int say_return(uni_session *session, uni_value *result)
     return status;
 }
 
-static int run_function(uni_session *session, const uni_function *functions, const char *name)
+static int run_function(uni_session *session, uni_worker_call call, void *context, const char *name)
 {
     uni_error err = { 0 };
     uni_value *result = NULL;
-    const uni_function *function = find_function(functions, name);
-    int status = function ? function->call(session, &result, &err)
-                          : uni_error_set(&err, UNI_ENOTFOUND,
-                                          "this program has no train function \"%s\"", name);
+    int status = call(context, session, name, &result, &err);
     fflush(NULL);
     if (status < 0) {
         uni_value_free(result);
@@ -114,7 +113,7 @@ static void write_to_log(const char *path)
     close(log);
 }
 
-static int serve(uni_session *session, const uni_function *functions)
+static int serve(uni_session *session, uni_worker_call call, void *context)
 {
     signalled_session = session;
     struct sigaction action = { .sa_handler = on_sigterm, .sa_flags = SA_RESTART };
@@ -125,7 +124,7 @@ static int serve(uni_session *session, const uni_function *functions)
         int order = uni__session_next_order(session, &name, NULL);
         if (order == UNI__TO_WORKER_RUN)
             write_to_log(session->log);
-        int status = order == UNI__TO_WORKER_RUN ? run_function(session, functions, name) : -1;
+        int status = order == UNI__TO_WORKER_RUN ? run_function(session, call, context, name) : -1;
         free(name);
         if (order == UNI__TO_WORKER_SHUTDOWN)
             return 0;
@@ -134,19 +133,36 @@ static int serve(uni_session *session, const uni_function *functions)
     }
 }
 
+int uni_worker_serve(uni_worker_call call, void *context, uni_error *err)
+{
+    uni_session *session = NULL;
+    UNI_TRY(uni__session_claim(&session, err));
+    if (!session || !session->runs_functions) {
+        uni__session_free(session);
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "this process was not started by a trainer as a worker that runs functions");
+    }
+    int code = serve(session, call, context);
+    signalled_session = NULL;
+    uni__session_free(session);
+    return code;
+}
+
 int uni_main(int argc, char **argv, const uni_function *functions, uni_driver driver)
 {
-    uni_error err = { 0 };
     const char *variable = getenv("UNISONO_SESSION");
     /* A program started by `unisono run` runs its driver; the session waits there for uni_session_open. */
     if (variable && strncmp(variable, "1:f:", 4) == 0) {
-        uni_session *session = NULL;
-        if (uni__session_claim(&session, &err) < 0) {
+        uni_error err = { 0 };
+        int code = uni_worker_serve(call_by_name, (void *)functions, &err);
+        if (code >= 0)
+            exit(code);
+        if (err.code !=
+            UNI_ESTATE) { /* otherwise it is a child of a worker that inherited the variable: a driver like any other */
             fprintf(stderr, "unisono: %s\n", err.message);
             exit(EXIT_INTERNAL);
         }
-        if (session)
-            exit(serve(session, functions));
     }
     uni_program program = { .functions = functions, .argc = argc, .argv = argv };
     return driver(&program, argc, argv);
