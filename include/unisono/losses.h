@@ -50,6 +50,9 @@ UNI_API void uni_loss_free(uni_loss *loss);
 UNI_API const char *uni_loss_name(const uni_loss *loss);
 UNI_API uni_reduction uni_loss_reduction(const uni_loss *loss);
 UNI_API UNI_MUST_USE int uni_loss_get_config(const uni_loss *loss, uni_value **out, uni_error *err);
+/* From Keras's class_name and config. */
+UNI_API UNI_MUST_USE int uni_loss_from_config(uni_loss **out, const char *class_name, const uni_value *config,
+                                              uni_error *err);
 
 /* With the loss' own reduction. weights: NULL or a tensor that broadcasts to the per-sample values. In a step with a sync the reductions
  * AUTO and SUM_OVER_BATCH_SIZE are errors. */
@@ -72,9 +75,11 @@ typedef struct uni_metric uni_metric;
 typedef struct uni_metric_options {
     const char *name;    /* NULL: Keras's */
     float threshold;     /* binary accuracy, precision, recall, F-beta: 0: 0.5; UNI_METRIC_ZERO: 0 */
-    int k;               /* top-k; 0: 5 */
+    int k;               /* top-k; 0: 5. precision, recall: only the k best of each sample; 0: all */
     float beta;          /* F-beta; 0: 1 */
-    int num_classes;     /* confusion matrix, precision and recall per class; 0: binary */
+    const char *average; /* F-beta over classes: "micro", "macro", "weighted"; NULL: macro (Keras gives one a class: uni_metric_values) */
+    int num_classes;     /* confusion matrix: required. F-beta: number of columns, so that the state's size is known from the start, and
+                          * the largest column is the prediction unless there is a threshold; 0: binary */
     int num_thresholds;  /* AUC; 0: 200 */
     bool precision_recall_curve; /* AUC; default ROC */
     bool from_logits;    /* cross-entropies and AUC */
@@ -88,6 +93,9 @@ typedef struct uni_metric_options {
  * "kl_divergence", "hinge". Unknown: UNI_ENOTFOUND with the nearest. */
 UNI_API UNI_MUST_USE int uni_metric_new(uni_metric **out, const char *name, const uni_metric_options *options,
                                         uni_error *err);
+/* From Keras's class_name and config, with all that Keras's classes can (thresholds, class_id, summation_method ...). */
+UNI_API UNI_MUST_USE int uni_metric_from_config(uni_metric **out, const char *class_name, const uni_value *config,
+                                                uni_error *err);
 /* The user's own: adds (sum, count) for a batch. */
 typedef int (*uni_metric_function)(void *context, const uni_tensor *target, const uni_tensor *prediction,
                                    const uni_tensor *weights, double *sum, double *count, uni_error *err);
@@ -103,6 +111,8 @@ UNI_API UNI_MUST_USE int uni_metric_update(uni_metric *metric, const uni_tensor 
 UNI_API void uni_metric_update_value(uni_metric *metric, double value, double weight);
 /* NaN-free: 0 before the first update, as Keras. For a confusion matrix: the accuracy. */
 UNI_API double uni_metric_result(const uni_metric *metric);
+/* Where there are several results (one a class, one a threshold): writes at most `max` and returns how many there are. */
+UNI_API size_t uni_metric_values(const uni_metric *metric, double *values, size_t max);
 /* Calling a metric: updates it and returns its result (NaN and *err on failure). */
 UNI_API double uni_metric_call(uni_metric *metric, const uni_tensor *target, const uni_tensor *prediction,
                                const uni_tensor *weights, uni_error *err);

@@ -1,0 +1,415 @@
+/*
+ * optimizer.c - making optimizers, their flat state, and a step in three parts: begin (counts, finds the rate and what the clipping
+ * needs), apply_span (updates a range: several threads or ranks, each its own), end.
+ *
+ * Clipping that needs a norm reads the whole gradient once in begin and becomes a factor, one for all or one a parameter, which
+ * rides on the scale of the update: no pass over the gradient more than needed. Nothing is allocated after the first step.
+ */
+#include "nn/optimizer/optimizer.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/loss/names.h"
+#include "tensor/update.h"
+
+static const uni__optimizer_class *const classes[] = { &uni__optimizer_sgd, &uni__optimizer_adam,
+                                                       &uni__optimizer_adamw,
+                                                       &uni__optimizer_rmsprop,
+                                                       &uni__optimizer_adagrad };
+#define NUM_CLASSES (sizeof classes / sizeof classes[0])
+
+/* ---- making ---- */
+
+static const uni__optimizer_class *find(const char *name, uni_error *err)
+{
+    const char *names[NUM_CLASSES];
+    for (size_t i = 0; i < NUM_CLASSES; i++) {
+        names[i] = classes[i]->name;
+        if (uni__same_name(name, names[i]))
+            return classes[i];
+    }
+    uni__unknown_name(err, "optimizer", name, names, NUM_CLASSES);
+    return NULL;
+}
+
+static double pick(double given, double standard)
+{
+    return given == UNI_EXACTLY_ZERO ? 0 : given != 0 ? given : standard;
+}
+
+static int check_range(const char *what, double value, double low, double below, uni_error *err)
+{
+    if (value >= low && value < below)
+        return 0;
+    return uni_error_set(err, UNI_EINVAL,
+                         "the optimizer's %s must be at least %g and below %g, got %g", what, low,
+                         below, value);
+}
+
+static int check(const uni_optimizer *optimizer, uni_error *err)
+{
+    UNI_TRY(check_range("learning_rate", optimizer->learning_rate, 0, INFINITY, err));
+    UNI_TRY(check_range("momentum", optimizer->momentum, 0, nextafter(1, 2), err));
+    UNI_TRY(check_range("beta_1", optimizer->beta_1, 0, 1, err));
+    UNI_TRY(check_range("beta_2", optimizer->beta_2, 0, 1, err));
+    UNI_TRY(check_range("rho", optimizer->rho, 0, 1, err));
+    UNI_TRY(check_range("epsilon", optimizer->epsilon, 0, INFINITY, err));
+    UNI_TRY(check_range("initial_accumulator", optimizer->initial_accumulator, 0, INFINITY, err));
+    UNI_TRY(check_range("weight_decay", optimizer->weight_decay, 0, INFINITY, err));
+    UNI_TRY(check_range("clip_norm", optimizer->clip_norm, 0, INFINITY, err));
+    UNI_TRY(check_range("clip_value", optimizer->clip_value, 0, INFINITY, err));
+    UNI_TRY(check_range("global_clip_norm", optimizer->global_clip_norm, 0, INFINITY, err));
+    if ((optimizer->clip_norm != 0) + (optimizer->clip_value != 0) +
+            (optimizer->global_clip_norm != 0) >
+        1)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "only one of clip_norm, clip_value and global_clip_norm can be given to an optimizer");
+    return 0;
+}
+
+static void set_numbers(uni_optimizer *optimizer, const uni_optimizer_options *options)
+{
+    optimizer->learning_rate = pick(options->learning_rate, optimizer->class_->learning_rate);
+    optimizer->momentum = pick(options->momentum, 0);
+    optimizer->nesterov = options->nesterov;
+    optimizer->beta_1 = pick(options->beta_1, 0.9);
+    optimizer->beta_2 = pick(options->beta_2, 0.999);
+    optimizer->rho = pick(options->rho, 0.9);
+    optimizer->epsilon = pick(options->epsilon, 1e-7);
+    optimizer->centered = options->centered;
+    optimizer->amsgrad = options->amsgrad;
+    optimizer->initial_accumulator = pick(options->initial_accumulator, 0.1);
+    optimizer->weight_decay = pick(options->weight_decay, optimizer->class_->weight_decay);
+    optimizer->clip_norm = pick(options->clip_norm, 0);
+    optimizer->clip_value = pick(options->clip_value, 0);
+    optimizer->global_clip_norm = pick(options->global_clip_norm, 0);
+}
+
+int uni_optimizer_new(uni_optimizer **out, const char *name, const uni_optimizer_options *options,
+                      uni_error *err)
+{
+    uni_optimizer_options none = { 0 };
+    options = options != NULL ? options : &none;
+    *out = NULL;
+    int status = 0;
+    uni_optimizer *optimizer = NULL;
+    const uni__optimizer_class *class_ = find(name != NULL ? name : "", err);
+    if (class_ == NULL) {
+        status = UNI_ENOTFOUND;
+        goto fail;
+    }
+    optimizer = calloc(1, sizeof *optimizer);
+    char *copy = optimizer != NULL
+                     ? strdup(options->name != NULL ? options->name : class_->default_name)
+                     : NULL;
+    if (copy == NULL) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for the optimizer %s", name);
+        goto fail;
+    }
+    optimizer->class_ = class_;
+    optimizer->name = copy;
+    set_numbers(optimizer, options);
+    UNI_TRY_GOTO(check(optimizer, err), fail);
+    optimizer->schedule = options->schedule;
+    *out = optimizer;
+    return 0;
+fail:
+    uni_schedule_free(options->schedule);
+    uni_optimizer_free(optimizer);
+    return status;
+}
+
+static void free_state(uni_optimizer *optimizer)
+{
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
+        free(optimizer->blocks[role]);
+        optimizer->blocks[role] = NULL;
+        optimizer->slots[role] = NULL;
+    }
+    free(optimizer->clip_factors);
+    free(optimizer->spans);
+    optimizer->clip_factors = NULL;
+    optimizer->spans = NULL;
+    optimizer->size = 0;
+}
+
+void uni_optimizer_free(uni_optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    free_state(optimizer);
+    uni_schedule_free(optimizer->schedule);
+    free(optimizer->name);
+    free(optimizer);
+}
+
+const char *uni_optimizer_name(const uni_optimizer *optimizer)
+{
+    return optimizer->name;
+}
+
+const char *uni__optimizer_class_name(const uni_optimizer *optimizer)
+{
+    return optimizer->class_->class_name;
+}
+
+/* ---- state ---- */
+
+/* calloc rather than aligned_alloc and memset: pages of ranges that another rank updates are then never touched. */
+static float *new_slot(void **block, size_t size)
+{
+    *block = calloc(size * sizeof(float) + 64, 1);
+    if (*block == NULL)
+        return NULL;
+    return (float *)(((uintptr_t)*block + 63) / 64 * 64);
+}
+
+static int make_slots(uni_optimizer *grown, size_t old_size, float *const *old_slots)
+{
+    const char *names[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
+    grown->class_->slots(grown, names);
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
+        if (names[role] == NULL)
+            continue;
+        grown->slots[role] = new_slot(&grown->blocks[role], grown->size);
+        if (grown->slots[role] == NULL)
+            return UNI_ENOMEM;
+        if (grown->class_ == &uni__optimizer_adagrad)
+            for (size_t i = 0; i < grown->size; i++)
+                grown->slots[role][i] = (float)grown->initial_accumulator;
+        if (old_size > 0) /* the store only grows at its end */
+            memcpy(grown->slots[role], old_slots[role], old_size * sizeof(float));
+    }
+    return 0;
+}
+
+int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_error *err)
+{
+    size_t size = 0, count = uni_parameters_count(store);
+    uni_parameters_weights(store, &size);
+    if (optimizer->store != NULL && optimizer->store != store)
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "the optimizer %s has the state of another model; make one for each model",
+            optimizer->name);
+    if (optimizer->store == store && optimizer->size == size && optimizer->num_parameters == count)
+        return 0;
+    uni_optimizer grown = *optimizer;
+    memset(grown.slots, 0, sizeof grown.slots);
+    memset(grown.blocks, 0, sizeof grown.blocks);
+    grown.store = store;
+    grown.size = size;
+    grown.num_parameters = grown.max_spans = count;
+    grown.clip_factors = calloc(count + 1, sizeof *grown.clip_factors);
+    grown.spans = calloc(count + 1, sizeof *grown.spans);
+    int status = grown.clip_factors == NULL || grown.spans == NULL ? UNI_ENOMEM : 0;
+    if (status == 0)
+        status = make_slots(&grown, optimizer->size, optimizer->slots);
+    if (status < 0) {
+        free_state(&grown);
+        return uni_error_set(err, status,
+                             "no memory for the state of the optimizer %s (%zu numbers)",
+                             optimizer->name, size);
+    }
+    free_state(optimizer);
+    *optimizer = grown;
+    return 0;
+}
+
+/* ---- a step ---- */
+
+/* Factors that bring each norm to the limit; the gradients themselves stay as they are. */
+static void find_clip_factors(uni_optimizer *optimizer, uni_gradients *gradients)
+{
+    float *flat = uni_gradients_data(gradients, NULL);
+    if (optimizer->global_clip_norm != 0) {
+        double sum = 0;
+        for (size_t i = 0; i < optimizer->num_spans; i++)
+            sum += uni__sum_squares(flat + optimizer->spans[i].begin,
+                                    optimizer->spans[i].end - optimizer->spans[i].begin);
+        double norm = sqrt(sum) * fabs((double)optimizer->scale);
+        if (norm > optimizer->global_clip_norm)
+            optimizer->scale *= (float)(optimizer->global_clip_norm / norm);
+    }
+    for (size_t i = 0; optimizer->clip_norm != 0 && i < optimizer->num_parameters; i++) {
+        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
+        if (uni_parameter_is_frozen(parameter))
+            continue;
+        double norm = sqrt(uni__sum_squares(flat + uni_parameter_offset(parameter),
+                                            uni_parameter_size(parameter))) *
+                      fabs((double)optimizer->scale);
+        optimizer->clip_factors[i] =
+            norm > optimizer->clip_norm ? (float)(optimizer->clip_norm / norm) : 1.0f;
+    }
+}
+
+int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
+                        uni_error *err)
+{
+    UNI_TRY(uni_optimizer_build(optimizer, uni_gradients_store(gradients), err));
+    double rate = uni_optimizer_learning_rate(optimizer);
+    optimizer->iterations++;
+    double step = (double)optimizer->iterations;
+    optimizer->rate = (float)rate;
+    optimizer->decay = (float)(rate * optimizer->weight_decay);
+    optimizer->adam_alpha =
+        (float)(rate * sqrt(1 - pow(optimizer->beta_2, step)) / (1 - pow(optimizer->beta_1, step)));
+    optimizer->scale = scale != 0 ? scale : 1;
+    optimizer->num_spans =
+        uni_parameters_trainable(optimizer->store, optimizer->spans, optimizer->max_spans);
+    find_clip_factors(optimizer, gradients);
+    return 0;
+}
+
+static void update_range(const uni_optimizer *optimizer, float *weights, float *gradients,
+                         size_t begin, size_t end, float scale)
+{
+    float *slots[UNI__OPTIMIZER_MAX_SLOTS];
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++)
+        slots[role] = optimizer->slots[role] != NULL ? optimizer->slots[role] + begin : NULL;
+    if (optimizer->clip_value != 0) {
+        uni__clip_in_place(gradients + begin, end - begin, scale, (float)optimizer->clip_value);
+        scale = 1;
+    }
+    optimizer->class_->update(optimizer, weights + begin, slots, gradients + begin, end - begin,
+                              scale);
+}
+
+static void update_by_parameter(const uni_optimizer *optimizer, float *weights, float *gradients,
+                                uni_span span)
+{
+    for (size_t i = 0; i < optimizer->num_parameters; i++) {
+        const uni_parameter *parameter = uni_parameters_at(optimizer->store, i);
+        if (uni_parameter_is_frozen(parameter))
+            continue;
+        size_t begin = uni_parameter_offset(parameter), end = begin + uni_parameter_size(parameter);
+        begin = begin > span.begin ? begin : span.begin;
+        end = end < span.end ? end : span.end;
+        if (begin < end)
+            update_range(optimizer, weights, gradients, begin, end,
+                         optimizer->scale * optimizer->clip_factors[i]);
+    }
+}
+
+void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *gradients, uni_span span)
+{
+    float *weights = uni_parameters_weights(optimizer->store, NULL);
+    float *flat = uni_gradients_data(gradients, NULL);
+    if (optimizer->clip_norm != 0) {
+        update_by_parameter(optimizer, weights, flat, span);
+        return;
+    }
+    for (size_t i = 0; i < optimizer->num_spans; i++) {
+        size_t begin =
+            optimizer->spans[i].begin > span.begin ? optimizer->spans[i].begin : span.begin;
+        size_t end = optimizer->spans[i].end < span.end ? optimizer->spans[i].end : span.end;
+        if (begin < end)
+            update_range(optimizer, weights, flat, begin, end, optimizer->scale);
+    }
+}
+
+void uni_optimizer_end(uni_optimizer *optimizer)
+{
+    optimizer->num_spans = 0; /* a stray apply_span changes nothing */
+}
+
+struct job {
+    uni_optimizer *optimizer;
+    uni_gradients *gradients;
+};
+
+/* Slices begin on cache lines, so that two threads never write to one. */
+static void apply_slice(void *context, int index, int count)
+{
+    const struct job *job = context;
+    size_t lines = (job->optimizer->size + 15) / 16;
+    size_t begin = lines * (size_t)index / (size_t)count * 16;
+    size_t end = lines * (size_t)(index + 1) / (size_t)count * 16;
+    uni_optimizer_apply_span(job->optimizer, job->gradients, (uni_span){ begin, end });
+}
+
+int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
+                        int threads, uni_error *err)
+{
+    UNI_TRY(uni_optimizer_begin(optimizer, gradients, scale, err));
+    struct job job = { optimizer, gradients };
+    if (threads <= 1 || optimizer->size < 16384) /* below it a barrier costs more than the update */
+        apply_slice(&job, 0, 1);
+    else
+        uni__parallel(threads, apply_slice, &job);
+    uni_optimizer_end(optimizer);
+    return 0;
+}
+
+/* ---- reading and setting ---- */
+
+int64_t uni_optimizer_iterations(const uni_optimizer *optimizer)
+{
+    return optimizer->iterations;
+}
+
+void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations)
+{
+    optimizer->iterations = iterations;
+}
+
+double uni_optimizer_learning_rate(const uni_optimizer *optimizer)
+{
+    return optimizer->schedule != NULL ? uni_schedule_at(optimizer->schedule, optimizer->iterations)
+                                       : optimizer->learning_rate;
+}
+
+int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate, uni_error *err)
+{
+    if (optimizer->schedule != NULL)
+        return uni_error_set(
+            err, UNI_ESTATE,
+            "the learning rate of %s comes from a schedule and cannot be set; make the optimizer "
+            "with learning_rate instead",
+            optimizer->name);
+    UNI_TRY(check_range("learning_rate", rate, 0, INFINITY, err));
+    optimizer->learning_rate = rate;
+    return 0;
+}
+
+/* The n-th slot that the settings need; -1 when there are fewer. */
+static int role_of(const uni_optimizer *optimizer, size_t slot, const char **name)
+{
+    const char *names[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
+    optimizer->class_->slots(optimizer, names);
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++)
+        if (names[role] != NULL && slot-- == 0) {
+            *name = names[role];
+            return role;
+        }
+    return -1;
+}
+
+size_t uni_optimizer_num_slots(const uni_optimizer *optimizer)
+{
+    const char *name;
+    size_t count = 0;
+    while (role_of(optimizer, count, &name) >= 0)
+        count++;
+    return count;
+}
+
+const char *uni_optimizer_slot_name(const uni_optimizer *optimizer, size_t slot)
+{
+    const char *name = NULL;
+    return role_of(optimizer, slot, &name) >= 0 ? name : NULL;
+}
+
+float *uni_optimizer_slot(const uni_optimizer *optimizer, size_t slot, size_t *size)
+{
+    const char *name;
+    int role = role_of(optimizer, slot, &name);
+    float *data = role >= 0 ? optimizer->slots[role] : NULL;
+    if (size != NULL)
+        *size = data != NULL ? optimizer->size : 0;
+    return data;
+}
