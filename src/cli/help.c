@@ -8,6 +8,12 @@
 
 const cli_exit_code cli_exit_codes[] = { UNI_EXIT_CODE_LIST(CLI_EXIT_CODE_ROW){ 0, NULL } };
 
+const char cli_exit_rule[] = "`unisono run` ends with the exit code of the first cause: a worker "
+                             "that failed with code 3 gives 3, one that "
+                             "signal 11 killed gives 139. What has no code of its own has a number "
+                             "from this table. The other commands end with "
+                             "0, 1 (the answer is no: no such run, nothing to stop), 64 or 70.";
+
 const char cli_introduction[] = "unisono starts the workers of a training program, gives them "
                                 "their ranks, watches over them, collects their "
                                 "reports and checkpoints, and starts them again from the last "

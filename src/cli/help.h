@@ -21,6 +21,6 @@ typedef struct cli_variable {
     const char *name, *meaning; /* name NULL ends the list */
 } cli_variable;
 extern const cli_variable cli_variables[];
-extern const char cli_introduction[];
+extern const char cli_introduction[], cli_exit_rule[];
 
 #endif

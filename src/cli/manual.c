@@ -120,9 +120,9 @@ void cli_help_man(FILE *out)
     fputs("\n.SH COMMANDS\n", out);
     for (const cli_command *const *command = cli_commands(); *command; command++)
         roff_command(out, *command);
-    fputs(".SH \"EXIT STATUS\"\nOf \\fBunisono run\\fR; the other commands end with 0, 1 (the "
-          "answer is no), 64 or 70.\n",
-          out);
+    fputs(".SH \"EXIT STATUS\"\n", out);
+    roff_text(out, cli_exit_rule);
+    fputc('\n', out);
     for (const cli_exit_code *row = cli_exit_codes; row->meaning; row++) {
         fprintf(out, ".TP\n.B %d\n", row->code);
         roff_text(out, row->meaning);
@@ -213,10 +213,9 @@ void cli_help_markdown(FILE *out)
     }
     for (const cli_command *const *command = cli_commands(); *command; command++)
         markdown_command(out, *command);
-    fputs("\n## Exit codes\n\nOf `unisono run`. The other commands end with 0, 1 (the answer is "
-          "no), 64 or 70.\n\n"
-          "| code | meaning |\n|---|---|\n",
-          out);
+    fputs("\n## Exit codes\n\n", out);
+    cli_wrap(out, 120, 0, 0, cli_exit_rule);
+    fputs("\n| code | meaning |\n|---|---|\n", out);
     for (const cli_exit_code *row = cli_exit_codes; row->meaning; row++) {
         fprintf(out, "| %d | ", row->code);
         cell_text(out, row->meaning);
