@@ -92,7 +92,7 @@ UNI_API UNI_MUST_USE int uni_sink_new(uni_sink **out, const uni_sink_vtable *vta
 UNI_API void uni_sink_free(uni_sink *sink);
 UNI_API const char *uni_sink_name(const uni_sink *sink);
 
-/* The user's own functions as a sink; each may be NULL. A negative return of on_result stops only this sink. */
+/* The user's own functions as a sink; each may be NULL. They cannot fail; a sink that can has its own vtable. */
 typedef struct uni_callback {
     void (*on_start)(void *context, const uni_run_info *info);
     void (*on_result)(void *context, const uni_reports *reports);
@@ -157,7 +157,8 @@ typedef struct uni_sink_mlflow_options {
 } uni_sink_mlflow_options;
 UNI_API UNI_MUST_USE int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_error *err);
 
-/* Across the ranks of one iteration. Ranks without the metric or with NaN are left out; UNI_ENOTFOUND when none has it. */
+/* Across the ranks of one iteration. Ranks without the metric or with NaN are left out; NaN when all that have it
+ * have NaN, UNI_ENOTFOUND when none has it. */
 typedef enum uni_aggregation { UNI_MEAN, UNI_WEIGHTED_MEAN, UNI_MIN, UNI_MAX, UNI_SUM } uni_aggregation;
 UNI_API UNI_MUST_USE int uni_reports_aggregate(const uni_reports *reports, const char *metric, uni_aggregation how,
                                                const char *weight_metric, double *out, uni_error *err);
