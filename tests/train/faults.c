@@ -16,7 +16,8 @@ static int epochs_with_trouble(uni_session *session, uni_value **result, uni_err
 {
     const uni_value *config = uni_session_config(session);
     uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    if (!uni_dict_get(config, "never_load"))
+        UNI_TRY(uni_session_load_checkpoint(session, &state, err));
     int64_t first = uni_dict_get_int(state, "epoch", -1) + 1,
             epochs = uni_dict_get_int(config, "epochs", 6);
     uni_value_free(state);
@@ -259,6 +260,14 @@ static void lost_progress_is_said(uni_program *program)
              &err);
     CHECK(uni_value_as_int(uni_result_returned(result, 0), -1) == 0);
     CHECK(journal_says(uni_result_run_dir(result), "because no checkpoint was saved"));
+    uni_value_free(config);
+    uni_result_free(result);
+    config = scenario_config("signal", (double)SIGKILL, "never_load", 1.0, "attempts", 2.0,
+                             "settle_ms", 50.0, NULL);
+    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "trouble", .config = config },
+                             &result, &err),
+             &err);
+    CHECK(journal_says(uni_result_run_dir(result), "without loading the checkpoint"));
     uni_value_free(config);
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -564,6 +573,118 @@ static void resumed_after_controller_death(uni_program *program)
     uni_trainer_free(trainer);
 }
 
+/* A controller that takes signals, in a process of its own; its exit code is that of the command. */
+static pid_t fork_signalled_controller(uni_program *program, const char *function)
+{
+    const char *storage = scenario_storage();
+    pid_t pid = fork();
+    if (pid == 0) {
+        uni_error err = { 0 };
+        uni_result *result = NULL;
+        uni_trainer *trainer =
+            scenario_trainer(program, (uni_trainer_options){ .num_workers = 2,
+                                                             .name = function,
+                                                             .storage_path = storage,
+                                                             .handle_signals = true,
+                                                             .grace_seconds = 30 });
+        int status =
+            uni_trainer_fit(trainer, &(uni_run_options){ .function = function }, &result, &err);
+        _exit(status < 0 && result ? uni_result_exit_code(result) : 0);
+    }
+    return pid;
+}
+
+static int exit_code_after(uni_program *program, const char *function, int number, int times,
+                           double *seconds)
+{
+    char run_dir[4096];
+    int status;
+    snprintf(run_dir, sizeof run_dir, "%s/%s/run_001", scenario_storage(), function);
+    pid_t controller = fork_signalled_controller(program, function);
+    CHECK(scenario_worker_pid(run_dir, 1) > 0);
+    scenario_sleep_ms(300);
+    double begun = scenario_ms();
+    for (int i = 0; i < times; i++) {
+        kill(controller, number);
+        scenario_sleep_ms(200);
+    }
+    CHECK(waitpid(controller, &status, 0) == controller && WIFEXITED(status));
+    *seconds = (scenario_ms() - begun) / 1e3;
+    CHECK(scenario_nothing_left(run_dir));
+    char command[4200];
+    snprintf(command, sizeof command, "rm -r '%s/%s'", scenario_storage(), function);
+    CHECK(system(command) == 0);
+    return WEXITSTATUS(status);
+}
+
+static void controller_signals(uni_program *program)
+{
+    double seconds;
+    CHECK(exit_code_after(program, "until_stopped", SIGTERM, 1, &seconds) == 75);
+    CHECK(exit_code_after(program, "until_stopped", SIGINT, 1, &seconds) == 75);
+    /* Ranks that do not listen: the second one ends them now, not after the grace time. */
+    CHECK(exit_code_after(program, "deaf", SIGINT, 2, &seconds) == 75);
+    CHECK(seconds < 5);
+}
+
+/* The freezer stops a process without a signal that anybody could see: only its silence tells. */
+static void silent_worker(uni_program *program)
+{
+    char cgroup[128], path[200];
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_value *description = NULL;
+    snprintf(cgroup, sizeof cgroup, "/sys/fs/cgroup/freezer/unisono-test-%d", getpid());
+    if (mkdir(cgroup, 0755) < 0)
+        scenario_end(77);
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){
+                     .num_workers = 2, .silent_timeout = 2, .max_failures = UNI_NO_RETRIES });
+    pid_t helper = fork();
+    if (helper == 0) {
+        /* Finds the worker by the run directory, which is the first of this storage. */
+        char *names = NULL;
+        for (int i = 0; i < 500 && (!names || !names[0]); i++, scenario_sleep_ms(10)) {
+            free(names);
+            names = scenario_list(scenario_storage(), NULL);
+        }
+        snprintf(path, sizeof path, "%s/%s/run_001", scenario_storage(), names);
+        int pid = scenario_worker_pid(path, 1);
+        scenario_sleep_ms(200);
+        snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
+        FILE *file = fopen(path, "w");
+        bool moved = file && fprintf(file, "%d", pid) > 0 && fclose(file) == 0;
+        snprintf(path, sizeof path, "%s/freezer.state", cgroup);
+        file = moved ? fopen(path, "w") : NULL;
+        bool frozen = file && fprintf(file, "FROZEN") > 0 && fclose(file) == 0;
+        scenario_sleep_ms(3500);
+        file = fopen(path, "w");
+        if (file) {
+            fprintf(file, "THAWED"); /* so that the kill reaches it */
+            fclose(file);
+        }
+        _exit(frozen ? 0 : 77);
+    }
+    int status = uni_trainer_fit(
+            trainer, &(uni_run_options){ .function = "deaf", .time_limit = 15 }, &result, &err),
+        ended;
+    CHECK(waitpid(helper, &ended, 0) == helper);
+    scenario_sleep_ms(200);
+    rmdir(cgroup);
+    if (WEXITSTATUS(ended) == 77)
+        scenario_end(77);
+    CHECK(status == UNI_EWORKER);
+    CHECK_CONTAINS(err.message, "rank 1");
+    CHECK_CONTAINS(err.message, "silent");
+    CHECK(
+        strcmp(uni_dict_get_string(cause_of(&description, uni_result_run_dir(result)), "class", ""),
+               "silent") == 0);
+    CHECK(uni_result_exit_code(result) == 126);
+    uni_value_free(description);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
 /* ---- many at once, and no room ---- */
 
 static void fifty_runs_at_once(uni_program *program)
@@ -626,6 +747,8 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "killed_agent", killed_agent },
                                { "killed_controller", killed_controller },
                                { "resumed_after_controller_death", resumed_after_controller_death },
+                               { "controller_signals", controller_signals },
+                               { "silent_worker", silent_worker },
                                { "fifty_runs_at_once", fifty_runs_at_once },
                                { "full_disk", full_disk },
                                { NULL, NULL } };
