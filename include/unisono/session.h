@@ -45,6 +45,8 @@ UNI_API int uni_session_node_rank(const uni_session *session);
 UNI_API int uni_session_attempt(const uni_session *session); /* from 1 */
 /* A dictionary, maybe empty; borrowed. */
 UNI_API const uni_value *uni_session_config(const uni_session *session);
+/* What the run's options had as attachment, or NULL; borrowed. */
+UNI_API const uni_value *uni_session_attachment(const uni_session *session);
 UNI_API const char *uni_session_experiment_name(const uni_session *session);
 UNI_API const char *uni_session_run_dir(const uni_session *session); /* "" in a world of one */
 UNI_API const char *uni_session_storage_path(const uni_session *session);

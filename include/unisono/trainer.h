@@ -69,6 +69,8 @@ typedef struct uni_run_options {
     const char *function; /* a name given to uni_main, or */
     const char *const *program; /* argv of any program, NULL-terminated */
     const uni_value *config; /* dictionary or NULL */
+    const uni_value *
+        attachment; /* for the workers' eyes only: beside the config, written nowhere (the Python door's pickles); or NULL */
     uni_sink *const *sinks; /* besides results.jsonl; NULL with 0: progress.csv only */
     int num_sinks; /* -1: none at all, not even progress.csv */
     const uni_checkpoint_policy *policy;
@@ -108,6 +110,8 @@ typedef struct uni_trainer_options {
     bool
         handle_signals; /* SIGINT and SIGTERM stop the run (the command and quick programs); default off */
     bool lockstep; /* report() returns when the driver took the report (v1) */
+    bool
+        fresh_workers; /* every run gets new processes, also between start and shutdown (frameworks that cannot be set up twice) */
     uint64_t
         log_cap; /* bytes per rank's log file; default 64 MiB; older lines go to rank_N.log.1 */
     const uni_run_options
@@ -154,6 +158,10 @@ UNI_API UNI_MUST_USE int uni_trainer_run_iterator(uni_trainer *trainer, const un
 /* 1 and *reports (valid until the next call), 0 when the run ended well, negative when it failed. */
 UNI_API UNI_MUST_USE int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports,
                                            uni_error *err);
+/* The same, waiting no longer than `seconds`: UNI_ETIMEOUT when nothing came by then, and nothing has changed. For callers that must look up
+ * now and then (the Python door, for KeyboardInterrupt). */
+UNI_API UNI_MUST_USE int uni_iterator_next_within(uni_iterator *iterator, double seconds,
+                                                  const uni_reports **reports, uni_error *err);
 UNI_API bool uni_iterator_is_finished(const uni_iterator *iterator);
 /* The result; before the end UNI_ESTATE, or with force the rest is drained first. Borrowed. */
 UNI_API UNI_MUST_USE int uni_iterator_result(uni_iterator *iterator, bool force,

@@ -70,6 +70,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |=
         uni_dict_take(order, "function", uni_value_string(run->function ? run->function : ""));
     status |= uni_dict_take(order, "config", uni_value_copy(run->config));
+    if (run->attachment)
+        status |= uni_dict_take(order, "attachment", uni_value_copy(run->attachment));
     status |= uni_dict_take(order, "rank", uni_value_int(rank));
     status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
     status |= uni_dict_take(order, "local_rank", uni_value_int(rank));

@@ -3,8 +3,10 @@
  *
  * It follows results.jsonl like the sinks do. In lockstep mode asking for the next iteration lets the ranks go on from the one before.
  */
+#include <math.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "train/trainer_internal.h"
 
 #define LOOK_UP_MS 100
@@ -89,13 +91,22 @@ static int conclude(uni_iterator *iterator, uni_error *err)
 
 int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports, uni_error *err)
 {
+    return uni_iterator_next_within(iterator, INFINITY, reports, err);
+}
+
+int uni_iterator_next_within(uni_iterator *iterator, double seconds, const uni_reports **reports,
+                             uni_error *err)
+{
+    double deadline = (double)uni__monotonic_ns() * 1e-9 + seconds;
     *reports = NULL;
     if (!iterator->run)
         return conclude(iterator, err);
     release_taken(iterator);
     for (;;) {
         bool done = is_done(iterator->run);
-        int found = uni__follower_next(iterator->follower, done ? 0 : LOOK_UP_MS, reports, err);
+        double left = (deadline - (double)uni__monotonic_ns() * 1e-9) * 1e3;
+        int wait = done || left <= 0 ? 0 : left < LOOK_UP_MS ? (int)left + 1 : LOOK_UP_MS;
+        int found = uni__follower_next(iterator->follower, wait, reports, err);
         if (found > 0) {
             iterator->taken = (*reports)->iteration;
             iterator->attempt = (*reports)->attempt;
@@ -105,6 +116,8 @@ int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports, uni_e
             return found;
         if (done)
             return conclude(iterator, err);
+        if (left <= 0)
+            return uni_error_set(err, UNI_ETIMEOUT, "no report within %g s", seconds);
     }
 }
 

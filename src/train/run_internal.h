@@ -130,6 +130,7 @@ struct uni__run {
     char *function, *exe;
     uni_value *program; /* argv, or NULL */
     uni_value *config;
+    uni_value *attachment; /* in memory only */
     uni_checkpoint_policy policy;
     char *score_attribute;
     char *from_checkpoint; /* verified path, or NULL */

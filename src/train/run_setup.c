@@ -25,6 +25,7 @@ static void run_free(uni__run *run)
     uni__cause_clear(&run->previous_cause);
     uni_value_free(run->program);
     uni_value_free(run->config);
+    uni_value_free(run->attachment);
     uni_value_free(run->from_dict);
     if (run->resume_fd >= 0)
         close(run->resume_fd);
@@ -134,6 +135,8 @@ static uni_run_options with_defaults(const uni_run_options *asked, const uni_run
     }
     if (!out.config)
         out.config = defaults->config;
+    if (!out.attachment)
+        out.attachment = defaults->attachment;
     if (!out.num_sinks) {
         out.sinks = defaults->sinks;
         out.num_sinks = defaults->num_sinks;
@@ -164,6 +167,8 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
     run->config = config ? uni_value_copy(config) : uni_value_dict();
     if (!run->config)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the config");
+    if (asked->attachment && !(run->attachment = uni_value_copy(asked->attachment)))
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the attachment");
     UNI_TRY(uni_checkpoint_policy_check(asked->policy, err));
     if (asked->policy)
         run->policy = *asked->policy;

@@ -79,6 +79,11 @@ const uni_value *uni_session_config(const uni_session *session)
     return session->config;
 }
 
+const uni_value *uni_session_attachment(const uni_session *session)
+{
+    return session->attachment;
+}
+
 const char *uni_session_experiment_name(const uni_session *session)
 {
     return session->name;

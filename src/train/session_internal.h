@@ -29,6 +29,7 @@ struct uni_session {
     bool runs_functions;
     int rank, size, local_rank, local_size, node_rank, attempt;
     uni_value *config;
+    uni_value *attachment;
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;
     int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
     bool lockstep, detailed, took_checkpoint;

@@ -171,11 +171,17 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
+    /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);
+    atomic_store(&session->page->iteration, session->iteration);
     session->took_checkpoint = false;
     uni_value_free(session->config);
     session->config = uni_value_copy(uni_dict_get(order, "config"));
     int status = session->config ? 0 : UNI_ENOMEM;
+    const uni_value *attachment = uni_dict_get(order, "attachment");
+    uni_value_free(session->attachment);
+    session->attachment = attachment ? uni_value_copy(attachment) : NULL;
+    status |= attachment && !session->attachment ? UNI_ENOMEM : 0;
     status |= keep_string(&session->run_dir, order, "run_dir");
     status |= keep_string(&session->staging_dir, order, "staging_dir");
     status |= keep_string(&session->name, order, "name");
@@ -228,6 +234,7 @@ void uni__session_free(uni_session *session)
         close(session->resume_fd);
     uni__packer_free(&session->packer);
     uni_value_free(session->config);
+    uni_value_free(session->attachment);
     free(session->run_dir);
     free(session->staging_dir);
     free(session->name);

@@ -93,7 +93,7 @@ int uni_trainer_start(uni_trainer *trainer, uni_error *err)
     if (trainer->started)
         return uni_error_set(err, UNI_ESTATE, "this trainer is started already");
     UNI_TRY(ensure_group(trainer, err));
-    if (trainer->worker_argv) {
+    if (trainer->worker_argv && !trainer->options.fresh_workers) {
         start_call call = { .trainer = trainer };
         uni__group_call(trainer->group, start_workers, &call);
         if (call.status < 0) {
@@ -200,6 +200,11 @@ void uni__trainer_ended(uni_trainer *trainer)
     pthread_mutex_lock(&trainer->lock);
     trainer->current = NULL;
     pthread_mutex_unlock(&trainer->lock);
+    if (trainer->options.fresh_workers) { /* these have done their run */
+        bool started = trainer->started;
+        uni_trainer_shutdown(trainer);
+        trainer->started = started;
+    }
 }
 
 static int run_once(uni_trainer *trainer, const uni_run_options *asked, uni_result **out,
