@@ -1,0 +1,177 @@
+/*
+ * callback.c - callbacks as objects, the list that fit talks to, numbers to watch. All on fit's thread.
+ */
+#include "nn/callbacks/callback.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+int uni_fit_callback_new(uni_fit_callback **out, const uni_fit_callback_class *class_, void *self,
+                         uni_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the callback %s", class_->name);
+    **out = (uni_fit_callback){ class_, self };
+    return 0;
+}
+
+void uni_fit_callback_free(uni_fit_callback *callback)
+{
+    if (callback == NULL)
+        return;
+    if (callback->class_->free != NULL)
+        callback->class_->free(callback->self);
+    free(callback);
+}
+
+const char *uni_fit_callback_name(const uni_fit_callback *callback)
+{
+    return callback->class_->name;
+}
+
+void *uni__callback_make(uni_fit_callback **out, const uni_fit_callback_class *class_, size_t size,
+                         uni_error *err)
+{
+    *out = NULL;
+    void *self = calloc(1, size);
+    if (self == NULL) {
+        uni_error_set(err, UNI_ENOMEM, "no memory for the callback %s", class_->name);
+        return NULL;
+    }
+    if (uni_fit_callback_new(out, class_, self, err) < 0) {
+        free(self);
+        return NULL;
+    }
+    return self;
+}
+
+double uni_logs_get(const uni_logs *logs, const char *name)
+{
+    for (size_t i = 0; i < logs->count; i++)
+        if (strcmp(logs->names[i], name) == 0)
+            return logs->values[i];
+    return NAN;
+}
+
+/* ---- the list ---- */
+
+int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *given, int count,
+                        int verbose, const uni_fit_info *info, uni_error *err)
+{
+    *callbacks = (uni__callbacks){ .items = calloc((size_t)count + 1, sizeof(uni_fit_callback *)) };
+    if (callbacks->items == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d callbacks", count);
+    for (int i = 0; i < count; i++) {
+        if (given[i] == NULL)
+            return uni_error_set(err, UNI_EINVAL, "callback %d is NULL", i);
+        callbacks->items[callbacks->count++] = given[i];
+    }
+    if (verbose > 0) {
+        UNI_TRY(uni_callback_progbar(&callbacks->progbar, STDOUT_FILENO, verbose, err));
+        uni__progbar_set_target(callbacks->progbar, info);
+        callbacks->items[callbacks->count++] = callbacks->progbar;
+    }
+    for (int i = 0; i < callbacks->count; i++) {
+        const uni_fit_callback_class *class_ = callbacks->items[i]->class_;
+        callbacks->batch_logs =
+            callbacks->batch_logs || class_->batch_end != NULL || class_->test_batch_end != NULL;
+    }
+    return 0;
+}
+
+void uni__callbacks_free(uni__callbacks *callbacks)
+{
+    uni_fit_callback_free(callbacks->progbar);
+    free(callbacks->items);
+    *callbacks = (uni__callbacks){ 0 };
+}
+
+bool uni__callbacks_has(const uni__callbacks *callbacks, const char *name)
+{
+    for (int i = 0; i < callbacks->count; i++)
+        if (strcmp(callbacks->items[i]->class_->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- numbers to watch ---- */
+
+/* Keras asks the metric's object; its names tell as much. */
+static bool is_better_larger(const char *name)
+{
+    static const char *const up[] = { "acc", "auc", "precision", "recall", "f1", "fbeta", "top_k" };
+    for (size_t i = 0; i < sizeof up / sizeof up[0]; i++)
+        if (strstr(name, up[i]) != NULL)
+            return true;
+    return false;
+}
+
+int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode mode,
+                      double min_delta, uni_error *err)
+{
+    name = name != NULL ? name : "val_loss";
+    if (strlen(name) >= sizeof monitor->name)
+        return uni_error_set(err, UNI_ELIMIT,
+                             "the name of a monitored number has at most %zu bytes: %s",
+                             sizeof monitor->name - 1, name);
+    *monitor = (uni__monitor){ .maximize = mode == UNI_MONITOR_MAX ||
+                                           (mode == UNI_MONITOR_AUTO && is_better_larger(name)),
+                               .min_delta = fabs(min_delta) };
+    strcpy(monitor->name, name);
+    return 0;
+}
+
+double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *who)
+{
+    for (size_t i = 0; i < logs->count; i++)
+        if (strcmp(logs->names[i], monitor->name) == 0)
+            return logs->values[i];
+    if (!monitor->warned) {
+        char available[400] = "";
+        size_t size = 0;
+        for (size_t i = 0; i < logs->count && size < sizeof available - 1; i++)
+            size += (size_t)snprintf(available + size, sizeof available - size, "%s%s",
+                                     i > 0 ? ", " : "", logs->names[i]);
+        uni__warn("%s watches %s, which is not in the logs; there are %s", who, monitor->name,
+                  available);
+        monitor->warned = true;
+    }
+    return NAN;
+}
+
+bool uni__monitor_better(const uni__monitor *monitor, double value, double than)
+{
+    return monitor->maximize ? value - monitor->min_delta > than
+                             : value + monitor->min_delta < than;
+}
+
+/* ---- printing ---- */
+
+void uni__print_fd(int fd, const char *format, ...)
+{
+    char small[512], *text = small;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(small, sizeof small, format, arguments);
+    va_end(arguments);
+    if (length >= (int)sizeof small && (text = malloc((size_t)length + 1)) != NULL) {
+        va_start(arguments, format);
+        vsnprintf(text, (size_t)length + 1, format, arguments);
+        va_end(arguments);
+    }
+    for (int done = 0; text != NULL && done < length;) {
+        ssize_t written = write(fd, text + done, (size_t)(length - done));
+        if (written <= 0)
+            break;
+        done += (int)written;
+    }
+    if (text != small)
+        free(text);
+}

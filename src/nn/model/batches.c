@@ -1,0 +1,389 @@
+/*
+ * batches.c - where batches come from: any source behind a small vtable, and the one for arrays in memory.
+ *
+ * Arrays in their own order are not copied: a batch is a view of them. Shuffled, the samples of a batch are gathered into a buffer; the order
+ * is a permutation keyed by seed and epoch, computed sample by sample, so it needs no memory and is the same on every rank. With prefetch a
+ * thread gathers into a ring of buffers; the consumer holds one of them until it asks for the next.
+ * Thread rule: one consumer at a time; the prefetch thread is the source's own and takes no signals.
+ */
+#include "nn/layer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "nn/model/loop.h"
+
+struct uni_batches {
+    const uni_batches_class *class_;
+    void *self;
+};
+
+int uni_batches_new(uni_batches **out, const uni_batches_class *class_, void *self, uni_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a source of batches");
+    **out = (uni_batches){ class_, self };
+    return 0;
+}
+
+void uni_batches_free(uni_batches *batches)
+{
+    if (batches == NULL)
+        return;
+    if (batches->class_->free != NULL)
+        batches->class_->free(batches->self);
+    free(batches);
+}
+
+int uni_batches_next(uni_batches *batches, uni_batch *out, uni_error *err)
+{
+    return batches->class_->next(batches->self, out, err);
+}
+
+int uni_batches_reset(uni_batches *batches, uint64_t epoch, uni_error *err)
+{
+    return batches->class_->reset != NULL ? batches->class_->reset(batches->self, epoch, err) : 0;
+}
+
+int64_t uni_batches_length(const uni_batches *batches)
+{
+    return batches->class_->length != NULL ? batches->class_->length(batches->self) : -1;
+}
+
+int64_t uni__batches_samples(const uni_batches *batches)
+{
+    return batches->class_->samples != NULL ? batches->class_->samples(batches->self) : -1;
+}
+
+/* ---- arrays ---- */
+
+#define MAX_COLUMNS (2 * UNI_MODEL_MAX_INPUTS + 1)
+
+struct slot {
+    uni_batch batch;
+    uint64_t *order; /* which samples; with shuffle */
+    char *memory[MAX_COLUMNS];
+};
+
+struct columns {
+    int num_x, num_y;
+    uni_column columns[MAX_COLUMNS]; /* x, y, weights */
+    int64_t samples, batch_size;
+    uni_columns_options options;
+    uint64_t epoch;
+    int64_t position; /* of the next sample */
+    int num_slots;
+    struct slot *slots;
+    /* With prefetch; all below is under the lock. */
+    bool threaded, ending, made_last;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t generation; /* counts resets: what an older one made is thrown away */
+    int made, held, first; /* slots ready (the first may be in the consumer's hands) */
+};
+
+static int num_columns(const struct columns *self)
+{
+    return self->num_x + self->num_y + (self->columns[self->num_x + self->num_y].dtype != 0);
+}
+
+static void set_column(const struct columns *self, uni_batch *batch, int index, const void *data,
+                       int64_t size)
+{
+    uni_column *column = index < self->num_x                 ? &batch->x[index]
+                         : index < self->num_x + self->num_y ? &batch->y[index - self->num_x]
+                                                             : &batch->weights;
+    *column = self->columns[index];
+    column->shape[0] = size;
+    column->data = data;
+}
+
+static void gather(const struct columns *self, struct slot *slot, int index, int64_t size)
+{
+    const uni_column *column = &self->columns[index];
+    size_t bytes = uni_column_sample_bytes(column);
+    char *to = slot->memory[index];
+    for (int64_t i = 0; i < size; i++, to += bytes)
+        memcpy(to, (const char *)column->data + slot->order[i] * bytes, bytes);
+}
+
+/* Mixes seed and epoch so that neighbouring epochs have nothing in common. */
+static uint64_t order_key(const struct columns *self, uint64_t epoch)
+{
+    return uni__random_u64(self->options.seed, 0x6f72646572u, epoch); /* "order" */
+}
+
+/* The next batch into the slot; false at the end of the epoch. */
+static bool produce(struct columns *self, struct slot *slot)
+{
+    int64_t left = self->samples - self->position;
+    if (left < (self->options.drop_remainder ? self->batch_size : 1)) {
+        if (!self->options.repeat ||
+            self->samples < (self->options.drop_remainder ? self->batch_size : 1))
+            return false;
+        self->epoch++;
+        self->position = 0;
+        left = self->samples;
+    }
+    int64_t size = left < self->batch_size ? left : self->batch_size, begin = self->position;
+    slot->batch = (uni_batch){
+        .num_x = self->num_x, .num_y = self->num_y, .size = size, .global_size = size
+    };
+    uint64_t key = order_key(self, self->epoch);
+    for (int64_t i = 0; i < size && self->options.shuffle; i++)
+        slot->order[i] = uni__random_permute(key, (uint64_t)self->samples, (uint64_t)(begin + i));
+    for (int i = 0; i < num_columns(self); i++) {
+        const uni_column *column = &self->columns[i];
+        if (self->options.shuffle)
+            gather(self, slot, i, size);
+        const char *view =
+            (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
+        set_column(self, &slot->batch, i, self->options.shuffle ? slot->memory[i] : view, size);
+    }
+    self->position += size;
+    return true;
+}
+
+/* ---- the prefetch thread ---- */
+
+static void *prefetch(void *argument)
+{
+    struct columns *self = argument;
+    pthread_mutex_lock(&self->lock);
+    while (!self->ending) {
+        if (self->made_last || self->made == self->num_slots) {
+            pthread_cond_wait(&self->changed, &self->lock);
+            continue;
+        }
+        struct slot *slot = &self->slots[(self->first + self->made) % self->num_slots];
+        uint64_t generation = self->generation;
+        pthread_mutex_unlock(&self->lock);
+        bool more =
+            produce(self, slot); /* position and epoch are this thread's until the next reset */
+        pthread_mutex_lock(&self->lock);
+        if (generation != self->generation)
+            continue;
+        self->made += more;
+        self->made_last = !more;
+        pthread_cond_broadcast(&self->changed);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return NULL;
+}
+
+static int next_prefetched(struct columns *self, uni_batch *out)
+{
+    pthread_mutex_lock(&self->lock);
+    if (self->held) { /* the consumer is through with its slot */
+        self->first = (self->first + 1) % self->num_slots;
+        self->made--;
+        self->held = 0;
+        pthread_cond_broadcast(&self->changed);
+    }
+    while (self->made == 0 && !self->made_last)
+        pthread_cond_wait(&self->changed, &self->lock);
+    bool some = self->made > 0;
+    if (some) {
+        *out = self->slots[self->first].batch;
+        self->held = 1;
+    }
+    pthread_mutex_unlock(&self->lock);
+    return some;
+}
+
+static int start_thread(struct columns *self, uni_error *err)
+{
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->changed, NULL);
+    self->made_last = true; /* nothing to do before the first reset */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&self->thread, NULL, prefetch, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    self->threaded = code == 0;
+    return code == 0 ? 0 : uni_error_set_errno(err, code, "cannot start the prefetch thread");
+}
+
+/* ---- the vtable ---- */
+
+static int columns_next(void *context, uni_batch *out, uni_error *err)
+{
+    struct columns *self = context;
+    if (self->threaded)
+        return next_prefetched(self, out);
+    if (!produce(self, &self->slots[0]))
+        return 0;
+    *out = self->slots[0].batch;
+    return 1;
+}
+
+static int columns_reset(void *context, uint64_t epoch, uni_error *err)
+{
+    struct columns *self = context;
+    if (!self->threaded) {
+        self->epoch = epoch;
+        self->position = 0;
+        return 0;
+    }
+    /* The thread may be gathering: it must be through with that batch before the position can change. */
+    pthread_mutex_lock(&self->lock);
+    self->ending = true;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    pthread_join(self->thread, NULL);
+    self->ending = self->made_last = false;
+    self->generation++;
+    self->made = self->held = self->first = 0;
+    self->epoch = epoch;
+    self->position = 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&self->thread, NULL, prefetch, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    self->threaded = code == 0; /* without a thread it goes on as if there were no prefetch */
+    return 0;
+}
+
+static int64_t columns_length(void *context)
+{
+    const struct columns *self = context;
+    if (self->options.repeat)
+        return -1;
+    return self->options.drop_remainder ? self->samples / self->batch_size
+                                        : (self->samples + self->batch_size - 1) / self->batch_size;
+}
+
+static int64_t columns_samples(void *context)
+{
+    const struct columns *self = context;
+    if (self->options.repeat)
+        return -1;
+    return self->options.drop_remainder ? self->samples / self->batch_size * self->batch_size
+                                        : self->samples;
+}
+
+static void columns_free(void *context)
+{
+    struct columns *self = context;
+    if (self->threaded) {
+        pthread_mutex_lock(&self->lock);
+        self->ending = true;
+        pthread_cond_broadcast(&self->changed);
+        pthread_mutex_unlock(&self->lock);
+        pthread_join(self->thread, NULL);
+        pthread_mutex_destroy(&self->lock);
+        pthread_cond_destroy(&self->changed);
+    }
+    for (int i = 0; self->slots != NULL && i < self->num_slots; i++) {
+        free(self->slots[i].order);
+        for (int j = 0; j < MAX_COLUMNS; j++)
+            free(self->slots[i].memory[j]);
+    }
+    free(self->slots);
+    free(self);
+}
+
+static const uni_batches_class columns_class = { .name = "columns",
+                                                 .next = columns_next,
+                                                 .reset = columns_reset,
+                                                 .length = columns_length,
+                                                 .samples = columns_samples,
+                                                 .free = columns_free };
+
+/* ---- checks ---- */
+
+static int check_column(const uni_column *column, const char *what, int index, int64_t samples,
+                        uni_error *err)
+{
+    char text[UNI_SHAPE_TEXT_SIZE];
+    if (column->dtype == 0 || column->ndim < 1)
+        return uni_error_set(err, UNI_ESHAPE,
+                             "%s %d has no samples axis (or more than %d dimensions)", what, index,
+                             UNI_TENSOR_MAX_DIMS);
+    if (column->shape[0] != samples)
+        return uni_error_set(
+            err, UNI_ESHAPE,
+            "%s %d has the shape %s, but x 0 has %lld samples: all must have as many", what, index,
+            uni_shape_text(text, column->ndim, column->shape), (long long)samples);
+    if (column->data == NULL && samples > 0 && uni_column_sample_bytes(column) > 0)
+        return uni_error_set(err, UNI_EINVAL, "%s %d has no data", what, index);
+    return 0;
+}
+
+static int fill(struct columns *self, const uni_column *x, const uni_column *y,
+                const uni_column *weights, uni_error *err)
+{
+    for (int i = 0; i < self->num_x; i++)
+        self->columns[i] = x[i];
+    for (int i = 0; i < self->num_y; i++)
+        self->columns[self->num_x + i] = y[i];
+    if (weights != NULL)
+        self->columns[self->num_x + self->num_y] = *weights;
+    self->samples = x[0].ndim > 0 ? x[0].shape[0] : 0;
+    for (int i = 0; i < self->num_x; i++)
+        UNI_TRY(check_column(&x[i], "x", i, self->samples, err));
+    for (int i = 0; i < self->num_y; i++)
+        UNI_TRY(check_column(&y[i], "y", i, self->samples, err));
+    if (weights != NULL && weights->dtype != 0)
+        UNI_TRY(check_column(weights, "sample_weight", 0, self->samples, err));
+    self->num_slots = self->options.prefetch > 0 ? self->options.prefetch + 1 : 1;
+    self->slots = calloc((size_t)self->num_slots, sizeof *self->slots);
+    if (self->slots == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d batches", self->num_slots);
+    for (int i = 0; i < self->num_slots && self->options.shuffle; i++) {
+        struct slot *slot = &self->slots[i];
+        bool complete =
+            (slot->order = calloc((size_t)self->batch_size, sizeof *slot->order)) != NULL;
+        for (int j = 0; j < num_columns(self); j++) {
+            size_t size = uni_column_sample_bytes(&self->columns[j]) * (size_t)self->batch_size;
+            complete =
+                (slot->memory[j] = aligned_alloc(64, (size + 64) / 64 * 64)) != NULL && complete;
+        }
+        if (!complete)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a batch of %lld samples",
+                                 (long long)self->batch_size);
+    }
+    return 0;
+}
+
+int uni_batches_columns(uni_batches **out, int num_x, const uni_column *x, int num_y,
+                        const uni_column *y, const uni_column *weights,
+                        const uni_columns_options *options, uni_error *err)
+{
+    *out = NULL;
+    uni_columns_options o = options != NULL ? *options : (uni_columns_options){ 0 };
+    if (num_x < 1 || num_x > UNI_MODEL_MAX_INPUTS || num_y < 0 || num_y > UNI_MODEL_MAX_INPUTS)
+        return uni_error_set(err, UNI_EINVAL,
+                             "batches have 1 to %d inputs and up to %d targets, got %d and %d",
+                             UNI_MODEL_MAX_INPUTS, UNI_MODEL_MAX_INPUTS, num_x, num_y);
+    if (o.batch_size < 0 || o.prefetch < 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "batch_size and prefetch must not be negative, got %lld and %d",
+                             (long long)o.batch_size, o.prefetch);
+    struct columns *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for batches");
+    self->num_x = num_x;
+    self->num_y = num_y;
+    self->options = o;
+    self->batch_size = o.batch_size > 0 ? o.batch_size : 32;
+    int status = 0;
+    UNI_TRY_GOTO(fill(self, x, y, weights, err), fail);
+    if (o.prefetch > 0)
+        UNI_TRY_GOTO(start_thread(self, err), fail);
+    UNI_TRY_GOTO(uni_batches_new(out, &columns_class, self, err), fail);
+    UNI_TRY_GOTO(columns_reset(self, 0, err), fail);
+    return 0;
+fail:
+    columns_free(self);
+    free(*out);
+    *out = NULL;
+    return status;
+}

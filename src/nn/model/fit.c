@@ -1,0 +1,391 @@
+/*
+ * fit.c - the training loop of uni_model_fit: epochs, batches, validation, callbacks, history.
+ *
+ * Every step is uni__runner_run; what is here is bookkeeping. Logs are arrays that are made once: names of the compiled losses and metrics, of the
+ * phases' times when asked for, and all of the first kind again with "val_" before them. Nothing is allocated in a step. The model's thread.
+ */
+#include "nn/model/loop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+
+static const char *const phase_names[UNI__PHASES] = { "input_ms", "forward_ms", "backward_ms",
+                                                      "update_ms" };
+
+struct fit {
+    uni_model *model;
+    const uni_fit_options *options;
+    uni_fit_options validation_options;
+    uint64_t seed;
+    uni__source train, validation;
+    bool has_validation, exhausted, checks_nan;
+    uni__callbacks callbacks;
+    uni_fit_info info;
+    /* Logs: results, times, results of the validation. */
+    char **names;
+    double *values;
+    int num_results, num_times, num_names;
+    double phases[UNI__PHASES]; /* nanoseconds of the epoch */
+    int64_t steps; /* of the epoch */
+    uni_value *history;
+    uni__text trace;
+    uint64_t trace_begin;
+};
+
+/* ---- setting up ---- */
+
+static int open_sources(struct fit *fit, uni_error *err)
+{
+    const uni_fit_options *o = fit->options;
+    int64_t samples = o->batches == NULL && o->x != NULL && o->num_x > 0 && o->x[0].ndim > 0
+                          ? o->x[0].shape[0]
+                          : 0;
+    int64_t end = samples;
+    fit->validation_options = *o;
+    uni_fit_options *v = &fit->validation_options;
+    v->batch_size = o->validation_batch_size > 0 ? o->validation_batch_size
+                    : o->batches == NULL         ? o->batch_size
+                                                 : 0;
+    v->class_weight = NULL; /* as Keras: only training */
+    if (o->validation_split != 0) {
+        if (!(o->validation_split > 0 && o->validation_split < 1) || o->batches != NULL)
+            return uni_error_set(
+                err, UNI_EINVAL,
+                "validation_split is a fraction between 0 and 1 of arrays, got %g%s",
+                o->validation_split, o->batches != NULL ? " with batches" : "");
+        end = (int64_t)floor((double)samples * (1 - o->validation_split));
+        if (end < 1 || end >= samples)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "validation_split %g of %lld samples leaves one part empty",
+                                 o->validation_split, (long long)samples);
+        UNI_TRY(uni__source_open(&fit->validation, v, false, 0, end, samples, err));
+    } else if (o->validation_batches != NULL || o->validation_x != NULL) {
+        v->batches = o->validation_batches;
+        v->x = o->validation_x;
+        v->y = o->validation_y;
+        v->sample_weight = o->validation_weight;
+        int64_t all = v->x != NULL && v->x[0].ndim > 0 ? v->x[0].shape[0] : 0;
+        if (v->batches != NULL)
+            v->batch_size = 0;
+        UNI_TRY(uni__source_open(&fit->validation, v, false, 0, 0, all, err));
+    }
+    fit->has_validation = fit->validation.batches != NULL;
+    return uni__source_open(&fit->train, o, !o->no_shuffle, fit->seed, 0, end, err);
+}
+
+static int make_logs(struct fit *fit, uni_error *err)
+{
+    const uni__compiled *compiled = fit->model->compiled;
+    fit->num_results = compiled->num_names;
+    fit->num_times = fit->options->step_times ? UNI__PHASES : 0;
+    int total = 2 * fit->num_results + fit->num_times;
+    fit->names = calloc((size_t)total, sizeof *fit->names);
+    fit->values = calloc((size_t)total, sizeof *fit->values);
+    fit->history = uni_value_dict();
+    bool complete = fit->names != NULL && fit->values != NULL && fit->history != NULL;
+    for (int i = 0; complete && i < total; i++) {
+        int validation = i - fit->num_results - fit->num_times;
+        const char *name = i < fit->num_results ? compiled->names[i]
+                           : validation < 0     ? phase_names[i - fit->num_results]
+                                                : compiled->names[validation];
+        size_t size = strlen(name) + 5;
+        fit->names[i] = malloc(size);
+        complete = fit->names[i] != NULL;
+        if (complete)
+            snprintf(fit->names[i], size, "%s%s", validation >= 0 ? "val_" : "", name);
+    }
+    fit->num_names = total;
+    return complete ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for the logs of fit");
+}
+
+static int check_options(const uni_fit_options *o, uni_error *err)
+{
+    if (o->epochs < 0 || o->initial_epoch < 0 || o->steps_per_epoch < 0 || o->batch_size < 0 ||
+        o->validation_freq < 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "epochs, initial_epoch, steps_per_epoch, batch_size and "
+                             "validation_freq must not be negative");
+    if (o->class_weight != NULL && o->num_classes < 1)
+        return uni_error_set(err, UNI_EINVAL,
+                             "class_weight needs num_classes, the number of weights");
+    if (o->replica != NULL && o->replica->reduce == NULL)
+        return uni_error_set(err, UNI_EINVAL, "a uni_replica needs reduce");
+    return 0;
+}
+
+static int set_up(struct fit *fit, uni_error *err)
+{
+    const uni_fit_options *o = fit->options;
+    uni_model *model = fit->model;
+    UNI_TRY(check_options(o, err));
+    if (model->compiled == NULL)
+        return uni__check_compiled(model, err);
+    fit->seed = o->seed != 0 ? o->seed : model->seed;
+    UNI_TRY(open_sources(fit, err));
+    UNI_TRY(uni__source_reset(&fit->train, (uint64_t)o->initial_epoch, err));
+    UNI_TRY(uni__source_build(&fit->train, model, err));
+    UNI_TRY(uni__check_compiled(model, err));
+    UNI_TRY(uni__check_batch(model, &fit->train.first, true, err));
+    int replicas = o->replicas > 0 ? o->replicas : o->replica != NULL ? 1 : 0;
+    UNI_TRY(uni__runner_prepare(model, o->threads, replicas, fit->train.batch_size, err));
+    UNI_TRY(make_logs(fit, err));
+    int64_t length = uni_batches_length(fit->train.batches);
+    fit->info = (uni_fit_info){ .epochs = o->epochs > 0 ? o->epochs : 1,
+                                .initial_epoch = o->initial_epoch,
+                                .steps = o->steps_per_epoch > 0 ? o->steps_per_epoch : length,
+                                .samples = uni__batches_samples(fit->train.batches),
+                                .verbose = o->verbose,
+                                .has_validation = fit->has_validation };
+    UNI_TRY(uni__callbacks_make(&fit->callbacks, o->callbacks, o->num_callbacks, o->verbose,
+                                &fit->info, err));
+    fit->checks_nan = !uni__callbacks_has(&fit->callbacks, "TerminateOnNaN");
+    if (o->trace != NULL)
+        uni__text_add_string(&fit->trace, "{\"traceEvents\":[\n");
+    fit->trace_begin = uni__monotonic_ns();
+    return 0;
+}
+
+static void tear_down(struct fit *fit)
+{
+    uni__source_close(&fit->train);
+    uni__source_close(&fit->validation);
+    uni__callbacks_free(&fit->callbacks);
+    for (int i = 0; fit->names != NULL && i < fit->num_names; i++)
+        free(fit->names[i]);
+    free(fit->names);
+    free(fit->values);
+    uni_value_free(fit->history);
+    uni__text_free(&fit->trace);
+}
+
+/* ---- logs ---- */
+
+static void read_results(struct fit *fit)
+{
+    uni__compiled_results(fit->model->compiled, fit->model->num_outputs, fit->values);
+    for (int i = 0; i < fit->num_times; i++)
+        fit->values[fit->num_results + i] =
+            fit->steps > 0 ? fit->phases[i] / (double)fit->steps / 1e6 : 0;
+}
+
+static uni_logs logs_of(const struct fit *fit, bool validation)
+{
+    int count = fit->num_results + fit->num_times + (validation ? fit->num_results : 0);
+    return (uni_logs){ (size_t)count, (const char *const *)fit->names, fit->values };
+}
+
+static int remember(struct fit *fit, const uni_logs *logs, uni_error *err)
+{
+    for (size_t i = 0; i < logs->count; i++) {
+        if (uni_dict_get(fit->history, logs->names[i]) == NULL &&
+            uni_dict_take(fit->history, logs->names[i], uni_value_list()) < 0)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the history");
+        uni_value *list = (uni_value *)(uintptr_t)uni_dict_get(fit->history, logs->names[i]);
+        if (uni_list_take(list, uni_value_float(logs->values[i])) < 0)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the history");
+    }
+    return 0;
+}
+
+/* ---- the Chrome trace ---- */
+
+static void trace_phases(struct fit *fit, uint64_t input_begin)
+{
+    static const char *const names[UNI__PHASES] = { "input", "forward", "backward", "update" };
+    const uni__runner *runner = fit->model->runner;
+    uint64_t at = input_begin;
+    for (int i = 0; i < UNI__PHASES; i++) {
+        at = i == UNI__PHASE_FORWARD ? runner->began : at;
+        uni__text_add_format(&fit->trace,
+                             "{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,"
+                             "\"dur\":%.3f,\"args\":{\"step\":%lld}},\n",
+                             names[i], (double)(at - fit->trace_begin) / 1e3,
+                             (double)runner->phases[i] / 1e3, (long long)fit->model->steps - 1);
+        at += runner->phases[i];
+    }
+}
+
+static int write_trace(struct fit *fit, uni_error *err)
+{
+    if (fit->options->trace == NULL)
+        return 0;
+    uni__text_add_string(&fit->trace, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{"
+                                      "\"name\":\"unisono fit\"}}\n]}\n");
+    if (fit->trace.failed)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the trace %s", fit->options->trace);
+    return uni__write_file(fit->options->trace, fit->trace.data, fit->trace.size, false, err);
+}
+
+/* ---- the loop ---- */
+
+static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_begin,
+                       uni_error *err)
+{
+    uni_model *model = fit->model;
+    uni__runner *runner = model->runner;
+    const uni_fit_options *o = fit->options;
+    int status = 0;
+    UNI_TRY(uni__check_batch(model, batch, true, err));
+    UNI__CALLBACKS(status, &fit->callbacks, batch_begin, model, fit->steps, err);
+    UNI_TRY(status);
+    uint64_t input = uni__monotonic_ns() - input_begin;
+    UNI_TRY(uni__runner_run(runner,
+                            &(uni__job){ .kind = UNI__RUN_TRAIN,
+                                         .batch = batch,
+                                         .seed = fit->seed,
+                                         .class_weight = o->class_weight,
+                                         .num_classes = o->num_classes,
+                                         .replica = o->replica,
+                                         .stop = model->stopping },
+                            err));
+    runner->phases[UNI__PHASE_INPUT] = input;
+    for (int i = 0; i < UNI__PHASES; i++)
+        fit->phases[i] += (double)runner->phases[i];
+    if (fit->options->trace != NULL)
+        trace_phases(fit, input_begin);
+    if (fit->checks_nan && !isfinite(model->compiled->loss))
+        UNI_TRY(uni__check_finite(batch, fit->steps, err));
+    if (runner->stopping)
+        model->stopping = true;
+    fit->steps++;
+    if (!fit->callbacks.batch_logs)
+        return 0;
+    read_results(fit);
+    uni_logs logs = logs_of(fit, false);
+    UNI__CALLBACKS(status, &fit->callbacks, batch_end, model, fit->steps - 1, &logs, err);
+    return status;
+}
+
+/* Stopping in the middle of an epoch is everybody's: alone at once, over processes when the flag came back with a step. */
+static bool stops_now(const struct fit *fit)
+{
+    return fit->options->replica == NULL ? fit->model->stopping : fit->model->runner->stopping;
+}
+
+static int train_epoch(struct fit *fit, int epoch, int64_t skip, uni_error *err)
+{
+    const uni_fit_options *o = fit->options;
+    uni__compiled_reset(fit->model->compiled);
+    memset(fit->phases, 0, sizeof fit->phases);
+    fit->steps = 0;
+    for (;;) {
+        uni_batch batch;
+        if (o->steps_per_epoch > 0 && fit->steps + skip >= o->steps_per_epoch)
+            return 0;
+        uint64_t begin = uni__monotonic_ns();
+        int got = uni__source_next(&fit->train, &batch, err);
+        UNI_TRY(got);
+        if (got == 0) {
+            fit->exhausted = true;
+            if (o->steps_per_epoch > 0)
+                uni__warn("the data ended after %lld of %lld steps of epoch %d",
+                          (long long)fit->steps, (long long)o->steps_per_epoch, epoch + 1);
+            return 0;
+        }
+        if (skip > 0) { /* trained before the interruption that BackupAndRestore goes on from */
+            skip--;
+            continue;
+        }
+        UNI_TRY(train_batch(fit, &batch, begin, err));
+        if (stops_now(fit))
+            return 0;
+    }
+}
+
+static int validate(struct fit *fit, uni_error *err)
+{
+    UNI_TRY(uni__source_reset(&fit->validation, 0, err));
+    UNI_TRY(uni__test_source(fit->model, &fit->validation, &fit->validation_options,
+                             fit->options->validation_steps, &fit->callbacks, err));
+    if (fit->model->compiled->samples == 0)
+        return uni_error_set(err, UNI_EINVAL, "model %s was given an empty validation dataset",
+                             fit->model->name);
+    uni__compiled_results(fit->model->compiled, fit->model->num_outputs,
+                          fit->values + fit->num_results + fit->num_times);
+    return 0;
+}
+
+static int run_epoch(struct fit *fit, int epoch, int64_t skip, uni_error *err)
+{
+    const uni_fit_options *o = fit->options;
+    int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
+    UNI__CALLBACKS(status, &fit->callbacks, epoch_begin, fit->model, epoch, err);
+    UNI_TRY(status);
+    UNI_TRY(train_epoch(fit, epoch, skip, err));
+    if (fit->steps == 0 && skip == 0)
+        return uni_error_set(err, UNI_EINVAL, "model %s was given an empty dataset",
+                             fit->model->name);
+    read_results(fit);
+    bool validates = fit->has_validation && (epoch + 1) % every == 0;
+    if (validates)
+        UNI_TRY(validate(fit, err));
+    uni_logs logs = logs_of(fit, validates);
+    UNI_TRY(remember(fit, &logs, err));
+    UNI__CALLBACKS(status, &fit->callbacks, epoch_end, fit->model, epoch, &logs, err);
+    UNI_TRY(status);
+    if (o->replica != NULL) { /* a stop of one at the epoch's end is a stop of all */
+        UNI_TRY(
+            uni__runner_reduce_totals(fit->model->runner, o->replica, fit->model->stopping, err));
+        fit->model->stopping = fit->model->runner->stopping;
+    }
+    return 0;
+}
+
+static int run(struct fit *fit, uni_error *err)
+{
+    uni_model *model = fit->model;
+    int status = 0;
+    model->stopping = false;
+    model->resume_epoch = -1;
+    model->resume_batch = 0;
+    UNI__CALLBACKS(status, &fit->callbacks, train_begin, model, &fit->info, err);
+    UNI_TRY(status);
+    int first = model->resume_epoch >= 0 ? model->resume_epoch : fit->info.initial_epoch;
+    for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {
+        bool fresh = fit->options->steps_per_epoch == 0 || fit->exhausted || epoch == first;
+        if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
+            UNI_TRY(uni__source_reset(&fit->train, (uint64_t)epoch, err));
+        fit->exhausted = false;
+        UNI_TRY(run_epoch(fit, epoch, epoch == first ? model->resume_batch : 0, err));
+    }
+    uni_logs logs = logs_of(fit, fit->has_validation);
+    UNI__CALLBACKS(status, &fit->callbacks, train_end, model, &logs, err);
+    return status;
+}
+
+int uni_model_fit(uni_model *model, const uni_fit_options *options, uni_value **history,
+                  uni_error *err)
+{
+    uni_fit_options none = { 0 };
+    struct fit fit = { .model = model, .options = options != NULL ? options : &none };
+    int status = set_up(&fit, err);
+    if (history != NULL)
+        *history = NULL;
+    if (status == 0)
+        status = run(&fit, err);
+    if (status == 0)
+        status = write_trace(&fit, err);
+    if (status == 0 && history != NULL) {
+        *history = fit.history;
+        fit.history = NULL;
+    }
+    tear_down(&fit);
+    return status;
+}
+
+void uni_model_stop_training(uni_model *model)
+{
+    model->stopping = true;
+}
+
+bool uni_model_is_stopping(const uni_model *model)
+{
+    return model->stopping;
+}
