@@ -164,8 +164,9 @@ static uni_parameter *moving_mean, *moving_variance;
 
 static uni_tensor *batch_norm(uni_tape *tape, uni_tensor **in)
 {
-    if (!moving_store) {
-        int64_t channels = uni_tensor_dim(in[0], -1);
+    int64_t channels = uni_tensor_dim(in[0], -1);
+    if (!moving_store || uni_parameter_shape(moving_mean)[0] != channels) {
+        uni_parameters_free(moving_store);
         assert_int_equal(uni_parameters_new(&moving_store, NULL), 0);
         assert_int_equal(uni_parameters_add(moving_store, &moving_mean, "m", UNI_PARAMETER_STATE, 1,
                                             &channels, NULL),
@@ -504,6 +505,11 @@ static gradient_case cases[] = {
     CASE(loss_huber, -2, 2, { 2, 4, 5 }),
     CASE(loss_binary, 0.1f, 0.9f, { 2, 4, 9 }),
     CASE(loss_binary_logits, -3, 3, { 2, 4, 9 }),
+    CASE(loss_binary, 0.3f, 0.7f, { 2, 11, 1 }),
+    CASE(loss_binary_logits, -3, 3, { 3, 2, 11, 1 }),
+    CASE(dense_relu, -1, 1, { 2, 2, 5 }, { 2, 5, 109 }, { 1, 109 }),
+    CASE(batch_norm_moving, -2, 2, { 2, 3, 43 }, { 1, 43 }, { 1, 43 }),
+    CASE(sum_first, -2, 2, { 2, 3, 109 }),
     CASE(loss_categorical, 0.1f, 0.9f, { 2, 4, 5 }),
     CASE(loss_categorical_logits, -2, 2, { 2, 4, 11 }),
     CASE(loss_hinge, -2, 2, { 2, 4, 5 }),

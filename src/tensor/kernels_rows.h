@@ -36,23 +36,34 @@ static float row_max(const float *x, size_t n)
     return best;
 }
 
+INLINE void sum_tile(const float *x, float *y, size_t middle, size_t inner, float factor, bool add,
+                     int vectors, size_t m)
+{
+    v8 total[8];
+    for (int v = 0; v < vectors; v++)
+        total[v] = splat(0);
+    for (size_t first = 0; first < middle; first += ROW_BLOCK) {
+        size_t last = first + ROW_BLOCK < middle ? first + ROW_BLOCK : middle;
+        v8 sum[8];
+        for (int v = 0; v < vectors; v++)
+            sum[v] = splat(0);
+        for (size_t r = first; r < last; r++)
+            for (int v = 0; v < vectors; v++)
+                sum[v] += get(x + r * inner + 8 * v, m);
+        for (int v = 0; v < vectors; v++)
+            total[v] += sum[v];
+    }
+    for (int v = 0; v < vectors; v++)
+        put(y + 8 * v, m, factor * total[v] + (add ? get(y + 8 * v, m) : splat(0)));
+}
+
 /* y[inner] (+)= sum over middle of x[middle, inner] times factor */
 static void sum_middle(const float *x, float *y, size_t middle, size_t inner, float factor,
                        bool add)
 {
-    EACH8(inner)
-    {
-        v8 total = splat(0);
-        for (size_t first = 0; first < middle; first += ROW_BLOCK) {
-            size_t last = first + ROW_BLOCK < middle ? first + ROW_BLOCK : middle;
-            v8 sum = splat(0);
-            for (size_t r = first; r < last; r++)
-                sum += get(x + r * inner + i, m);
-            total += sum;
-        }
-        total *= factor;
-        put(y + i, m, add ? get(y + i, m) + total : total);
-    }
+#define TILE(c, vectors, m) sum_tile(x + (c), y + (c), middle, inner, factor, add, vectors, m)
+    EACH_TILE(inner, TILE);
+#undef TILE
 }
 
 static void reduce(uni_reduce kind, const float *x, float *y, size_t outer, size_t middle,
@@ -190,48 +201,59 @@ static void layer_norm_backward(const float *x, const float *gamma, const float 
     }
 }
 
+/* sums += x (or dy), products += (x - from)^2 (or dy (x - from)) */
+INLINE void moments_tile(const float *x, const float *from, const float *dy, float *sums,
+                         float *products, size_t rows, size_t cols, int vectors, size_t m)
+{
+    v8 total[4], total_product[4];
+    for (int v = 0; v < vectors; v++)
+        total[v] = total_product[v] = splat(0);
+    for (size_t first = 0; first < rows; first += ROW_BLOCK) {
+        size_t last = first + ROW_BLOCK < rows ? first + ROW_BLOCK : rows;
+        v8 sum[4], product[4];
+        for (int v = 0; v < vectors; v++)
+            sum[v] = product[v] = splat(0);
+        for (size_t r = first; r < last; r++)
+            for (int v = 0; v < vectors; v++) {
+                v8 value = get(x + r * cols + 8 * v, m);
+                v8 distance = from ? value - get(from + 8 * v, m) : value;
+                v8 d = dy ? get(dy + r * cols + 8 * v, m) : value;
+                sum[v] += d;
+                product[v] += (dy ? d : distance) * distance;
+            }
+        for (int v = 0; v < vectors; v++) {
+            total[v] += sum[v];
+            total_product[v] += product[v];
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        put(sums + 8 * v, m, get(sums + 8 * v, m) + total[v]);
+        put(products + 8 * v, m, get(products + 8 * v, m) + total_product[v]);
+    }
+}
+
+INLINE void moments(const float *x, const float *from, const float *dy, float *sums,
+                    float *products, size_t rows, size_t cols)
+{
+    size_t c = 0;
+    for (; c + 32 <= cols; c += 32)
+        moments_tile(x + c, from ? from + c : NULL, dy ? dy + c : NULL, sums + c, products + c,
+                     rows, cols, 4, 8);
+    for (; c < cols; c += 8)
+        moments_tile(x + c, from ? from + c : NULL, dy ? dy + c : NULL, sums + c, products + c,
+                     rows, cols, 1, eight_of(cols - c));
+}
+
 static void column_moments(const float *x, const float *shift, float *sums, float *squares,
                            size_t rows, size_t cols)
 {
-    EACH8(cols)
-    {
-        v8 from = shift ? get(shift + i, m) : splat(0), total = splat(0), total_square = splat(0);
-        for (size_t first = 0; first < rows; first += ROW_BLOCK) {
-            size_t last = first + ROW_BLOCK < rows ? first + ROW_BLOCK : rows;
-            v8 sum = splat(0), square = splat(0);
-            for (size_t r = first; r < last; r++) {
-                v8 v = get(x + r * cols + i, m), d = v - from;
-                sum += v;
-                square += d * d;
-            }
-            total += sum;
-            total_square += square;
-        }
-        put(sums + i, m, get(sums + i, m) + total);
-        put(squares + i, m, get(squares + i, m) + total_square);
-    }
+    moments(x, shift, NULL, sums, squares, rows, cols);
 }
 
 static void column_products(const float *x, const float *mean, const float *dy, float *sums,
                             float *products, size_t rows, size_t cols)
 {
-    EACH8(cols)
-    {
-        v8 from = get(mean + i, m), total = splat(0), total_product = splat(0);
-        for (size_t first = 0; first < rows; first += ROW_BLOCK) {
-            size_t last = first + ROW_BLOCK < rows ? first + ROW_BLOCK : rows;
-            v8 sum = splat(0), product = splat(0);
-            for (size_t r = first; r < last; r++) {
-                v8 d = get(dy + r * cols + i, m);
-                sum += d;
-                product += d * (get(x + r * cols + i, m) - from);
-            }
-            total += sum;
-            total_product += product;
-        }
-        put(sums + i, m, get(sums + i, m) + total);
-        put(products + i, m, get(products + i, m) + total_product);
-    }
+    moments(x, mean, dy, sums, products, rows, cols);
 }
 
 static void column_affine(const float *x, const float *factor, const float *shift, float *y,

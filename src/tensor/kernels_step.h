@@ -125,6 +125,10 @@ INLINE void loss_rows(uni_loss_kind kind, const float *t, const float *p, float 
 {
     float factor = kind == UNI_LOSS_KL ? 1.0f : 1.0f / (float)cols;
     size_t whole = cols / 8 * 8;
+    if (cols == 1) { /* one output: eight samples at a time */
+        EACH8(rows) put(out + i, m, loss_term(kind, get(t + i, m), get(p + i, m), parameter));
+        return;
+    }
     for (size_t r = 0; r < rows; r++, t += cols, p += cols) {
         v8 sum = splat(0);
         for (size_t i = 0; i < whole; i += 8)
@@ -161,6 +165,12 @@ INLINE void loss_rows_backward(uni_loss_kind kind, const float *t, const float *
                                float parameter)
 {
     float factor = kind == UNI_LOSS_KL ? 1.0f : 1.0f / (float)cols;
+    if (cols == 1) {
+        EACH8(rows)
+        put(dp + i, m,
+            get(dout + i, m) * loss_slope(kind, get(t + i, m), get(p + i, m), parameter));
+        return;
+    }
     for (size_t r = 0; r < rows; r++, t += cols, p += cols, dp += cols) {
         float d = dout[r] * factor;
         EACH8(cols)
