@@ -55,28 +55,35 @@ UNI_API bool uni_session_is_worker(const uni_session *session);
 
 /* What goes with a report. At most one of directory and dict. */
 typedef struct uni_checkpoint_source {
-    const char *directory;  /* made by uni_session_checkpoint_dir: moved; any other: copied and left alone */
-    const uni_value *dict;  /* copied before the call returns */
+    const char *
+        directory; /* made by uni_session_checkpoint_dir: moved; any other: copied and left alone */
+    const uni_value *dict; /* copied before the call returns */
 } uni_checkpoint_source;
 
 /* One iteration of this rank. metrics: a dictionary (numbers, strings, lists, nested dictionaries) or NULL. Autofilled:
- * _timestamp, _time_this_iter_s, _training_iteration. checkpoint may be NULL. */
+ * _timestamp, _time_this_iter_s, _training_iteration (from 1; a restarted group counts on from its checkpoint). checkpoint may be NULL. */
 UNI_API UNI_MUST_USE int uni_session_report(uni_session *session, const uni_value *metrics,
-                                            const uni_checkpoint_source *checkpoint, uni_error *err);
+                                            const uni_checkpoint_source *checkpoint,
+                                            uni_error *err);
 /* The same for plain numbers, without building a dictionary. Whole numbers below 2^53 are kept as integers. */
-UNI_API UNI_MUST_USE int uni_session_report_numbers(uni_session *session, int count, const char *const *names,
-                                                    const double *values, uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_report_numbers(uni_session *session, int count,
+                                                    const char *const *names, const double *values,
+                                                    uni_error *err);
 
 /* Ray Train v1's form: a checkpoint by itself, not tied to a report. Ranks other than 0 are accepted and not stored. */
-UNI_API UNI_MUST_USE int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_save_checkpoint(uni_session *session, const uni_value *dict,
+                                                     uni_error *err);
 /* The dictionary of the newest complete checkpoint of this run, or of the one given to the run; *out is NULL (and the return 0) when there
  * is none. The caller frees it. */
-UNI_API UNI_MUST_USE int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_load_checkpoint(uni_session *session, uni_value **out,
+                                                     uni_error *err);
 /* The same as a handle, for directories; *out NULL when there is none. The caller closes it. */
-UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out,
+                                                    uni_error *err);
 /* A fresh empty directory on the run's own filesystem, to write checkpoint files into and hand to report; the string is the caller's
  * to free(). */
-UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char **out,
+                                                    uni_error *err);
 
 /* true once this rank has reached the iteration at which all ranks agreed to stop (SIGTERM, early stop, time limit): save a last checkpoint
  * and return. The same iteration on every rank. */

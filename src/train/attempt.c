@@ -78,6 +78,7 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "local_world_size", uni_value_int(run->num_workers));
     status |= uni_dict_take(order, "node_rank", uni_value_int(0));
     status |= uni_dict_take(order, "attempt", uni_value_int(run->attempt));
+    status |= uni_dict_take(order, "iteration", uni_value_int(run->resume_iteration));
     status |= uni_dict_take(order, "name", uni_value_string(run->trainer->name));
     status |= uni_dict_take(order, "storage", uni_value_string(run->trainer->storage));
     status |= uni_dict_take(order, "run_dir", uni_value_string(run->dir));
@@ -133,6 +134,7 @@ int uni__attempt_start(uni__run *run, uni_error *err)
         if (!log)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
         uni__rank_forget(slot);
+        slot->iteration = run->resume_iteration;
         slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
         int status = 0;
         if (slot->state == UNI__RANK_GONE || run->program)

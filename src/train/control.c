@@ -170,7 +170,10 @@ void uni__run_persisted(uni__run *run)
 static void complete_cause(uni__run *run, uni__cause *cause)
 {
     cause->attempt = run->attempt;
-    cause->iteration = cause->rank >= 0 ? run->ranks[cause->rank].iteration : run->progress_mark;
+    cause->iteration = cause->rank >= 0 ? run->ranks[cause->rank].iteration : 0;
+    for (int i = 0; cause->rank < 0 && i < run->num_workers; i++)
+        if (run->ranks[i].iteration > cause->iteration)
+            cause->iteration = run->ranks[i].iteration;
     snprintf(cause->host, sizeof cause->host, "%s", run->trainer->host.hostname);
     cause->log_tail = cause->rank >= 0 ? uni__run_log_tail(run, cause->rank, TAIL_LINES) : NULL;
 }
@@ -242,6 +245,13 @@ static void kill_survivors(void *context)
     uni__group_kill_all(run->group);
 }
 
+/* Neither a later iteration nor one more complete checkpoint than the attempt before. */
+static bool made_no_progress(const uni__run *run)
+{
+    return run->progress_mark <= run->previous_progress &&
+           run->latest_number <= run->previous_number;
+}
+
 /* Why the group will not be started again, or NULL. */
 static const char *verdict(uni__run *run, char *sentence, size_t size)
 {
@@ -261,7 +271,7 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
     }
     if ((budget < 0 || !counts) && before->kind == run->cause.kind &&
         before->rank == run->cause.rank && before->iteration == run->cause.iteration &&
-        run->progress_mark <= run->previous_progress) {
+        made_no_progress(run)) {
         snprintf(sentence, size,
                  " (the same failure at the same iteration %lld twice without progress: restarting "
                  "again would not help)",
@@ -336,6 +346,7 @@ static void begin_attempt(uni__run *run)
     run->state = UNI__RUN_RUNNING;
     run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
     run->previous_progress = run->progress_mark;
+    run->previous_number = run->latest_number;
     if (uni_dict_take(record, "from_checkpoint",
                       run->resume_path[0] ? uni_value_string(run->resume_path)
                                           : uni_value_null()) == 0)
@@ -357,7 +368,8 @@ static void begin_again(void *context)
         begin_attempt(trainer->run);
 }
 
-void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *sentence)
+void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iteration,
+                           const char *sentence)
 {
     if (run->state != UNI__RUN_WAITING) {
         if (fd >= 0)
@@ -366,6 +378,7 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *
     }
     if (sentence[0])
         uni__run_tell(run, UNI_EVENT_WARNING, -1, "no checkpoint could be used: %s", sentence);
+    run->resume_iteration = iteration;
     if (fd >= 0) {
         if (run->resume_fd >= 0)
             close(run->resume_fd);
@@ -378,8 +391,7 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, const char *
         return;
     }
     /* At once, unless attempts fail one after the other without getting anywhere. */
-    bool quick = uni__monotonic_ns() - run->attempt_ns < QUICK_FAILURE_NS &&
-                 run->progress_mark <= run->previous_progress;
+    bool quick = uni__monotonic_ns() - run->attempt_ns < QUICK_FAILURE_NS && made_no_progress(run);
     run->quick_failures = quick ? run->quick_failures + 1 : 0;
     int backoff = run->quick_failures > 1
                       ? BACKOFF_FIRST_MS << (run->quick_failures < 8 ? run->quick_failures - 2 : 6)

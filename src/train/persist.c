@@ -68,6 +68,7 @@ struct uni__persist {
     pending *waiting; /* controller thread */
     int memory_fd; /* persist thread: the last dictionary when nothing is written, or -1 */
     bool has_memory;
+    int64_t memory_iteration;
 };
 
 static void ask(uni__persist *persist, job request)
@@ -155,7 +156,7 @@ static void tell_fatal(void *argument)
 static void tell_resume(void *argument)
 {
     answer *reply = argument;
-    uni__run_resume_known(reply->run, reply->path, reply->fd, reply->sentence);
+    uni__run_resume_known(reply->run, reply->path, reply->fd, reply->iteration, reply->sentence);
     free(reply);
 }
 
@@ -212,6 +213,7 @@ static int keep_in_memory(uni__persist *persist, const job *request, uni_error *
         at += n > 0 ? (size_t)n : 0;
     }
     persist->has_memory = true;
+    persist->memory_iteration = request->checkpoint->iteration;
     return 0;
 }
 
@@ -330,8 +332,10 @@ static void do_find_resume(uni__persist *persist)
         uni__warn("%s", err.message);
     if (persist->has_memory) {
         reply->fd = dup(persist->memory_fd);
+        reply->iteration = persist->memory_iteration;
     } else if (open_resume(persist, &latest, &err) == 0) {
         snprintf(reply->path, sizeof reply->path, "%s", uni_checkpoint_path(latest));
+        reply->iteration = uni_checkpoint_iteration(latest);
         uni_checkpoint_close(latest);
     } else if (err.code != UNI_ENOTFOUND) {
         snprintf(reply->sentence, sizeof reply->sentence, "%.500s", err.message);

@@ -164,10 +164,12 @@ struct uni__run {
     uint64_t stop_deadline_ns, stop_soft_ns;
     bool hard_stop, no_retry, writer_failed, said_lost_progress, waiting_for_persist;
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
-    int64_t best_number, latest_number;
+    int64_t latest_number,
+        previous_number; /* checkpoints completed; at the beginning of this attempt */
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
     char resume_path[4096]; /* what the present attempt started from */
     int resume_fd; /* the same as a dictionary in memory, or -1 */
+    int64_t resume_iteration; /* reports of the present attempt are counted on from here */
     bool bad_lines_said;
     double longest_checkpoint_s;
 
@@ -207,7 +209,7 @@ void uni__run_rank_done(uni__run *run, int rank);
 void uni__run_tell(uni__run *run, uni_event_kind kind, int rank, const char *format, ...)
     UNI_PRINTF(4, 5);
 void uni__run_describe(uni__run *run, const char *status);
-void uni__run_resume_known(uni__run *run, const char *path, int fd,
+void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iteration,
                            const char *sentence); /* answer of uni__persist_find_resume */
 void uni__run_persisted(uni__run *run); /* answer of uni__persist_flush */
 

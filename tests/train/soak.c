@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "scenario.h"
@@ -55,36 +56,38 @@ static int parent_of(int pid)
 typedef struct killer {
     uni_trainer *trainer;
     int kills, generation;
+    _Atomic int attempt, rows; /* of the newest attempt: iterations that all ranks have reported */
     volatile bool over;
 } killer;
+
+static void on_result(void *context, const uni_reports *reports)
+{
+    killer *self = context;
+    if (reports->attempt != self->attempt) {
+        self->rows = 0;
+        self->attempt = reports->attempt;
+    }
+    self->rows++;
+}
 
 static void *kill_at_random(void *argument)
 {
     killer *self = argument;
     unsigned seed = (unsigned)getpid();
-    while (!uni_trainer_latest_run_dir(self->trainer))
-        scenario_sleep_ms(2);
-    char *before = strdup("");
-    for (int i = 0; i < self->kills && !self->over; i++) {
+    for (int i = 0, killed = 0; i < self->kills && !self->over; i++) {
         /* Only after some progress: the same failure twice without any would rightly end the run. */
-        char *now = scenario_list(uni_trainer_latest_run_dir(self->trainer), "checkpoints", NULL);
-        for (int tries = 0; tries < 1000 && !self->over && strcmp(now, before) == 0; tries++) {
-            free(now);
-            scenario_sleep_ms(5);
-            now = scenario_list(uni_trainer_latest_run_dir(self->trainer), "checkpoints", NULL);
-        }
-        free(before);
-        before = now;
+        for (int tries = 0;
+             tries < 5000 && !self->over && (self->attempt <= killed || self->rows < 3); tries++)
+            scenario_sleep_ms(1);
+        killed = self->attempt;
         scenario_sleep_ms((int)(rand_r(&seed) % 40));
         int pid = scenario_worker_pid(uni_trainer_latest_run_dir(self->trainer),
                                       (int)(rand_r(&seed) % 3));
         for (int up = 0; up < self->generation && pid > 1; up++)
             pid = parent_of(pid);
-        /* A pid from run.json may be that of a worker that is gone already: then there is nobody, or nobody of ours. */
         if (pid > 1 && pid != getpid())
             kill(pid, SIGKILL);
     }
-    free(before);
     uni_trainer_stop(self->trainer, false);
     return NULL;
 }
@@ -115,16 +118,24 @@ static void killed_again_and_again(uni_program *program, int generation)
         program, (uni_trainer_options){ .num_workers = 3, .max_failures = UNI_UNLIMITED });
     killer self = { .trainer = trainer, .kills = kills_asked(), .generation = generation };
     uni_checkpoint_policy policy = { .num_to_keep = 3 };
+    uni_sink *sink = NULL;
+    CHECK_OK(
+        uni_sink_callback(&sink, &(uni_callback){ .on_result = on_result, .context = &self }, &err),
+        &err);
     pthread_create(&thread, NULL, kill_at_random, &self);
-    int status = uni_trainer_fit(
-        trainer, &(uni_run_options){ .function = "count_up", .config = config, .policy = &policy },
-        &result, &err);
+    int status = uni_trainer_fit(trainer,
+                                 &(uni_run_options){ .function = "count_up",
+                                                     .config = config,
+                                                     .policy = &policy,
+                                                     .sinks = &sink,
+                                                     .num_sinks = 1 },
+                                 &result, &err);
     self.over = true;
     pthread_join(thread, NULL);
     if (status != UNI_EPREEMPTED)
         fprintf(stderr, "ended with %s: %s\n", uni_status_name(status), err.message);
     CHECK(status == UNI_EPREEMPTED);
-    CHECK(uni_result_attempts(result) > self.kills / 4);
+    CHECK(uni_result_attempts(result) > self.kills / 2);
     /* The newest checkpoint is whole and is of the last epochs. */
     uni_checkpoint *latest = NULL;
     uni_value *state = NULL;
@@ -142,6 +153,7 @@ static void killed_again_and_again(uni_program *program, int generation)
     CHECK_OK(uni_run_reports(run, check_history, &so_far, &err), &err);
     CHECK(so_far.rows >= uni_result_iterations(result, 0));
     uni_run_close(run);
+    uni_sink_free(sink);
     uni_value_free(state);
     uni_checkpoint_close(latest);
     uni_value_free(config);
