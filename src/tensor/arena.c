@@ -10,6 +10,16 @@
 #include <sys/mman.h>
 #include "tensor/internal.h"
 
+/* Under AddressSanitizer what is not allocated cannot be touched: free memory, released blocks, the rounding at the end. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define CLOSE(memory, size) __asan_poison_memory_region(memory, size)
+#define OPEN(memory, size) __asan_unpoison_memory_region(memory, size)
+#else
+#define CLOSE(memory, size) ((void)(memory), (void)(size))
+#define OPEN(memory, size) ((void)(memory), (void)(size))
+#endif
+
 #define FIRST_CHUNK ((size_t)1 << 18)
 #define NUM_LISTS 64
 /* Smaller blocks are not worth a list. */
@@ -46,6 +56,7 @@ static bool add_chunk(uni__arena *arena, size_t size)
     if (size >= (size_t)4 << 20)
         madvise(fresh, size, MADV_HUGEPAGE);
     *fresh = (chunk){ .previous = arena->current, .size = size, .used = UNI__ALIGN };
+    CLOSE((char *)fresh + UNI__ALIGN, size - UNI__ALIGN);
     arena->current = fresh;
     arena->total += size;
     return true;
@@ -55,7 +66,9 @@ static void drop_chunks(uni__arena *arena)
 {
     while (arena->current) {
         chunk *previous = arena->current->previous;
-        munmap(arena->current, arena->current->size);
+        size_t size = arena->current->size;
+        OPEN((char *)arena->current, size);
+        munmap(arena->current, size);
         arena->current = previous;
     }
     arena->total = 0;
@@ -83,8 +96,10 @@ void uni__arena_reset(uni__arena *arena)
         if (!add_chunk(arena, total))
             return; /* the next allocation tries again with what it needs */
     }
-    if (arena->current)
-        arena->current->used = UNI__ALIGN;
+    if (!arena->current)
+        return;
+    arena->current->used = UNI__ALIGN;
+    CLOSE((char *)arena->current + UNI__ALIGN, arena->current->size - UNI__ALIGN);
 }
 
 static list *find_list(uni__arena *arena, size_t size)
@@ -95,28 +110,30 @@ static list *find_list(uni__arena *arena, size_t size)
     return NULL;
 }
 
-void *uni__arena_alloc(uni__arena *arena, size_t size)
+void *uni__arena_alloc(uni__arena *arena, size_t wanted)
 {
-    if (size > PTRDIFF_MAX / 2)
+    if (wanted > PTRDIFF_MAX / 2)
         return NULL;
-    size = round_up(size ? size : 1);
+    size_t size = round_up(wanted ? wanted : 1);
     if (size >= SMALLEST_REUSED) {
         list *found = find_list(arena, size);
         if (found && found->head) {
             void *block = found->head;
+            OPEN(block, wanted);
             found->head = *(void **)block;
             return block;
         }
     }
     if (!arena->current || arena->current->size - arena->current->used < size) {
-        size_t wanted = arena->total < FIRST_CHUNK ? FIRST_CHUNK : arena->total;
-        if (wanted < size)
-            wanted = size;
-        if (!add_chunk(arena, wanted) && !add_chunk(arena, size))
+        size_t chunk_size = arena->total < FIRST_CHUNK ? FIRST_CHUNK : arena->total;
+        if (chunk_size < size)
+            chunk_size = size;
+        if (!add_chunk(arena, chunk_size) && !add_chunk(arena, size))
             return NULL;
     }
     void *block = (char *)arena->current + arena->current->used;
     arena->current->used += size;
+    OPEN(block, wanted);
     return block;
 }
 
@@ -134,6 +151,7 @@ void uni__arena_release(uni__arena *arena, void *block, size_t size)
     }
     *(void **)block = found->head;
     found->head = block;
+    CLOSE(block, size);
 }
 
 size_t uni__arena_bytes(const uni__arena *arena)

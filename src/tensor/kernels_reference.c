@@ -574,9 +574,9 @@ static void rmsprop(float *w, float *v, float *mean, float *momenta, const float
 {
     for (size_t i = 0; i < n; i++) {
         double d = (double)g[i] * r->scale;
-        v[i] = (float)((double)r->rho * v[i] + (1.0 - r->rho) * d * d);
+        v[i] = (float)(r->rho * v[i] + (1.0 - r->rho) * d * d);
         if (mean)
-            mean[i] = (float)((double)r->rho * mean[i] + (1.0 - r->rho) * d);
+            mean[i] = (float)(r->rho * mean[i] + (1.0 - r->rho) * d);
         double step = r->lr * d / sqrt(v[i] - (mean ? (double)mean[i] * mean[i] : 0) + r->epsilon);
         if (momenta)
             step = momenta[i] = (float)((double)r->momentum * momenta[i] + step);

@@ -223,7 +223,7 @@ static void momentum(float *w, float *v, const float *g, size_t n, float lr, flo
 static void adam(float *w, float *first, float *second, float *most, const float *g, size_t n,
                  const uni__adam *a)
 {
-    float p = 1.0f - a->beta_1, q = 1.0f - a->beta_2, keep = 1.0f - a->decay;
+    float p = (float)(1 - a->beta_1), q = (float)(1 - a->beta_2), keep = 1.0f - a->decay;
     float alpha = a->alpha, epsilon = a->epsilon, factor = a->scale;
     if (most)
         SIMPLE_LOOP
@@ -247,7 +247,7 @@ static void adam(float *w, float *first, float *second, float *most, const float
 static void rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
                     const uni__rmsprop *r)
 {
-    float rho = r->rho, rest = 1.0f - r->rho, keep = 1.0f - r->decay, factor = r->scale;
+    float rho = (float)r->rho, rest = (float)(1 - r->rho), keep = 1.0f - r->decay, factor = r->scale;
     float lr = r->lr, epsilon = r->epsilon, beta = r->momentum;
     for (size_t i = 0; i < n; i++) {
         float d = g[i] * factor;

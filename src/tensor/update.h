@@ -20,14 +20,16 @@ void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr
 
 typedef struct uni__adam {
     float alpha; /* lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) */
-    float beta_1, beta_2, epsilon, scale, decay;
+    double beta_1, beta_2; /* double, because 1 - 0.999f is 1.3e-5 off what Keras has */
+    float epsilon, scale, decay;
 } uni__adam;
 /* m += (g - m) (1 - beta_1); v += (g^2 - v) (1 - beta_2); w -= alpha * m / (sqrt(v) + epsilon). v_max: amsgrad's, or NULL. */
 void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n,
                       const uni__adam *adam);
 
 typedef struct uni__rmsprop {
-    float lr, rho, momentum, epsilon, scale, decay;
+    double rho;
+    float lr, momentum, epsilon, scale, decay;
 } uni__rmsprop;
 /* v = rho v + (1 - rho) g^2; with mean (centered) v - mean^2; step = lr g / sqrt(v + epsilon); with momenta a momentum of it. */
 void uni__update_rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
