@@ -47,7 +47,10 @@ static bool is_wanted(const listing *all, const uni_run *run)
     if (!pattern)
         return true;
     char name[256];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(id, "/"), id);
+    size_t length = strcspn(id, "/");
+    length = length < sizeof name ? length : sizeof name - 1;
+    memcpy(name, id, length);
+    name[length] = '\0';
     return strncmp(id, pattern, strlen(pattern)) == 0 || fnmatch(pattern, name, 0) == 0 ||
            fnmatch(pattern, id, 0) == 0;
 }

@@ -168,9 +168,22 @@ static void remember(run_request *out, const cli_parsed *parsed)
         out->trainer.num_workers = (int)uni_dict_get_int(about, "num_workers", 1);
     if (!cli_given(parsed, "backend"))
         out->trainer.backend = uni_dict_get_string(about, "backend", "none");
-    if (!cli_given(parsed, "max-failures"))
-        out->trainer.max_failures =
-            (int)uni_dict_get_int(options, "max_failures", out->trainer.max_failures);
+    if (!cli_given(parsed, "max-failures")) {
+        /* The file says 0 for none; in the options 0 would be the default. */
+        int64_t failures = uni_dict_get_int(options, "max_failures", out->trainer.max_failures);
+        out->trainer.max_failures = failures == 0 ? UNI_NO_RETRIES : (int)failures;
+    }
+    if (!cli_given(parsed, "grace"))
+        out->trainer.grace_seconds =
+            uni_dict_get_float(options, "grace_seconds", out->trainer.grace_seconds);
+    if (!cli_given(parsed, "keep"))
+        out->policy.num_to_keep = (int)uni_dict_get_int(options, "num_to_keep", UNI_KEEP_ALL);
+    if (!cli_given(parsed, "keep-best")) {
+        out->policy.score_attribute = uni_dict_get_string(options, "score_attribute", NULL);
+        out->policy.score_order =
+            strcmp(uni_dict_get_string(options, "score_order", "max"), "min") == 0 ? UNI_SCORE_MIN
+                                                                                   : UNI_SCORE_MAX;
+    }
     if (!cli_given(parsed, "no-retry-errors"))
         out->trainer.no_retry_errors = !uni_dict_get_bool(options, "retry_errors", true);
     if (!cli_given(parsed, "progress-timeout"))

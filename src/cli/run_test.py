@@ -211,6 +211,19 @@ class Checkpoints(Base):
         self.assertEqual((about["status"], about["config"], about["run"]), ("succeeded", {"lr": 3}, 1))
         self.assertIn("succeeded", self.call("run", "--resume", "test", code=64).stderr)
 
+    def test_resume_keeps_what_was_asked(self):
+        self.run_script("exit 4", "-f", "0", "--keep", "2", "--keep-best", "loss:min", "--no-retry-errors",
+                        "--grace", "3s", code=4, workers=1)
+        asked = self.about()["options"]
+        # No restarts were allowed then, so none are now: one more attempt, not four.
+        self.call("run", "--resume", "test", code=4)
+        about = self.about()
+        self.assertEqual((about["options"], about["attempt"]), (asked, 2))
+        self.assertEqual((asked["num_to_keep"], asked["score_order"]), (2, "min"))
+        self.call("run", "--resume", "test", "-f", "1", "--keep", "5", code=4)
+        about = self.about()
+        self.assertEqual((about["options"]["num_to_keep"], about["attempt"]), (5, 4))
+
     def test_resume_of_nothing(self):
         self.assertIn("no run", self.call("run", "--resume", code=64).stderr)
         self.assertIn("no run", self.call("run", "--resume", "xyz", code=125).stderr)
