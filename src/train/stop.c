@@ -17,12 +17,14 @@ static void choose_stop_at(uni__run *run)
         if (page)
             atomic_store(&page->stopping, 1);
     }
-    /* After every rank can see `stopping`: what is not read here now will wait for stop_at (session_report.c). */
+    /* After every rank can see `stopping`: what is not read here now will wait for stop_at (session_report.c). Programs without a session
+     * are counted by what they have reported. */
     for (int i = 0; i < run->num_workers; i++) {
         uni__page *page = uni__group_page(run->group, i);
-        if (page && run->ranks[i].state != UNI__RANK_DONE &&
-            atomic_load(&page->iteration) > highest)
-            highest = atomic_load(&page->iteration);
+        int64_t begun = page ? atomic_load(&page->iteration) : 0;
+        int64_t at = begun > run->ranks[i].iteration ? begun : run->ranks[i].iteration;
+        if (run->ranks[i].state != UNI__RANK_DONE && at > highest)
+            highest = at;
     }
     run->stop_at = highest + 1;
     for (int i = 0; i < run->num_workers; i++) {
