@@ -47,8 +47,8 @@ static void adam_update(const uni_optimizer *optimizer, float *weights, float *c
                         const float *gradients, size_t n, float scale)
 {
     uni__adam adam = { .alpha = optimizer->adam_alpha,
-                       .beta_1 = (float)optimizer->beta_1,
-                       .beta_2 = (float)optimizer->beta_2,
+                       .beta_1 = optimizer->beta_1,
+                       .beta_2 = optimizer->beta_2,
                        .epsilon = (float)optimizer->epsilon,
                        .scale = scale,
                        .decay = optimizer->decay };
@@ -84,7 +84,7 @@ static void rmsprop_update(const uni_optimizer *optimizer, float *weights, float
                            const float *gradients, size_t n, float scale)
 {
     uni__rmsprop rmsprop = { .lr = optimizer->rate,
-                             .rho = (float)optimizer->rho,
+                             .rho = optimizer->rho,
                              .momentum = (float)optimizer->momentum,
                              .epsilon = (float)optimizer->epsilon,
                              .scale = scale,
