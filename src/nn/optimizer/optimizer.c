@@ -256,8 +256,9 @@ int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, floa
     double step = (double)optimizer->iterations;
     optimizer->rate = (float)rate;
     optimizer->decay = (float)(rate * optimizer->weight_decay);
-    optimizer->adam_alpha =
-        (float)(rate * sqrt(1 - pow(optimizer->beta_2, step)) / (1 - pow(optimizer->beta_1, step)));
+    /* Keras casts the betas to float32 before the power (and nowhere else): 1 - 0.999f is 1.3e-5 less than 0.001. */
+    double beta_1 = (float)optimizer->beta_1, beta_2 = (float)optimizer->beta_2;
+    optimizer->adam_alpha = (float)(rate * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step)));
     optimizer->scale = scale != 0 ? scale : 1;
     optimizer->num_spans =
         uni_parameters_trainable(optimizer->store, optimizer->spans, optimizer->max_spans);
