@@ -194,7 +194,8 @@ static void end_loop(uni__group *group)
 static void destroy(uni__group *group)
 {
     for (int i = 0; i < group->num_slots; i++) {
-        group->slots[i].report_poll = NULL; /* was closed with the loop */
+        group->slots[i].report_poll = group->slots[i].channel_poll =
+            NULL; /* was closed with the loop */
         uni__links_empty_slot(&group->slots[i]);
     }
     uni__wire_close(&group->agent);

@@ -17,6 +17,7 @@
 #include <unisono/value.h>
 
 #include "group/page.h"
+#include "group/wire.h"
 
 typedef struct uni__group uni__group;
 
@@ -33,8 +34,8 @@ typedef struct uni__group_events {
     void (*spawn_failed)(void *context, int rank, const char *sentence);
     /* One whole message of the worker (parts joined), in the order of sending. `size` 0 is allowed. */
     void (*message)(void *context, int rank, int type, const uint8_t *payload, size_t size);
-    /* A descriptor that the worker passed on its channel; the callee takes it. */
-    void (*descriptor)(void *context, int rank, int number, int fd);
+    /* A frame that the worker sent on its channel; descriptors that are taken are set to -1. */
+    void (*channel)(void *context, int rank, uni__wire_frame *frame);
     /* The worker's ring or channel is damaged. */
     void (*broken)(void *context, int rank, const char *sentence);
     /* A line on the worker's report pipe, without its newline. */
@@ -85,7 +86,7 @@ int uni__group_pid(uni__group *group, int rank); /* 0 when it is not running */
 void uni__group_after(uni__group *group, int milliseconds, void (*function)(void *context));
 /* Reads what the worker has published by now (also called before `exited`). */
 void uni__group_drain(uni__group *group, int rank);
-/* Reads the worker's channel now, for descriptors that a message speaks of. */
+/* Reads the worker's channel now, for what a message in the ring speaks of. */
 void uni__group_pull(uni__group *group, int rank);
 int uni__group_handle_signals(uni__group *group, bool on, uni_error *err) UNI_MUST_USE;
 bool uni__group_agent_alive(uni__group *group);

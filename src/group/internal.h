@@ -18,7 +18,7 @@ typedef struct uni__slot {
     uni__page *page;
     uni__wire wire; /* to the worker; fd -1 when there is none */
     int report_fd;
-    uv_poll_t *report_poll;
+    uv_poll_t *report_poll, *channel_poll;
     char *line;
     size_t line_size;
     bool line_too_long;

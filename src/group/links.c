@@ -161,7 +161,7 @@ static void on_event_fd(uv_poll_t *handle, int status, int events)
 
 /* ---- the worker's channel and report pipe ---- */
 
-static void pull_descriptors(uni__slot *worker)
+static void read_channel(uni__slot *worker)
 {
     uni__group *group = worker->group;
     uni__wire_frame frame;
@@ -170,14 +170,18 @@ static void pull_descriptors(uni__slot *worker)
         return;
     int filled = uni__wire_fill(&worker->wire, &err), found;
     while ((found = uni__wire_next(&worker->wire, &frame, &err)) > 0) {
-        if (frame.num_fds > 0) {
-            group->events->descriptor(group->context, worker->rank, frame.type, frame.fds[0]);
-            frame.fds[0] = -1;
-        }
+        group->events->channel(group->context, worker->rank, &frame);
         uni__wire_frame_done(&frame);
     }
     if (found < 0 && filled == 0)
         mark_broken(worker, err.message);
+    if (filled < 0 || found < 0)
+        poll_end(&worker->channel_poll); /* it has ended, or is not listened to any more */
+}
+
+static void on_channel(uv_poll_t *handle, int status, int events)
+{
+    read_channel(handle->data);
 }
 
 static void close_report(uni__slot *worker)
@@ -255,7 +259,7 @@ static void worker_exited(uni__slot *worker, const uni_value *message)
     };
     if (how.pid != worker->pid)
         return; /* of an earlier life of this rank */
-    pull_descriptors(worker);
+    read_channel(worker);
     drain_slot(worker, SIZE_MAX);
     if (worker->report_fd >= 0) {
         (void)read_report(worker);
@@ -352,7 +356,7 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
         return;
     }
     for (int i = 0; i < group->num_slots; i++) {
-        pull_descriptors(&group->slots[i]);
+        read_channel(&group->slots[i]);
         drain_slot(&group->slots[i], SIZE_MAX);
         group->slots[i].live = false;
         group->slots[i].pid = 0;
@@ -377,6 +381,7 @@ void uni__links_empty_slot(uni__slot *worker)
 {
     uni__page_unmap(worker->page);
     worker->page = NULL;
+    poll_end(&worker->channel_poll);
     uni__wire_close(&worker->wire);
     close_report(worker);
     free(worker->joined);
@@ -434,6 +439,8 @@ int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
     worker->heartbeat_ns = uni__monotonic_ns();
     pair[0] = pipe_ends[0] = -1;
     status = poll_begin(&worker->report_poll, group, worker->report_fd, on_report, worker, err);
+    if (status == 0)
+        status = poll_begin(&worker->channel_poll, group, worker->wire.fd, on_channel, worker, err);
 fail:
     uni_value_free(order);
     if (page_fd >= 0)
@@ -500,7 +507,7 @@ bool uni__group_agent_alive(uni__group *group)
 
 void uni__group_pull(uni__group *group, int rank)
 {
-    pull_descriptors(&group->slots[rank]);
+    read_channel(&group->slots[rank]);
 }
 
 int uni__links_start_events(uni__group *group, uni_error *err)

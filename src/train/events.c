@@ -64,13 +64,11 @@ static void on_message(void *context, int rank, int type, const uint8_t *payload
     }
 }
 
-static void on_descriptor(void *context, int rank, int number, int fd)
+static void on_channel(void *context, int rank, uni__wire_frame *frame)
 {
     uni__run *run = run_of(context);
     if (run)
-        uni__run_descriptor(run, rank, number, fd);
-    else
-        close(fd);
+        uni__run_channel(run, rank, frame);
 }
 
 static void on_broken(void *context, int rank, const char *sentence)
@@ -332,7 +330,7 @@ const uni__group_events uni__trainer_events = {
     .spawned = on_spawned,
     .spawn_failed = on_spawn_failed,
     .message = on_message,
-    .descriptor = on_descriptor,
+    .channel = on_channel,
     .broken = on_broken,
     .line = on_line,
     .exited = on_exited,

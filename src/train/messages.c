@@ -110,23 +110,59 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
                           run->ranks[rank].snapshots[slot].memory, (size_t)size);
 }
 
-void uni__run_descriptor(uni__run *run, int rank, int number, int fd)
+/* A snapshot buffer that the worker made or made larger. */
+static void take_snapshot(uni__run *run, int rank, int slot, int fd)
 {
     struct stat info;
-    int slot = number - 1;
+    int seals = fcntl(fd, F_GET_SEALS);
     /* Only sealed memory: a worker that shortened it would make us fault. */
-    if (slot >= 0 && slot < UNI__SNAPSHOT_SLOTS && fstat(fd, &info) == 0 && info.st_size > 0 &&
-        fcntl(fd, F_GET_SEALS) > 0 && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK)) {
-        void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (memory != MAP_FAILED) {
-            if (run->ranks[rank].snapshots[slot].memory)
-                munmap(run->ranks[rank].snapshots[slot].memory,
-                       run->ranks[rank].snapshots[slot].size);
-            run->ranks[rank].snapshots[slot].memory = memory;
-            run->ranks[rank].snapshots[slot].size = (size_t)info.st_size;
-        }
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) < 0 || info.st_size <= 0)
+        return;
+    void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return; /* the checkpoint that needs it says so */
+    if (run->ranks[rank].snapshots[slot].memory)
+        munmap(run->ranks[rank].snapshots[slot].memory, run->ranks[rank].snapshots[slot].size);
+    run->ranks[rank].snapshots[slot].memory = memory;
+    run->ranks[rank].snapshots[slot].size = (size_t)info.st_size;
+}
+
+/* From one rank to another, or to all others: we only carry it, with the sender's rank in place of the address. */
+static void relay(uni__run *run, int from, const uni__wire_frame *frame)
+{
+    uni_error err = { 0 };
+    struct {
+        int32_t rank;
+    } address;
+    if (frame->size < sizeof address) {
+        say_broken(run, from, "a message to another rank without its address");
+        return;
     }
-    close(fd);
+    memcpy(&address, frame->payload, sizeof address);
+    uint8_t *copy = malloc(frame->size);
+    if (!copy)
+        return;
+    int32_t sender = from;
+    memcpy(copy, frame->payload, frame->size);
+    memcpy(copy, &sender, sizeof sender);
+    for (int to = 0; to < run->num_workers; to++)
+        if (to != from && (address.rank < 0 || address.rank == to) && run->ranks[to].pid &&
+            uni__group_send(run->group, to, UNI__TO_WORKER_PEER, copy, frame->size,
+                            frame->num_fds > 0 ? frame->fds[0] : -1, &err) < 0 &&
+            err.code != UNI_EPEER)
+            uni__run_tell(run, UNI_EVENT_WARNING, to,
+                          "a message from rank %d to rank %d was lost: %s", from, to, err.message);
+    free(copy);
+}
+
+void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame)
+{
+    if (frame->type == UNI__PASSES_TO_PEER)
+        relay(run, rank, frame);
+    else if (frame->type >= 1 && frame->type <= UNI__SNAPSHOT_SLOTS && frame->num_fds > 0)
+        take_snapshot(run, rank, frame->type - 1, frame->fds[0]);
+    else
+        say_broken(run, rank, "a frame of an unknown kind on its channel");
 }
 
 static void take_error(uni__run *run, int rank, const uni_value *message)

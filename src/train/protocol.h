@@ -2,7 +2,7 @@
  * protocol.h - what a session and its controller say to each other.
  *
  * Worker to controller, in the ring (group/page.h): the types below. Controller to worker, on the channel (group/wire.h): UNI__TO_WORKER_*.
- * The worker also passes the descriptors of its snapshot buffers on the channel, frame type = slot number + 1.
+ * The worker's own frames on the channel: its snapshot buffers (type = slot number + 1, a descriptor), and UNI__PASSES_TO_PEER.
  */
 #ifndef UNISONO_TRAIN_PROTOCOL_H
 #define UNISONO_TRAIN_PROTOCOL_H
@@ -19,8 +19,12 @@ enum uni__from_worker {
 enum uni__to_worker {
     UNI__TO_WORKER_RUN =
         1, /* msgpack dictionary, keys in session_setup.c; descriptor: the dictionary to resume from, when it is in memory */
-    UNI__TO_WORKER_SHUTDOWN /* {} */
+    UNI__TO_WORKER_SHUTDOWN, /* {} */
+    UNI__TO_WORKER_PEER /* i32 sender, then what it sent; maybe a descriptor */
 };
+
+/* On the channel: i32 address (a rank, or -1 for all others), then bytes for that rank; maybe a descriptor. The controller only carries it. */
+#define UNI__PASSES_TO_PEER 16
 
 #define UNI__SNAPSHOT_SLOTS 2
 #define UNI__CHECKPOINTS_IN_FLIGHT 2 /* a worker waits before it hands over one more */

@@ -230,7 +230,7 @@ int uni__attempt_spawn_idle(uni_trainer *trainer,
 
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
-void uni__run_descriptor(uni__run *run, int rank, int number, int fd);
+void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
 void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attempt */
 

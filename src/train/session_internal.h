@@ -43,6 +43,8 @@ struct uni_session {
     char hostname[256];
     uni__packer packer; /* reports that do not take the short way */
 
+    struct uni__mail *mail; /* from other ranks, not asked for yet; oldest first */
+
     pthread_t heart;
     bool heart_runs;
     _Atomic uint32_t heart_stop;
@@ -71,6 +73,18 @@ bool uni__session_controller_gone(uni_session *session);
 void uni__session_warn_alone(uni_session *session, unsigned kind, const char *call);
 /* A descriptor to the controller. */
 int uni__session_pass(uni_session *session, int number, int fd, uni_error *err) UNI_MUST_USE;
+
+/* session_peers.c: small messages between ranks, carried by the controller. Not for the step: for finding each other. */
+/* To one rank, or with -1 to all others; fd -1: none. */
+int uni__session_mail(uni_session *session, int to, const char *key, const void *data, size_t size,
+                      int fd, uni_error *err) UNI_MUST_USE;
+/* The oldest from that rank under that key; *fd is the caller's (-1: it had none). UNI_ETIMEOUT, UNI_EPEER, UNI_ELIMIT. */
+int uni__session_mail_wait(uni_session *session, int from, const char *key, void *data,
+                           size_t capacity, size_t *size, int *fd, int timeout_ms,
+                           uni_error *err) UNI_MUST_USE;
+int uni__session_keep_mail(uni_session *session, uni__wire_frame *frame,
+                           uni_error *err) UNI_MUST_USE;
+void uni__session_drop_mail(uni_session *session);
 
 /* session_checkpoint.c */
 /* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */

@@ -204,16 +204,25 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
 
 int uni__session_next_order(uni_session *session, char **function, uni_error *err)
 {
-    uni__wire_frame frame;
-    uni_value *order = NULL;
     *function = NULL;
-    UNI_TRY(uni__wire_receive(&session->wire, &frame, -1, err));
-    int type = frame.type, status = uni_msgpack_read(&order, frame.payload, frame.size, err);
-    if (status == 0 && type == UNI__TO_WORKER_RUN)
-        status = begin_run(session, order, &frame, function, err);
-    uni_value_free(order);
-    uni__wire_frame_done(&frame);
-    return status < 0 ? status : type;
+    for (;;) {
+        uni__wire_frame frame;
+        uni_value *order = NULL;
+        UNI_TRY(uni__wire_receive(&session->wire, &frame, -1, err));
+        int type = frame.type, status = 0;
+        if (type == UNI__TO_WORKER_RUN) {
+            uni__session_drop_mail(session);
+            status = uni_msgpack_read(&order, frame.payload, frame.size, err);
+            if (status == 0)
+                status = begin_run(session, order, &frame, function, err);
+            uni_value_free(order);
+        } else if (type == UNI__TO_WORKER_PEER) {
+            status = uni__session_keep_mail(session, &frame, err);
+        }
+        uni__wire_frame_done(&frame);
+        if (status < 0 || type != UNI__TO_WORKER_PEER)
+            return status < 0 ? status : type;
+    }
 }
 
 void uni__session_free(uni_session *session)
@@ -226,6 +235,7 @@ void uni__session_free(uni_session *session)
         pthread_join(session->heart, NULL);
     }
     uni__session_drop_snapshots(session);
+    uni__session_drop_mail(session);
     uni__page_unmap(session->page);
     uni__wire_close(&session->wire);
     if (session->event_fd >= 0)
