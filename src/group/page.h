@@ -50,6 +50,9 @@ typedef struct uni__page {
     _Atomic uint32_t
         checkpoints_done; /* futex; by the controller: its bytes are in the staging directory */
     _Atomic uint32_t slot_free[2]; /* futex; the snapshot buffer may be written again */
+    _Atomic uint32_t alarm; /* not 0: the attempt is over; alarm_reason says why */
+    _Atomic uint32_t suspect; /* a rank + 1 that is stopped or silent; 0: nobody */
+    char alarm_reason[256]; /* written before alarm is set */
     _Atomic uint64_t waited_ns; /* time report() waited for room, lockstep or checkpoints */
 
     _Alignas(64) _Atomic uint64_t heartbeat; /* counts up about four times a second */

@@ -117,6 +117,8 @@ static int send_order(uni__run *run, int rank, const char *log, uni_error *err)
 static void refresh_page(uni__page *page)
 {
     atomic_store(&page->stop_request, UNI__STOP_NONE);
+    atomic_store(&page->alarm, 0);
+    atomic_store(&page->suspect, 0);
     atomic_store(&page->stopping, 0);
     atomic_store(&page->stop_at_known, 0);
     atomic_store(&page->stop_seen, 0);

@@ -178,6 +178,30 @@ static void complete_cause(uni__run *run, uni__cause *cause)
     cause->log_tail = cause->rank >= 0 ? uni__run_log_tail(run, cause->rank, TAIL_LINES) : NULL;
 }
 
+/* Ranks that wait for each other in a collective learn at once that it will not come, and why. */
+static void raise_alarm(uni__run *run)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        uni__page *page = uni__group_page(run->group, i);
+        if (!page || atomic_load(&page->alarm))
+            continue;
+        snprintf(page->alarm_reason, sizeof page->alarm_reason, "%.250s", run->cause.message);
+        atomic_store(&page->alarm, 1);
+    }
+}
+
+void uni__run_suspect(uni__run *run, int rank, bool frozen)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        uni__page *page = uni__group_page(run->group, i);
+        uint32_t expected = (uint32_t)rank + 1;
+        if (page && frozen)
+            atomic_store(&page->suspect, expected);
+        else if (page)
+            atomic_compare_exchange_strong(&page->suspect, &expected, 0);
+    }
+}
+
 void uni__run_fail(uni__run *run, const uni__cause *cause)
 {
     if (run->state != UNI__RUN_RUNNING)
@@ -188,6 +212,7 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
     complete_cause(run, &run->cause);
     run->state = UNI__RUN_FAILING;
     run->victims[0] = '\0';
+    raise_alarm(run);
     uni_value *record = uni_value_dict();
     int status = uni_dict_take(record, "cause", uni__cause_to_value(&run->cause));
     if (status == 0)

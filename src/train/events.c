@@ -143,6 +143,8 @@ static void on_stopped(void *context, int rank, bool stopped)
     uni__run *run = run_of(context);
     uni_trainer *trainer = context;
     trainer->ranks[rank].stopped_ns = stopped ? uni__monotonic_ns() : 0;
+    if (run)
+        uni__run_suspect(run, rank, stopped);
     if (run && run->state == UNI__RUN_RUNNING)
         uni__run_tell(run, UNI_EVENT_WARNING, rank,
                       stopped ? "rank %d (pid %d) was stopped by a signal (SIGSTOP?); it is ended "
@@ -177,6 +179,7 @@ static void on_silent(void *context, int rank, double seconds)
         return;
     if (!run->ranks[rank].warned_silent) {
         run->ranks[rank].warned_silent = true;
+        uni__run_suspect(run, rank, true);
         uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d (pid %d) has been silent for %.1f s",
                       rank, run->ranks[rank].pid, seconds);
     }

@@ -200,6 +200,9 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
 /* control.c: the state machine, on the controller thread */
 void uni__run_begin(void *run); /* posted by the user's thread */
 void uni__run_fail(uni__run *run, const uni__cause *cause);
+void uni__run_suspect(
+    uni__run *run, int rank,
+    bool frozen); /* tells all ranks that one is stopped or silent, or no longer */
 void uni__run_fatal(uni__run *run, uni__cause_class kind,
                     const uni_error *error); /* our own side failed: no retry */
 void uni__run_writer_failed(uni__run *run, const uni_error *error); /* results.jsonl */
