@@ -1,0 +1,58 @@
+/*
+ * door.h - what the files of the extension share. Only for this module.
+ *
+ * The extension is the only place where Python meets libunisono. It uses the stable ABI (one binary for Python 3.11 and later) and the public
+ * headers. It knows no pickles and no frameworks: it converts plain trees (None, bool, int, float, str, bytes, list, dict, Array) and
+ * calls the library with the GIL released. Everything else is Python around it.
+ *
+ * Threads: the GIL protects all of this. Long calls release it; a trainer or iterator that is in such a call is marked busy, and
+ * a second thread that comes along gets an error instead of a race.
+ */
+#ifndef UNISONO_PYTHON_DOOR_H
+#define UNISONO_PYTHON_DOOR_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <unisono/session.h>
+#include <unisono/trainer.h>
+
+typedef struct door_state {
+    PyObject *error; /* unisono.Error */
+    PyTypeObject *array_type, *trainer_type, *iterator_type, *session_type;
+} door_state;
+
+/* The state of the module that a heap type belongs to. */
+door_state *door_state_of(PyObject *object);
+
+/* Raises unisono.Error with the code's name and the message; returns NULL. */
+PyObject *door_raise(door_state *state, const uni_error *err);
+
+/* value.c. `convert` is called for what is no plain value, and its answer is converted in turn (NULL: TypeError). A new value or NULL with
+ * an exception set. */
+uni_value *door_value_from(door_state *state, PyObject *object, PyObject *convert);
+/* NULL value is None. */
+PyObject *door_value_to(door_state *state, const uni_value *value);
+
+/* array.c */
+int door_array_init(PyObject *module, door_state *state);
+PyObject *door_array_wrap(door_state *state, uni_array *array); /* takes a reference of its own */
+uni_array *door_array_of(PyObject *array); /* borrowed */
+
+/* trainer.c, iterator.c, session.c, checkpoint.c */
+int door_trainer_init(PyObject *module, door_state *state);
+int door_iterator_init(PyObject *module, door_state *state);
+int door_session_init(PyObject *module, door_state *state);
+typedef struct door_run door_run;
+/* Takes what run holds. */
+PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run);
+PyObject *door_result(door_state *state, const uni_result *result);
+PyObject *door_worker_serve(PyObject *module, PyObject *call);
+PyObject *door_open_session(PyObject *module, PyObject *unused);
+extern PyMethodDef door_file_methods[];
+
+/* Adds value (a new reference, taken; NULL is passed on as failure) to a dict. */
+int door_put(PyObject *dict, const char *key, PyObject *value);
+PyObject *door_text(const char *text); /* NULL is None */
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * module.c - unisono._unisono: the module itself, its one exception, and small helpers.
+ */
+#include <unisono/version.h>
+
+#include <string.h>
+
+#include "door.h"
+
+door_state *door_state_of(PyObject *object)
+{
+    return PyType_GetModuleState(Py_TYPE(object));
+}
+
+/* Error(message) with code ("EWORKER") and status (-16). */
+PyObject *door_raise(door_state *state, const uni_error *err)
+{
+    if (err->code == UNI_ENOMEM)
+        return PyErr_NoMemory();
+    PyObject *message =
+        PyUnicode_DecodeUTF8(err->message, (Py_ssize_t)strlen(err->message), "replace");
+    PyObject *error = message ? PyObject_CallFunctionObjArgs(state->error, message, NULL) : NULL;
+    PyObject *name = PyUnicode_FromString(uni_status_name(err->code));
+    PyObject *number = PyLong_FromLong(err->code);
+    if (error && name && number && PyObject_SetAttrString(error, "code", name) == 0 &&
+        PyObject_SetAttrString(error, "status", number) == 0 &&
+        PyObject_SetAttrString(error, "message", message) == 0)
+        PyErr_SetObject(state->error, error);
+    Py_XDECREF(message);
+    Py_XDECREF(error);
+    Py_XDECREF(name);
+    Py_XDECREF(number);
+    return NULL;
+}
+
+int door_put(PyObject *dict, const char *key, PyObject *value)
+{
+    int status = value ? PyDict_SetItemString(dict, key, value) : -1;
+    Py_XDECREF(value);
+    return status;
+}
+
+PyObject *door_text(const char *text)
+{
+    if (!text)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeFSDefault(text);
+}
+
+static int add_error(PyObject *module, door_state *state)
+{
+    PyObject *defaults =
+        Py_BuildValue("{s:O,s:i,s:s}", "code", Py_None, "status", 0, "message", "");
+    state->error = defaults ? PyErr_NewExceptionWithDoc(
+                                  "unisono.Error",
+                                  "What libunisono says went wrong: `code` is the name of the "
+                                  "error (docs/errors.md), `message` its sentence.",
+                                  PyExc_RuntimeError, defaults)
+                            : NULL;
+    Py_XDECREF(defaults);
+    return state->error ? PyModule_AddObjectRef(module, "Error", state->error) : -1;
+}
+
+static int setup(PyObject *module)
+{
+    door_state *state = PyModule_GetState(module);
+    if (add_error(module, state) < 0 || door_array_init(module, state) < 0 ||
+        door_trainer_init(module, state) < 0 || door_iterator_init(module, state) < 0 ||
+        door_session_init(module, state) < 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "version", uni_version());
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg)
+{
+    door_state *state = PyModule_GetState(module);
+    Py_VISIT(state->error);
+    Py_VISIT(state->array_type);
+    Py_VISIT(state->trainer_type);
+    Py_VISIT(state->iterator_type);
+    Py_VISIT(state->session_type);
+    return 0;
+}
+
+static int clear(PyObject *module)
+{
+    door_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->error);
+    Py_CLEAR(state->array_type);
+    Py_CLEAR(state->trainer_type);
+    Py_CLEAR(state->iterator_type);
+    Py_CLEAR(state->session_type);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = { { Py_mod_exec, setup }, { 0, NULL } };
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "unisono._unisono",
+    .m_doc = "libunisono, as it is. Programs use the modules around it.",
+    .m_size = sizeof(door_state),
+    .m_methods = door_file_methods,
+    .m_slots = module_slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
+};
+
+PyMODINIT_FUNC PyInit__unisono(void);
+PyMODINIT_FUNC PyInit__unisono(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,290 @@
+/*
+ * session.c - the worker's end: the session object, and the loop that runs functions.
+ *
+ * A session object is good while the function that was given it runs; afterwards every call says so. Waiting (a full ring, lockstep, the turn
+ * of a checkpoint) happens without the GIL.
+ */
+#include <stdlib.h>
+
+#include "door.h"
+
+typedef struct session_object {
+    PyObject_HEAD uni_session *session; /* NULL when its function has returned */
+    bool owned; /* opened by open_session */
+} session_object;
+
+static uni_session *get(PyObject *object)
+{
+    uni_session *session = ((session_object *)object)->session;
+    if (!session)
+        door_raise(door_state_of(object),
+                   &(uni_error){ .code = UNI_ESTATE,
+                                 .message = "this session is over: its function has returned" });
+    return session;
+}
+
+static PyObject *wrap(door_state *state, uni_session *session, bool owned)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(state->session_type, Py_tp_alloc);
+    session_object *self = (session_object *)allocate(state->session_type, 0);
+    if (self) {
+        self->session = session;
+        self->owned = owned;
+    }
+    return (PyObject *)self;
+}
+
+static void session_dealloc(PyObject *object)
+{
+    session_object *self = (session_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->owned && self->session) {
+        Py_BEGIN_ALLOW_THREADS uni_session_close(self->session);
+        Py_END_ALLOW_THREADS
+    }
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* report(metrics, convert, dict, directory): the last two may be None */
+static PyObject *session_report(PyObject *object, PyObject *arguments)
+{
+    door_state *state = door_state_of(object);
+    uni_session *session = get(object);
+    PyObject *metrics_object, *convert, *dict_object;
+    const char *directory;
+    uni_error err = { 0 };
+    uni_value *metrics = NULL, *dict = NULL;
+    int status = -1;
+    if (!session ||
+        !PyArg_ParseTuple(arguments, "OOOz", &metrics_object, &convert, &dict_object, &directory))
+        return NULL;
+    if (!(metrics = door_value_from(state, metrics_object, convert)) ||
+        (dict_object != Py_None && !(dict = door_value_from(state, dict_object, NULL)))) {
+        uni_value_free(metrics);
+        return NULL;
+    }
+    uni_checkpoint_source source = { .directory = directory, .dict = dict };
+    Py_BEGIN_ALLOW_THREADS status =
+        uni_session_report(session, metrics, directory || dict ? &source : NULL, &err);
+    Py_END_ALLOW_THREADS uni_value_free(metrics);
+    uni_value_free(dict);
+    if (status < 0)
+        return door_raise(state, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *session_save_checkpoint(PyObject *object, PyObject *plain)
+{
+    door_state *state = door_state_of(object);
+    uni_session *session = get(object);
+    uni_value *dict = session ? door_value_from(state, plain, NULL) : NULL;
+    uni_error err = { 0 };
+    int status;
+    if (!dict)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = uni_session_save_checkpoint(session, dict, &err);
+    Py_END_ALLOW_THREADS uni_value_free(dict);
+    if (status < 0)
+        return door_raise(state, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *session_load_checkpoint(PyObject *object, PyObject *unused)
+{
+    door_state *state = door_state_of(object);
+    uni_session *session = get(object);
+    uni_value *dict = NULL;
+    uni_error err = { 0 };
+    int status;
+    if (!session)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = uni_session_load_checkpoint(session, &dict, &err);
+    Py_END_ALLOW_THREADS if (status < 0) return door_raise(state, &err);
+    PyObject *out = door_value_to(state, dict);
+    uni_value_free(dict);
+    return out;
+}
+
+static PyObject *session_get_checkpoint(PyObject *object, PyObject *unused)
+{
+    uni_session *session = get(object);
+    uni_checkpoint *checkpoint = NULL;
+    uni_error err = { 0 };
+    int status;
+    if (!session)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = uni_session_get_checkpoint(session, &checkpoint, &err);
+    Py_END_ALLOW_THREADS if (status < 0) return door_raise(door_state_of(object), &err);
+    PyObject *path = door_text(checkpoint ? uni_checkpoint_path(checkpoint) : NULL);
+    uni_checkpoint_close(checkpoint);
+    return path;
+}
+
+static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
+{
+    uni_session *session = get(object);
+    char *path = NULL;
+    uni_error err = { 0 };
+    if (!session)
+        return NULL;
+    if (uni_session_checkpoint_dir(session, &path, &err) < 0)
+        return door_raise(door_state_of(object), &err);
+    PyObject *out = door_text(path);
+    free(path);
+    return out;
+}
+
+static PyObject *session_should_stop(PyObject *object, PyObject *unused)
+{
+    uni_session *session = get(object);
+    return session ? PyBool_FromLong(uni_session_should_stop(session)) : NULL;
+}
+
+static PyObject *session_request_stop(PyObject *object, PyObject *unused)
+{
+    uni_session *session = get(object);
+    if (!session)
+        return NULL;
+    uni_session_request_stop(session);
+    Py_RETURN_NONE;
+}
+
+/* ---- what it knows ---- */
+
+static PyObject *get_number(PyObject *object, void *which)
+{
+    static int (*const getters[])(const uni_session *) = {
+        uni_session_world_rank,       uni_session_world_size, uni_session_local_rank,
+        uni_session_local_world_size, uni_session_node_rank,  uni_session_attempt,
+    };
+    uni_session *session = get(object);
+    return session ? PyLong_FromLong(getters[(intptr_t)which](session)) : NULL;
+}
+
+static PyObject *get_text(PyObject *object, void *which)
+{
+    static const char *(*const getters[])(const uni_session *) = { uni_session_experiment_name,
+                                                                   uni_session_run_dir,
+                                                                   uni_session_storage_path };
+    uni_session *session = get(object);
+    return session ? door_text(getters[(intptr_t)which](session)) : NULL;
+}
+
+static PyObject *get_tree(PyObject *object, void *which)
+{
+    uni_session *session = get(object);
+    if (!session)
+        return NULL;
+    return door_value_to(door_state_of(object),
+                         which ? uni_session_attachment(session) : uni_session_config(session));
+}
+
+static PyObject *is_worker(PyObject *object, void *unused)
+{
+    uni_session *session = get(object);
+    return session ? PyBool_FromLong(uni_session_is_worker(session)) : NULL;
+}
+
+static PyGetSetDef getters[] = {
+    { "world_rank", get_number, NULL, NULL, (void *)0 },
+    { "world_size", get_number, NULL, NULL, (void *)1 },
+    { "local_rank", get_number, NULL, NULL, (void *)2 },
+    { "local_world_size", get_number, NULL, NULL, (void *)3 },
+    { "node_rank", get_number, NULL, NULL, (void *)4 },
+    { "attempt", get_number, NULL, NULL, (void *)5 },
+    { "experiment_name", get_text, NULL, NULL, (void *)0 },
+    { "run_dir", get_text, NULL, NULL, (void *)1 },
+    { "storage_path", get_text, NULL, NULL, (void *)2 },
+    { "config", get_tree, NULL, NULL, (void *)0 },
+    { "attachment", get_tree, NULL, NULL, (void *)1 },
+    { "is_worker", is_worker, NULL, NULL, NULL },
+    { NULL, NULL, NULL, NULL, NULL },
+};
+static PyMethodDef methods[] = {
+    { "report", session_report, METH_VARARGS, "report(metrics, convert, dict, directory)" },
+    { "save_checkpoint", session_save_checkpoint, METH_O, NULL },
+    { "load_checkpoint", session_load_checkpoint, METH_NOARGS, NULL },
+    { "get_checkpoint", session_get_checkpoint, METH_NOARGS, "its path, or None" },
+    { "checkpoint_dir", session_checkpoint_dir, METH_NOARGS, NULL },
+    { "should_stop", session_should_stop, METH_NOARGS, NULL },
+    { "request_stop", session_request_stop, METH_NOARGS, NULL },
+    { NULL, NULL, 0, NULL },
+};
+static PyType_Slot slots[] = {
+    { Py_tp_dealloc, session_dealloc },
+    { Py_tp_getset, getters },
+    { Py_tp_methods, methods },
+    { 0, NULL },
+};
+static PyType_Spec spec = { "unisono._unisono.Session", sizeof(session_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots };
+
+int door_session_init(PyObject *module, door_state *state)
+{
+    state->session_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+    return state->session_type ? 0 : -1;
+}
+
+/* ---- the worker's loop ---- */
+
+typedef struct worker {
+    door_state *state;
+    PyObject *call;
+} worker;
+
+/* The exception's text becomes the error's message; Python's own side has printed the traceback. */
+static int say_exception(uni_error *err)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    const char *message = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int status = uni_error_set(err, UNI_EFUNCTION, "%s",
+                               message && message[0] ? message : "an exception without a message");
+    PyErr_Clear();
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return status;
+}
+
+static int run_in_python(void *context, uni_session *session, const char *function,
+                         uni_value **result, uni_error *err)
+{
+    worker *self = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int status = 0;
+    PyObject *object = wrap(self->state, session, false);
+    PyObject *answer = object ? PyObject_CallFunction(self->call, "Os", object, function) : NULL;
+    if (answer)
+        *result = door_value_from(self->state, answer, NULL);
+    if (!answer || !*result)
+        status = say_exception(err);
+    if (object)
+        ((session_object *)object)->session = NULL;
+    Py_XDECREF(answer);
+    Py_XDECREF(object);
+    PyGILState_Release(gil);
+    return status;
+}
+
+PyObject *door_worker_serve(PyObject *module, PyObject *call)
+{
+    worker self = { .state = PyModule_GetState(module), .call = call };
+    uni_error err = { 0 };
+    int code;
+    Py_BEGIN_ALLOW_THREADS code = uni_worker_serve(run_in_python, &self, &err);
+    Py_END_ALLOW_THREADS return code < 0 ? door_raise(self.state, &err) : PyLong_FromLong(code);
+}
+
+PyObject *door_open_session(PyObject *module, PyObject *unused)
+{
+    door_state *state = PyModule_GetState(module);
+    uni_session *session = NULL;
+    uni_error err = { 0 };
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = uni_session_open(&session, &err);
+    Py_END_ALLOW_THREADS return status < 0 ? door_raise(state, &err) : wrap(state, session, true);
+}

@@ -1,0 +1,24 @@
+"""unisono: a group of workers that train one model together.
+
+The work is done by libunisono (the C extension ``_unisono``); these modules give it the names that users of Ray Train, Ray AIR and RaySGD know.
+Submodules are imported when they are first used: ``import unisono`` takes milliseconds and loads no framework.
+"""
+
+from unisono._unisono import Error, version as __version__  # noqa: F401
+
+_SUBMODULES = {"air", "data", "train", "tune", "util", "keras", "horovod"}
+_RUNTIME = {"init", "is_initialized", "shutdown", "nodes", "cluster_resources", "available_resources"}
+__all__ = ["Error", "air", "init", "is_initialized", "shutdown", "train", "util"]
+
+
+def __getattr__(name):
+    import importlib
+    import importlib.util
+
+    if name in _SUBMODULES and importlib.util.find_spec("unisono." + name):
+        return importlib.import_module("unisono." + name)
+    if name in _RUNTIME:
+        return getattr(importlib.import_module("unisono._runtime"), name)
+    from unisono._missing import complain
+
+    return complain("unisono", name)

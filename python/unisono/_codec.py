@@ -1,0 +1,250 @@
+"""Python objects as plain data, for checkpoints and reports.
+
+A checkpoint's dictionary is data: numbers, text, containers, and the arrays of NumPy, PyTorch and TensorFlow. What plain data cannot say is a
+dictionary with the key "__unisono__" (its value names the kind). Everything else is pickled and carries a MAC by the user's own key: it is
+unpickled only when that fits, or when the caller says allow_pickle=True.
+
+No framework is imported here: what an object is, is looked up only among modules that are loaded already.
+"""
+
+import collections
+import sys
+
+from unisono import _key
+from unisono._unisono import Array
+
+TAG = "__unisono__"
+_PLAIN = (type(None), bool, float, str, bytes)
+_DTYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "float16", "bfloat16"}
+
+
+class PickleRefused(ValueError):
+    """A pickled part of a checkpoint was not written by this user."""
+
+
+def _pickler():
+    try:
+        import cloudpickle
+    except ImportError:
+        raise ImportError("unisono sends functions to workers with cloudpickle: pip install cloudpickle (Debian: python3-cloudpickle)") from None
+    return cloudpickle
+
+
+def dumps(value):
+    return _pickler().dumps(value)
+
+
+def loads(data):
+    import pickle
+
+    return pickle.loads(data)
+
+
+# ---- arrays ----
+
+
+def _array_of_numpy(array):
+    import numpy
+
+    name = array.dtype.name
+    if name not in _DTYPES or not array.dtype.isnative or array.ndim > 8:
+        return None
+    array = numpy.ascontiguousarray(array).reshape(array.shape)
+    return Array(name, array.shape, memoryview(array.reshape(-1).view(numpy.uint8)) if array.size else b"")
+
+
+def _array_of_torch(tensor):
+    import torch
+
+    name = str(tensor.dtype).rpartition(".")[2]
+    if name not in _DTYPES or tensor.layout is not torch.strided or tensor.dim() > 8:
+        return None
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.numel() == 0:
+        return Array(name, tuple(tensor.shape), b"")
+    return Array(name, tuple(tensor.shape), memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+
+
+def _numpy_of_array(array):
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError("this checkpoint holds arrays: pip install numpy (Debian: python3-numpy) to read them") from None
+    out = numpy.frombuffer(array, dtype=numpy.uint8) if 0 not in array.shape else numpy.empty(0, numpy.uint8)
+    name = array.dtype
+    if name == "bfloat16":
+        try:
+            import ml_dtypes  # noqa: F401  (registers the type)
+        except ImportError:
+            name = "uint16"
+    return out.view(numpy.dtype(name)).reshape(array.shape)
+
+
+def _torch_of_array(array):
+    import torch
+
+    dtype = getattr(torch, array.dtype)
+    if 0 in array.shape:
+        return torch.empty(array.shape, dtype=dtype)
+    return torch.frombuffer(array, dtype=dtype).reshape(array.shape)
+
+
+# ---- encoding ----
+
+
+def _is(value, module, *names):
+    loaded = sys.modules.get(module)
+    return loaded is not None and any(isinstance(value, getattr(loaded, name, ())) for name in names)
+
+
+def _encode_framework(value):
+    if _is(value, "numpy", "ndarray") and type(value).__name__ == "ndarray":
+        return _array_of_numpy(value)
+    if _is(value, "numpy", "generic"):
+        import numpy
+
+        array = _array_of_numpy(numpy.asarray(value))
+        return array and {TAG: "scalar", "data": array}
+    if _is(value, "torch", "Tensor") and type(value).__name__ == "Tensor":
+        array = _array_of_torch(value)
+        return array and {TAG: "torch", "data": array, "grad": bool(value.requires_grad)}
+    if _is(value, "tensorflow", "Tensor", "Variable") and hasattr(value, "numpy"):
+        import numpy
+
+        array = _array_of_numpy(numpy.asarray(value.numpy()))
+        return array and {TAG: "tensorflow", "data": array}
+    return None
+
+
+def _pairs(value):
+    return [[encode(key), encode(item)] for key, item in value.items()]
+
+
+def _encode_pickle(value):
+    data = dumps(value)
+    return {TAG: "pickle", "data": data, "mac": _key.mac(data)}
+
+
+def encode(value):
+    """Plain data (see above) for any picklable value."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 63 else {TAG: "int", "text": str(value)}
+    if kind is list:
+        return [encode(item) for item in value]
+    if kind is dict:
+        if all(type(key) is str and "\0" not in key for key in value) and TAG not in value:
+            return {key: encode(item) for key, item in value.items()}
+        return {TAG: "dict", "items": _pairs(value)}
+    if kind is tuple:
+        return {TAG: "tuple", "items": [encode(item) for item in value]}
+    if kind is collections.OrderedDict:
+        return {TAG: "OrderedDict", "items": _pairs(value)}
+    if kind in (set, frozenset):
+        return {TAG: kind.__name__, "items": [encode(item) for item in value]}
+    if kind is complex:
+        return {TAG: "complex", "items": [value.real, value.imag]}
+    plain = _encode_framework(value)
+    return _encode_pickle(value) if plain is None else plain
+
+
+def encode_dict(value):
+    """A checkpoint: a dictionary with text as keys at the top."""
+    for key in value:
+        if type(key) is not str:
+            raise TypeError("the keys of a checkpoint must be text, not %r" % (key,))
+    if TAG in value:
+        raise ValueError("the key %r of a checkpoint is unisono's own" % TAG)
+    return {key: encode(item) for key, item in value.items()}
+
+
+# ---- decoding ----
+
+
+def _decode_pickle(value, allow_pickle):
+    if not allow_pickle and not _key.fits(value["data"], value.get("mac", b"")):
+        raise PickleRefused("a part of this checkpoint is a pickle that was not written with your key (%s); reading it can run any code. If you "
+                            "trust where it comes from, say allow_pickle=True" % _key._path())
+    return loads(value["data"])
+
+
+def _decode_tagged(value, allow_pickle):
+    kind = value[TAG]
+    if kind == "pickle":
+        return _decode_pickle(value, allow_pickle)
+    if kind == "int":
+        return int(value["text"])
+    if kind == "scalar":
+        return _numpy_of_array(value["data"])[()]
+    if kind == "torch":
+        tensor = _torch_of_array(value["data"])
+        return tensor.requires_grad_() if value.get("grad") else tensor
+    if kind == "tensorflow":
+        import tensorflow
+
+        return tensorflow.constant(_numpy_of_array(value["data"]))
+    items = [decode(item, allow_pickle) for item in value["items"]]
+    if kind in ("dict", "OrderedDict"):
+        return (dict if kind == "dict" else collections.OrderedDict)(items)
+    if kind == "complex":
+        return complex(*items)
+    makers = {"tuple": tuple, "set": set, "frozenset": frozenset}
+    if kind not in makers:
+        raise ValueError("this checkpoint has a part of a kind that this version does not know: %r" % (kind,))
+    return makers[kind](items)
+
+
+def decode(value, allow_pickle=False):
+    kind = type(value)
+    if kind is dict:
+        if TAG in value:
+            return _decode_tagged(value, allow_pickle)
+        return {key: decode(item, allow_pickle) for key, item in value.items()}
+    if kind is list:
+        return [decode(item, allow_pickle) for item in value]
+    if kind is Array:
+        return _numpy_of_array(value)
+    return value
+
+
+# ---- reports ----
+
+
+def metric(value):
+    """For what is no plain value in a report: one element is a number, an array a list; anything else its text, as Ray's loggers do."""
+    if isinstance(value, int):
+        return float(value)  # does not fit 64 bits
+    if hasattr(value, "numpy") and not hasattr(value, "item"):  # TensorFlow
+        value = value.numpy()
+    size = getattr(value, "size", None)
+    if callable(size):  # PyTorch
+        size = value.numel()
+    if hasattr(value, "item") and size == 1:
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    return str(value)
+
+
+def describable(value):
+    """A config as run.json and the loggers may show it."""
+    if isinstance(value, dict):
+        return {str(key).replace("\0", ""): describable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [describable(item) for item in value]
+    if value is None or isinstance(value, (bool, float, str)):
+        return value
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 63 else str(value)
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__
+    if hasattr(value, "item") and getattr(value, "size", 0) == 1:
+        return describable(value.item())
+    text = repr(value)
+    return text if len(text) < 200 else text[:200] + "..."

@@ -1,0 +1,270 @@
+"""The driver's half: one function, many workers, one answer.
+
+A Group is a trainer of the library whose workers are Python. It sends the function with everything it needs as an attachment (memory only),
+shows what the workers print, and brings their exceptions back as themselves. Runs happen in a thread of their own, so that the caller's thread can be
+interrupted.
+"""
+
+import json
+import os
+import sys
+import threading
+
+from unisono import _codec, _key, _unisono
+from unisono._unisono import Error
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+FAILURE_FILE = ".failure_rank_%d"
+BACKENDS = ("torch", "tensorflow", "horovod")
+NEEDS = {
+    "torch": ("torch", "pip install torch (Debian: apt install python3-torch)"),
+    "tensorflow": ("tensorflow", "pip install tensorflow-cpu tf_keras"),
+    "horovod": ("horovod", "build Horovod 0.28 (docs/python.md)"),
+}
+
+
+class RemoteTraceback(Exception):
+    """What the worker's own traceback looked like; the cause of the exception that came back."""
+
+    def __init__(self, rank, text):
+        super().__init__(rank, text)
+        self.rank, self.text = rank, text
+
+    def __str__(self):
+        return "\n\nOn rank %d:\n%s" % (self.rank, self.text)
+
+
+def is_installed(module):
+    import importlib.util
+
+    return module in sys.modules or importlib.util.find_spec(module) is not None
+
+
+def check_backend(name):
+    """A module that is not there is an error now, not in the workers."""
+    if name in NEEDS and not is_installed(NEEDS[name][0]):
+        raise ImportError("the %s backend needs %s, which is not installed: %s" % (name, NEEDS[name][0], NEEDS[name][1]))
+
+
+def check_arity(function):
+    """The number of parameters of a train function, 0 or 1; more is a ValueError."""
+    import inspect
+
+    if not callable(function):
+        raise TypeError("the train function must be callable, not %r" % (function,))
+    count = 0
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty:
+            count += 1
+        elif count == 0 and parameter.kind is not parameter.KEYWORD_ONLY:
+            count = 1
+    if count > 1:
+        raise ValueError("the train function takes 0 or 1 arguments (the config), not %d" % count)
+    return count
+
+
+def name_of(function):
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def environment_of(backend):
+    """What the workers of a backend need besides what the library sets."""
+    out = []
+    if backend == "tensorflow" and "TF_USE_LEGACY_KERAS" not in os.environ and is_installed("tf_keras"):
+        out.append("TF_USE_LEGACY_KERAS=1")  # Keras 3 cannot run Model.fit under MultiWorkerMirroredStrategy
+    return out
+
+
+# ---- what the workers print ----
+
+
+class LogFollower:
+    """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front."""
+
+    def __init__(self, trainer, num_workers, before):
+        self.trainer, self.before = trainer, before
+        self.files = [None] * num_workers
+        self.rest = [b""] * num_workers
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._follow, name="unisono-logs", daemon=True)
+        self.thread.start()
+
+    def _follow(self):
+        while not self.stop.wait(0.05):
+            self._read()
+
+    def _open(self, rank):
+        run_dir = self.trainer.latest_run_dir
+        if run_dir is None or run_dir == self.before:
+            return None
+        try:
+            return open(os.path.join(run_dir, "logs", "rank_%d.log" % rank), "rb", buffering=0)
+        except OSError:
+            return None
+
+    def _read(self):
+        for rank, file in enumerate(self.files):
+            if file is None:
+                file = self.files[rank] = self._open(rank)
+            if file is None:
+                continue
+            data = file.read(1 << 20)
+            if not data and os.fstat(file.fileno()).st_size < file.tell():
+                file.seek(0)  # it was rotated
+            while data:
+                lines = (self.rest[rank] + data).split(b"\n")
+                self.rest[rank] = lines.pop()
+                self._show(rank, lines)
+                data = file.read(1 << 20)
+
+    def _show(self, rank, lines):
+        if lines:
+            text = "".join("(rank %d) %s\n" % (rank, line.decode("utf-8", "replace")) for line in lines)
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except (OSError, ValueError):  # closed: nobody wants to see it
+                pass
+
+    def end(self):
+        self.stop.set()
+        self.thread.join()
+        self._read()
+        for rank, file in enumerate(self.files):
+            if self.rest[rank]:
+                self._show(rank, [self.rest[rank]])
+            if file:
+                file.close()
+
+
+# ---- a call that can be interrupted ----
+
+
+def call_in_thread(function, argument, interrupt):
+    """function(argument) in a thread. KeyboardInterrupt here calls interrupt(), waits for the end, and goes on."""
+    box, done = {}, threading.Event()
+
+    def work():
+        try:
+            box["value"] = function(argument)
+        except BaseException as error:  # carried over to the caller's thread
+            box["error"] = error
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="unisono-run", daemon=True).start()
+    interrupted = None
+    while not done.is_set():
+        try:
+            done.wait()
+        except KeyboardInterrupt as error:
+            interrupted = error
+            interrupt()
+    if interrupted is not None:
+        raise interrupted
+    if "error" in box:
+        raise box["error"]
+    return box["value"]
+
+
+# ---- the group ----
+
+
+class Group:
+    def __init__(self, backend="none", backend_config=None, mode="v2", quiet=False, **options):
+        check_backend(backend)
+        self.backend, self.mode, self.quiet = backend, mode, quiet
+        self.backend_config = backend_config or {}
+        self.secret = os.urandom(32)
+        self.num_workers = options.get("num_workers", 1)
+        # -P: the worker's own directory is not a place to import from.
+        program = [sys.executable, "-P", os.path.join(_PACKAGE, "_worker.py")]
+        environment = environment_of(backend) + options.pop("environment", [])
+        self.trainer = _unisono.Trainer(worker_program=program, backend=backend, fresh_workers=backend != "none", environment=environment,
+                                        **options)
+
+    def options(self, function, config=None, hook=None, extra=None, **run):
+        """The run's options. `extra` is plain data for the worker's session."""
+        arity = check_arity(function)
+        payload = {
+            "call": _codec.dumps((function, config if arity else None, arity, hook)),
+            "path": [os.path.abspath(entry) for entry in sys.path],
+            "secret": self.secret,
+            "mode": self.mode,
+            "backend": self.backend,
+            "backend_config": self.backend_config,
+            "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
+            "main": getattr(sys.modules.get("__main__"), "__file__", None),
+        }
+        payload.update(extra or {})
+        run.update(function=name_of(function), attachment=payload, config=_codec.describable(config or {}))
+        return {key: value for key, value in run.items() if value is not None}
+
+    def follow_logs(self):
+        return None if self.quiet else LogFollower(self.trainer, self.num_workers, self.trainer.latest_run_dir)
+
+    def call(self, method, options):
+        """trainer.run or trainer.fit; what the run left."""
+        logs = self.follow_logs()
+        try:
+            return call_in_thread(method, options, lambda: self.trainer.stop(True))
+        finally:
+            if logs:
+                logs.end()
+
+    # ---- failures ----
+
+    def failure_of(self, result):
+        """The exception of a failed run, with the worker's traceback as its cause; None when it went well."""
+        if result["error"] is None:
+            return None
+        code, status, message = result["error"]
+        try:
+            return self._remote_exception(result["run_dir"], code) or _error(code, status, message)
+        finally:
+            for rank in range(self.num_workers):
+                try:
+                    os.unlink(os.path.join(result["run_dir"], FAILURE_FILE % rank))
+                except OSError:
+                    pass
+
+    def _remote_exception(self, run_dir, code):
+        if code != "EFUNCTION":
+            return None
+        try:
+            with open(os.path.join(run_dir, "run.json"), encoding="utf-8") as file:
+                rank = json.load(file)["cause"]["rank"]
+            with open(os.path.join(run_dir, FAILURE_FILE % rank), "rb") as file:
+                code, data = file.read(32), file.read()
+        except (OSError, KeyError, TypeError, ValueError):
+            return None
+        if not _key.fits(data, code, self.secret):
+            return None
+        pickled, name, message, text = _codec.loads(data)
+        error = None
+        if pickled is not None:
+            try:
+                error = _codec.loads(pickled)
+            except Exception:  # a class that cannot be made from its arguments
+                error = None
+        if not isinstance(error, BaseException):
+            error = _error("EFUNCTION", -17, "%s: %s" % (name, message))
+        error.__cause__ = RemoteTraceback(rank, text)
+        try:
+            error.rank = rank
+        except AttributeError:
+            pass
+        return error
+
+
+def _error(code, status, message):
+    error = Error(message)
+    error.code, error.status, error.message = code, status, message
+    return error
+
+
+def returned(result):
+    """What the functions returned, by rank."""
+    return [None if value is None else _codec.loads(value) for value in result["returned"]]

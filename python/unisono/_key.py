@@ -1,0 +1,50 @@
+"""The user's own key: 32 random bytes that only the user can read. Pickles that were written by this user carry a MAC with it."""
+
+import hashlib
+import hmac
+import os
+
+_SIZE = 32
+
+
+def _path():
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(base, "unisono", "key")
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        key = file.read()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError("%s must belong to you and be readable by nobody else (chmod 600)" % path)
+    if len(key) != _SIZE:
+        raise ValueError("%s is not a key of unisono; remove it to get a new one" % path)
+    return key
+
+
+def user_key():
+    """The key; made at the first use. Two processes at once agree: the first link wins."""
+    path = _path()
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        draft = "%s.%d" % (path, os.getpid())
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, os.urandom(_SIZE))
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        os.unlink(draft)
+    return _read(path)
+
+
+def mac(data, key=None):
+    return hmac.new(user_key() if key is None else key, data, hashlib.sha256).digest()
+
+
+def fits(data, code, key=None):
+    return hmac.compare_digest(mac(data, key), code)

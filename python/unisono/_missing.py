@@ -1,0 +1,40 @@
+"""What is not offered says so, with the name and the nearest thing that is."""
+
+import difflib
+import sys
+
+# Ray's names that have no counterpart here, and what to use instead.
+INSTEAD = {
+    "unisono.remote": "a train function with train.Trainer or DataParallelTrainer: there are no free-standing actors or tasks",
+    "unisono.get": "the list that Trainer.run returns: there is no object store",
+    "unisono.put": "an argument of the train function (its config or a closure): there is no object store",
+    "unisono.wait": "Trainer.run_iterator",
+    "unisono.tune": "a loop over Trainer.run: hyperparameter search is not part of this version",
+    "unisono.data": "NumPy arrays or the framework's own datasets in the train function: datasets are not part of this version",
+    "unisono.serve": "nothing: serving is not what unisono does",
+    "unisono.rllib": "nothing: reinforcement learning is not what unisono does",
+    "unisono.keras": "the C engine (docs/engine.md): its Python surface is not part of this version",
+    "unisono.horovod": "torch.distributed in a TorchTrainer, or Horovod itself in a HorovodTrainer",
+    "unisono.train.xgboost": "DataParallelTrainer with your own loop",
+    "unisono.train.lightgbm": "DataParallelTrainer with your own loop",
+    "unisono.train.lightning": "TorchTrainer with your own loop",
+    "unisono.train.huggingface": "TorchTrainer with your own loop",
+    "unisono.train.get_dataset_shard": "the framework's own sharding (DistributedSampler, tf.data): datasets are not part of this version",
+}
+
+
+def sentence(module, name, offered=None):
+    full = "%s.%s" % (module, name)
+    if full in INSTEAD:
+        return "%s is not offered; use %s" % (full, INSTEAD[full])
+    if offered is None:
+        offered = [word for word in getattr(sys.modules.get(module), "__all__", [])]
+    near = difflib.get_close_matches(name, offered, 1, 0.4)
+    return "%s is not offered%s" % (full, "; the nearest thing that is: %s.%s" % (module, near[0]) if near else "")
+
+
+def complain(module, name, offered=None):
+    """For a module's __getattr__. Dunder names are asked for by tools, which expect a plain AttributeError."""
+    if name.startswith("__"):
+        raise AttributeError("module %r has no attribute %r" % (module, name))
+    raise AttributeError(sentence(module, name, offered))

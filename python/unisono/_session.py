@@ -1,0 +1,212 @@
+"""The session of this process: what train.report and its relatives talk to.
+
+In a worker it is the one that the train function runs in. In a program started by `unisono run` it is that rank's. Anywhere else there is none:
+the functions then warn once and do nothing, so that the same code runs by itself.
+"""
+
+import contextlib
+import os
+import time
+import warnings
+
+from unisono import _codec, _unisono
+
+_current = None
+_warned = set()
+
+
+class Current:
+    """A session and what its trainer said about it."""
+
+    def __init__(self, session, attachment):
+        self.session = session
+        self.mode = attachment.get("mode", "v2")
+        self.score_attribute = attachment.get("score_attribute")
+        self.initial = attachment.get("initial_checkpoint")
+        self.metadata = attachment.get("metadata") or {}
+        self.allow_pickle = bool(attachment.get("allow_pickle"))
+        self.resources = attachment.get("resources") or {}
+        self.next_id = None  # of AIR's dictionary checkpoints
+        self.accelerator = None
+
+
+@contextlib.contextmanager
+def begin(session, attachment):
+    global _current
+    _current = Current(session, attachment)
+    try:
+        yield _current
+    finally:
+        _current = None
+
+
+def current():
+    """The Current, or None outside of a worker."""
+    global _current
+    if _current is None and "UNISONO_SESSION" in os.environ:
+        session = _unisono.open_session()  # a program below `unisono run`
+        if session.is_worker:
+            _current = Current(session, {})
+    return _current
+
+
+def outside(name):
+    """Says once a function that it does nothing here."""
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn("`%s` is meant to be called inside a train function that a trainer runs; here it does nothing and returns None" % name,
+                      UserWarning, stacklevel=3)
+
+
+# ---- reports ----
+
+
+def _is_checkpoint(value):
+    from unisono.train._checkpoint import Checkpoint
+
+    return isinstance(value, Checkpoint)
+
+
+def report(metrics=None, *, checkpoint=None, **more):
+    """One iteration of this rank: metrics as a dictionary or as keywords, and maybe a Checkpoint."""
+    here = current()
+    if checkpoint is not None and not _is_checkpoint(checkpoint):
+        if here is None or here.mode == "v1":
+            more["checkpoint"], checkpoint = checkpoint, None
+        else:
+            raise TypeError("checkpoint must be a Checkpoint, not %s; make one with Checkpoint.from_directory or Checkpoint.from_dict"
+                            % type(checkpoint).__name__)
+    if metrics is None:
+        metrics = more
+    elif not isinstance(metrics, dict):
+        raise TypeError("metrics must be a dictionary, not %s" % type(metrics).__name__)
+    elif more:
+        metrics = dict(metrics, **more)
+    if here is None:
+        return outside("report")
+    if not all(type(key) is str for key in metrics):
+        metrics = {str(key): value for key, value in metrics.items()}
+    if checkpoint is None:
+        here.session.report(metrics, _codec.metric, None, None)
+    else:
+        _report_with(here, metrics, checkpoint)
+    return None
+
+
+def _report_with(here, metrics, checkpoint):
+    data = checkpoint._data
+    if data is None:
+        here.session.report(metrics, _codec.metric, None, checkpoint.path)
+    elif here.session.world_rank == 0:
+        here.session.report(metrics, _codec.metric, _codec.encode_dict(_with_id(here, data)), None)
+    else:  # rank 0's dictionary is the checkpoint
+        here.session.report(metrics, _codec.metric, None, None)
+
+
+def _with_id(here, data):
+    """AIR's own keys. Ids count from 0; a run that began from a checkpoint begins with that one's id."""
+    if here.next_id is None:
+        given = _start_id(here)
+        here.next_id = 0 if given is None else given
+    out = dict(data, _timestamp=int(time.time()), _preprocessor=data.get("_preprocessor"), _current_checkpoint_id=here.next_id)
+    here.next_id += 1
+    return out
+
+
+def _start_id(here):
+    path = here.session.get_checkpoint()
+    data = here.session.load_checkpoint() if path is None or _unisono.checkpoint_info(path)["is_dict"] else None
+    if not data:
+        return None
+    number = data.get("_current_checkpoint_id")
+    own = path is not None and path.startswith(here.session.run_dir + os.sep)
+    return number + 1 if own and isinstance(number, int) else number
+
+
+# ---- v1's checkpoints ----
+
+
+def save_checkpoint(**state):
+    """Saves rank 0's dictionary; the other ranks' are accepted and not stored."""
+    here = current()
+    if here is None:
+        return outside("save_checkpoint")
+    attribute = here.score_attribute
+    state["_timestamp"] = int(time.time())
+    if attribute is not None:
+        if attribute not in state:
+            raise ValueError("the checkpoint has no %r, which the CheckpointStrategy scores by; it has: %s"
+                             % (attribute, ", ".join(sorted(state))))
+        score = state[attribute]
+        if hasattr(score, "item"):
+            score = state[attribute] = score.item()
+        if isinstance(score, bool) or not isinstance(score, (int, float)):
+            raise ValueError("the CheckpointStrategy scores by %r, which is no number in this checkpoint: %r" % (attribute, score))
+    if here.session.world_rank == 0:
+        here.session.save_checkpoint(_codec.encode_dict(state))
+    return None
+
+
+def load_checkpoint():
+    """The dictionary of the newest checkpoint of this run, or of the one it was given; None when there is none."""
+    here = current()
+    if here is None:
+        return outside("load_checkpoint")
+    data = here.session.load_checkpoint()
+    return None if data is None else _codec.decode(data, here.allow_pickle)
+
+
+def get_checkpoint():
+    """The Checkpoint to go on from, or None."""
+    from unisono.train._checkpoint import Checkpoint
+
+    here = current()
+    if here is None:
+        return outside("get_checkpoint")
+    path = here.session.get_checkpoint()
+    if path is None:
+        data = here.session.load_checkpoint()
+        if data is not None:
+            return Checkpoint.from_dict(_codec.decode(data, here.allow_pickle))
+        path = here.initial
+    return None if path is None else Checkpoint(path)
+
+
+def world_rank():
+    here = current()
+    return 0 if here is None else here.session.world_rank
+
+
+def local_rank():
+    here = current()
+    return 0 if here is None else here.session.local_rank
+
+
+def world_size():
+    here = current()
+    return 1 if here is None else here.session.world_size
+
+
+def local_world_size():
+    here = current()
+    return 1 if here is None else here.session.local_world_size
+
+
+def node_rank():
+    here = current()
+    return 0 if here is None else here.session.node_rank
+
+
+def get_dataset_shard(name=None):
+    here = current()
+    if here is None:
+        return outside("get_dataset_shard")
+    from unisono._missing import INSTEAD
+
+    raise NotImplementedError("train.get_dataset_shard is not offered; use " + INSTEAD["unisono.train.get_dataset_shard"])
+
+
+def should_stop():
+    """True once all ranks have agreed to stop (SIGTERM, a time limit): save a last checkpoint and return."""
+    here = current()
+    return here is not None and here.session.should_stop()

@@ -1,0 +1,89 @@
+"""The worker: started by the agent, runs the functions that the driver sends, one after the other."""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    _package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if _package not in sys.path:
+        sys.path.insert(0, _package)
+    from unisono import _worker
+
+    _worker.main()
+
+import traceback
+
+from unisono import _codec, _driver, _key, _session, _unisono
+
+
+def _prepare(attachment):
+    """The driver's import path, so that functions of the user's own modules are found."""
+    seen = set(sys.path)
+    sys.path[:0] = [entry for entry in attachment["path"] if entry not in seen]
+    if attachment.get("as_ray"):
+        from unisono import ray
+
+        ray.install()
+
+
+def _set_up_backend(session, attachment):
+    """What the backend does before the function, and afterwards."""
+    backend = attachment["backend"]
+    if backend == "torch":
+        from unisono.train.torch import _worker as setup
+    elif backend == "tensorflow":
+        from unisono.train.tensorflow import _worker as setup
+    else:
+        return lambda: None
+    return setup.set_up(session, attachment["backend_config"])
+
+
+def _save_failure(session, secret, error):
+    """The exception for the driver: in the run's directory (only the user can read it), with a MAC of the run's secret."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickled = _codec.dumps(error.with_traceback(None))
+        _codec.loads(pickled)
+    except Exception:
+        pickled = None
+    data = _codec.dumps((pickled, type(error).__name__, str(error), text))
+    path = os.path.join(session.run_dir, _driver.FAILURE_FILE % session.world_rank)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(_key.mac(data, secret) + data)
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _run(session, function_name):
+    attachment = session.attachment
+    if not isinstance(attachment, dict) or "call" not in attachment:
+        raise RuntimeError("this worker was given no Python function")
+    try:
+        _prepare(attachment)
+        finish = _set_up_backend(session, attachment)
+        function, config, arity, hook = _codec.loads(attachment["call"])
+        with _session.begin(session, attachment):
+            if hook is not None:
+                hook()
+            value = function(config if config is not None else {}) if arity else function()
+            answer = None if value is None else _codec.dumps(value)
+        finish()
+        return answer
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return None
+        _save_failure(session, attachment["secret"], error)
+        raise RuntimeError("%s: %s" % (type(error).__name__, error)) from None
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def main():
+    code = _unisono.worker_serve(_run)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if any(name in sys.modules for name in ("torch", "tensorflow", "horovod")):
+        os._exit(code)  # their threads make an ordinary end slow, and sometimes fatal
+    sys.exit(code)

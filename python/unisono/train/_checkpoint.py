@@ -1,0 +1,93 @@
+"""Checkpoint: a directory, or (AIR) a dictionary. One class for both, because one run may hand out both."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+
+from unisono import _codec, _unisono
+
+METADATA_FILE = ".metadata.json"
+MANIFEST = ".unisono-manifest.json"
+
+
+class Checkpoint:
+    """Checkpoint(path), Checkpoint.from_directory(path) or Checkpoint.from_dict(data)."""
+
+    def __init__(self, path, filesystem=None):
+        if filesystem is not None:
+            raise ValueError("a checkpoint is a local directory: filesystem is not offered")
+        self._path, self._data = os.path.abspath(os.fspath(path)), None
+
+    @classmethod
+    def from_directory(cls, path):
+        return cls(path)
+
+    @classmethod
+    def from_dict(cls, data):
+        if not isinstance(data, dict):
+            raise TypeError("Checkpoint.from_dict needs a dictionary, not %s" % type(data).__name__)
+        out = cls.__new__(cls)
+        out._path, out._data = None, dict(data)
+        return out
+
+    @property
+    def path(self):
+        """The directory. A dictionary that was not reported yet is written to a new one."""
+        if self._path is None:
+            self._path = self._write(tempfile.mkdtemp(prefix="checkpoint_") + "/checkpoint")
+        return self._path
+
+    def _write(self, path):
+        _unisono.checkpoint_write(path, _codec.encode_dict(self._data))
+        return path
+
+    def to_dict(self, allow_pickle=False):
+        """The dictionary. Pickled parts of somebody else's checkpoint need allow_pickle=True."""
+        if self._data is not None:
+            return dict(self._data)
+        if not os.path.exists(os.path.join(self._path, MANIFEST)) or not _unisono.checkpoint_info(self._path)["is_dict"]:
+            raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % self._path)
+        return _codec.decode(_unisono.checkpoint_read(self._path), allow_pickle)
+
+    def to_directory(self, path=None):
+        """Copies the files to path (or to a new temporary directory), and returns it."""
+        target = os.path.abspath(os.fspath(path)) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
+        shutil.copytree(self.path, target, dirs_exist_ok=True)
+        return target
+
+    @contextlib.contextmanager
+    def as_directory(self):
+        """The directory itself; read, do not write."""
+        yield self.path
+
+    # ---- metadata ----
+
+    def get_metadata(self):
+        try:
+            with open(os.path.join(self.path, METADATA_FILE), encoding="utf-8") as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return {}
+
+    def set_metadata(self, metadata):
+        draft = os.path.join(self.path, METADATA_FILE + ".new")
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(metadata, file)
+        os.replace(draft, os.path.join(self.path, METADATA_FILE))
+
+    def update_metadata(self, metadata):
+        self.set_metadata(dict(self.get_metadata(), **metadata))
+
+    @property
+    def filesystem(self):
+        return "local"
+
+    def __fspath__(self):
+        raise TypeError("a Checkpoint is not a path: use to_directory() or `with checkpoint.as_directory() as path`")
+
+    def __repr__(self):
+        if self._path is None:
+            return "Checkpoint(dict with %s)" % ", ".join(sorted(map(str, self._data)))
+        return "Checkpoint(filesystem=local, path=%s)" % self._path

@@ -1,0 +1,274 @@
+"""Ray Train v1 (1.8 to 1.13): Trainer with start, run and shutdown; workers stay warm between runs where the backend allows it.
+
+Reports are in lockstep, as v1 has them: train.report returns when the driver's callbacks have seen the report.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from unisono import _codec, _driver, _unisono
+from unisono._unisono import Error
+from unisono.train._backend import backend_config, check_resources
+from unisono.train.callbacks import TrainingCallback, sink_of
+
+logger = logging.getLogger(__name__)
+_NOT_ACTIVE = "This Trainer is not active. It is either shut down already or never started: call `start` before `run`."
+
+
+@dataclass
+class CheckpointStrategy:
+    """Which checkpoints stay on disk: num_to_keep (None: all, 0: none is written), scored by a number in the checkpoint."""
+
+    num_to_keep: int = None
+    checkpoint_score_attribute: str = "_timestamp"
+    checkpoint_score_order: str = "max"
+
+    def __post_init__(self):
+        if self.num_to_keep is not None and self.num_to_keep < 0:
+            raise ValueError("num_to_keep must not be negative, it is %r" % (self.num_to_keep,))
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise ValueError('checkpoint_score_order must be "max" or "min", not %r' % (self.checkpoint_score_order,))
+
+    def _policy(self):
+        keep = {None: 0, 0: -1}.get(self.num_to_keep, self.num_to_keep)
+        return keep, self._attribute(), int(self.checkpoint_score_order == "min")
+
+    def _attribute(self):
+        """None: the time it was taken, finer than the seconds of _timestamp."""
+        return None if self.checkpoint_score_attribute == "_timestamp" or self.num_to_keep == 0 else self.checkpoint_score_attribute
+
+
+def _place(logdir):
+    """(storage_path, name) for the library; both None for the defaults."""
+    if logdir is None:
+        return None, None
+    path = Path(logdir).expanduser()
+    if not path.is_absolute():
+        path = Path(_unisono.storage(None)) / path
+    path = path.resolve()
+    return str(path.parent), path.name
+
+
+class Trainer:
+    """A group of workers that run one function.
+
+    backend: "torch", "tensorflow", "horovod", "none", or one of their configurations. logdir: absolute, or relative to the results directory.
+    max_retries: how often the group is started again after a worker died (-1: for ever).
+    """
+
+    def __init__(self, backend, num_workers=1, use_gpu=False, resources_per_worker=None, logdir=None, max_retries=3):
+        if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers <= 0:
+            raise ValueError("`num_workers` must be a positive integer, not %r" % (num_workers,))
+        self._config = backend_config(backend)
+        self._num_workers, self._use_gpu = num_workers, use_gpu
+        self._resources = check_resources(resources_per_worker, use_gpu)
+        self._max_retries = max_retries
+        self._hook, self._last, self._iterator = None, {}, None
+        storage, name = _place(logdir)
+        self._group = _driver.Group(self._config.name, self._config.settings(), mode="v1", num_workers=num_workers, storage_path=storage, name=name,
+                                    max_failures=max_retries if max_retries != 0 else -2, no_retry_errors=True, lockstep=True, **self._resources)
+
+    # ---- life ----
+
+    def start(self, initialization_hook=None):
+        """Starts the workers. initialization_hook is called in every worker before each train function."""
+        if self._group.trainer.is_started:
+            raise RuntimeError("this Trainer is started already")
+        self._hook = initialization_hook
+        self._group.trainer.start()
+
+    def shutdown(self):
+        """Ends the workers; start may be called again."""
+        self._iterator = None
+        self._group.trainer.shutdown()
+
+    # ---- runs ----
+
+    def _options(self, train_func, config, dataset, checkpoint, strategy, sinks=None):
+        if dataset is not None:
+            from unisono._missing import INSTEAD
+
+            raise NotImplementedError("Trainer.run(dataset=) is not offered; use " + INSTEAD["unisono.train.get_dataset_shard"])
+        strategy = strategy or CheckpointStrategy()
+        run = {"policy": strategy._policy(), "v1_checkpoints": True, "sinks": sinks or None}
+        if checkpoint is not None:
+            run["from_dict"] = _codec.encode_dict(checkpoint if isinstance(checkpoint, dict) else self.load_checkpoint_from_path(checkpoint))
+        extra = {"score_attribute": strategy._attribute()}
+        return self._group.options(train_func, config, hook=self._hook, extra=extra, **run)
+
+    def _check_active(self):
+        if not self._group.trainer.is_started:
+            raise RuntimeError(_NOT_ACTIVE)
+
+    def run(self, train_func, config=None, callbacks=None, dataset=None, checkpoint=None, checkpoint_strategy=None):
+        """Runs train_func in every worker; a list of what it returned, by rank."""
+        self._check_active()
+        callbacks = list(callbacks or [])
+        for callback in callbacks:
+            if not isinstance(callback, TrainingCallback):
+                raise TypeError("a callback must be a TrainingCallback, not %s" % type(callback).__name__)
+        sinks = [sink_of(callback) for callback in callbacks]
+        own = [callback for callback, sink in zip(callbacks, sinks) if sink is None]
+        options = self._options(train_func, config, dataset, checkpoint, checkpoint_strategy, [sink for sink in sinks if sink is not None])
+        if not own:
+            return self._finish(self._group.call(self._group.trainer.run, options))
+        return self._run_with_callbacks(options, own, config or {}, [callback for callback in callbacks if callback not in own])
+
+    def _run_with_callbacks(self, options, callbacks, config, builtin):
+        iterator = TrainingIterator(self, options)
+        failed = True
+        run_dir = self._group.trainer.latest_run_dir
+        try:
+            for callback in callbacks:
+                callback.start_training(logdir=run_dir, config=config)
+            for results in iterator:
+                for callback in callbacks:
+                    callback.process_results(results)
+            failed = False
+        finally:
+            iterator.close()
+            for callback in callbacks:
+                callback.finish_training(error=failed)
+        return iterator.get_final_results()
+
+    def run_iterator(self, train_func, config=None, dataset=None, checkpoint=None, checkpoint_strategy=None):
+        """The same, one iteration of all workers at a time."""
+        self._check_active()
+        self._iterator = TrainingIterator(self, self._options(train_func, config, dataset, checkpoint, checkpoint_strategy))
+        return self._iterator
+
+    def _finish(self, result):
+        self._last = result
+        failure = self._group.failure_of(result)
+        if failure is not None:
+            raise failure
+        return _driver.returned(result)
+
+    # ---- what runs left ----
+
+    @property
+    def logdir(self):
+        return Path(self._group.trainer.logdir)
+
+    @property
+    def latest_run_dir(self):
+        path = self._group.trainer.latest_run_dir
+        return None if path is None else Path(path)
+
+    @property
+    def latest_checkpoint_dir(self):
+        run_dir = self.latest_run_dir
+        return None if run_dir is None else run_dir / "checkpoints"
+
+    @property
+    def latest_checkpoint(self):
+        """The dictionary that was last saved, or None."""
+        data = self._last.get("latest_dict")
+        if data is None and self.latest_run_dir is not None:
+            path = _unisono.checkpoint_latest(str(self.latest_run_dir))
+            data = _unisono.checkpoint_read(path) if path else None
+        return None if data is None else _codec.decode(data)
+
+    @property
+    def best_checkpoint_path(self):
+        path = self._last.get("best_checkpoint")
+        return None if path is None else Path(path)
+
+    @property
+    def best_checkpoint(self):
+        path = self.best_checkpoint_path
+        return None if path is None else self.load_checkpoint_from_path(path)
+
+    @staticmethod
+    def load_checkpoint_from_path(path, allow_pickle=False):
+        """The dictionary of a checkpoint directory."""
+        path = Path(path).expanduser()
+        if not path.exists():
+            raise ValueError("there is no checkpoint %s" % path)
+        return _codec.decode(_unisono.checkpoint_read(str(path)), allow_pickle)
+
+    load_checkpoint = load_checkpoint_from_path
+
+    def create_logdir(self, log_dir=None):
+        self.logdir.mkdir(parents=True, exist_ok=True)
+        return self.logdir
+
+    def to_tune_trainable(self, train_func, dataset=None):
+        from unisono._missing import INSTEAD
+
+        if self._group.trainer.is_started:
+            raise RuntimeError("to_tune_trainable is for a Trainer that is not started")
+        raise NotImplementedError("Trainer.to_tune_trainable is not offered; use " + INSTEAD["unisono.tune"])
+
+    def to_worker_group(self, train_cls, *args, **kwargs):
+        raise NotImplementedError("Trainer.to_worker_group is not offered; use Trainer.run, whose workers stay warm between runs")
+
+
+class TrainingIterator:
+    """One list of dictionaries (by rank) for every train.report of all workers."""
+
+    def __init__(self, trainer, options):
+        self._trainer, self._group = trainer, trainer._group
+        self._logs = self._group.follow_logs()
+        self._result = self._final = None
+        try:
+            self._iterator = self._group.trainer.run_iterator(options)
+        except BaseException:
+            self._end_logs()
+            raise
+
+    def _end_logs(self):
+        if self._logs is not None:
+            logs, self._logs = self._logs, None
+            logs.end()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._iterator is None:
+            raise StopIteration
+        try:
+            reports = self._iterator.next()
+        except BaseException:
+            self.close()
+            raise
+        if reports is not None:
+            return [_without_nothing(rank, report) for rank, report in enumerate(reports)]
+        self._result = self._iterator.result()
+        self.close()
+        self._final = self._trainer._finish(self._result)
+        raise StopIteration
+
+    def is_finished(self):
+        return self._iterator is None
+
+    def get_final_results(self, force=False):
+        """What the functions returned, by rank; None before the end unless force drains the rest."""
+        if self._iterator is not None:
+            if not force:
+                logger.info("the run is not finished: get_final_results has nothing yet")
+                return None
+            for _ in self:
+                pass
+        return self._final
+
+    def close(self):
+        """Stops the run when it is not finished."""
+        if self._iterator is not None:
+            if not self._iterator.is_finished:
+                self._group.trainer.stop(True)
+            self._iterator = None
+        self._end_logs()
+
+    def __del__(self):
+        if getattr(self, "_iterator", None) is not None or getattr(self, "_logs", None) is not None:
+            self.close()
+
+
+def _without_nothing(rank, report):
+    if report is None:
+        raise RuntimeError("rank %d did not call train.report as often as the others: every worker must report every iteration" % rank)
+    return report

@@ -1,0 +1,158 @@
+"""Callbacks of Ray Train v1: what sees every report of all workers.
+
+The JSON, TensorBoard and MLflow loggers are the library's own sinks (no tensorboardX, no mlflow needed); what a user writes runs in the driver,
+in the caller's thread, in the order of the list.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from unisono.train.callbacks.results_preprocessors import ExcludedKeysResultsPreprocessor, IndexedResultsPreprocessor
+from unisono.train.callbacks.results_preprocessors import SequentialResultsPreprocessor
+
+PYTORCH_PROFILER_KEY = "_train_torch_profiler"
+ALL_RESERVED_KEYS = {PYTORCH_PROFILER_KEY}
+__all__ = ["TrainingCallback", "PrintCallback", "JsonLoggerCallback", "TBXLoggerCallback", "MLflowLoggerCallback", "TorchTensorboardProfilerCallback",
+           "TrainCallbackLogdirManager"]
+
+
+class TrainingCallback:
+    """Base of callbacks. Override start_training, handle_result, finish_training."""
+
+    results_preprocessor = None
+    RESERVED_KEYS = {}
+
+    def start_training(self, logdir, config, **info):
+        """Called once before the first report."""
+
+    def handle_result(self, results, **info):
+        """Called for every report: a dictionary for each worker, by rank."""
+
+    def finish_training(self, error=False, **info):
+        """Called once at the end; error says whether the run failed."""
+
+    def process_results(self, results, **info):
+        """Prepares the results as this callback wants them, then handle_result."""
+        unwanted = ALL_RESERVED_KEYS - set(self.RESERVED_KEYS)
+        steps = [ExcludedKeysResultsPreprocessor(unwanted)]
+        if self.results_preprocessor is not None:
+            steps.append(self.results_preprocessor)
+        self.handle_result(SequentialResultsPreprocessor(steps).preprocess(results), **info)
+
+
+class TrainCallbackLogdirManager:
+    """Where a callback writes: its own directory, or the run's."""
+
+    def __init__(self, logdir=None, create_logdir=True):
+        self._logdir = None if logdir is None else Path(logdir)
+        self._default, self._create = None, create_logdir
+
+    def setup_logdir(self, default_logdir):
+        self._default = Path(default_logdir)
+        if self._create:
+            self.logdir_path.mkdir(parents=True, exist_ok=True)
+        return self.logdir_path
+
+    @property
+    def logdir_path(self):
+        path = self._logdir or self._default
+        if path is None:
+            raise RuntimeError("the log directory is not known before training starts")
+        return path
+
+
+class PrintCallback(TrainingCallback):
+    """Prints every report as JSON."""
+
+    def handle_result(self, results, **info):
+        print(json.dumps(results, indent=4, default=str))
+        sys.stdout.flush()
+
+
+class _Logger(TrainingCallback):
+    """A logger that is a sink of the library. Its methods do nothing: the run feeds the sink."""
+
+    def __init__(self, logdir=None):
+        self._manager = TrainCallbackLogdirManager(logdir)
+
+    @property
+    def logdir(self):
+        return self._manager.logdir_path
+
+    def _place(self):
+        return None if self._manager._logdir is None else str(self._manager._logdir)
+
+
+class JsonLoggerCallback(_Logger):
+    """results.json: [[dictionaries of report 1], ...]; a valid document at every moment."""
+
+    def __init__(self, logdir=None, filename=None, workers_to_log=0):
+        super().__init__(logdir)
+        self._filename = filename or "results.json"
+        self._workers = IndexedResultsPreprocessor(workers_to_log)._indices
+
+    @property
+    def log_path(self):
+        return self.logdir / self._filename
+
+    def _sink(self):
+        return "json", {"dir": self._place(), "filename": self._filename, "ranks": self._workers}
+
+
+class TBXLoggerCallback(_Logger):
+    """TensorBoard's event files."""
+
+    def __init__(self, logdir=None, worker_to_log=0):
+        super().__init__(logdir)
+        self._rank = _one_rank(worker_to_log)
+
+    def _sink(self):
+        return "tensorboard", {"dir": self._place(), "prefix": "ray/train/", "rank": self._rank}
+
+
+class MLflowLoggerCallback(_Logger):
+    """MLflow: a tracking server, or files below the run's directory."""
+
+    def __init__(self, tracking_uri=None, registry_uri=None, experiment_id=None, experiment_name=None, tags=None, save_artifact=False,
+                 logdir=None, worker_to_log=0, tracking_token=None, log_params_on_trial_end=False):
+        super().__init__(logdir)
+        self._asked = {"tracking_uri": tracking_uri or (str(Path(logdir) / "mlruns") if logdir else None), "experiment_id": experiment_id,
+                       "experiment_name": experiment_name, "save_artifact": save_artifact, "rank": _one_rank(worker_to_log),
+                       "tags": {str(key): str(value) for key, value in (tags or {}).items()}, "tracking_token": tracking_token}
+
+    def _sink(self):
+        return "mlflow", self._asked
+
+
+class TorchTensorboardProfilerCallback(TrainingCallback):
+    """Writes the traces that the torch profiler's handler reports (train.torch.TorchWorkerProfiler)."""
+
+    RESERVED_KEYS = [PYTORCH_PROFILER_KEY]
+
+    def __init__(self, logdir=None, workers_to_log=None):
+        self._manager = TrainCallbackLogdirManager(logdir)
+        self.results_preprocessor = IndexedResultsPreprocessor(workers_to_log)
+
+    def start_training(self, logdir, config, **info):
+        self._manager.setup_logdir(Path(logdir) / "pytorch_profiler")
+
+    def handle_result(self, results, **info):
+        for result in results:
+            for name, content in result.get(PYTORCH_PROFILER_KEY) or []:
+                (self._manager.logdir_path / Path(name).name).write_text(content, encoding="utf-8")
+
+
+def _one_rank(rank):
+    if not isinstance(rank, int) or isinstance(rank, bool):
+        raise TypeError("worker_to_log must be an integer, not %r" % (rank,))
+    if rank < 0:
+        raise ValueError("worker_to_log must not be negative, it is %d" % rank)
+    return rank
+
+
+def sink_of(callback):
+    """(name, options) when the library does this callback's work, otherwise None. A subclass is the user's own."""
+    if type(callback) in (JsonLoggerCallback, TBXLoggerCallback, MLflowLoggerCallback):
+        return callback._sink()
+    return None
