@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "train/run_internal.h"
 
+#define SLOW_DISK_NS 1000000000ull
+
 static uni__run *run_of(void *context)
 {
     return ((uni_trainer *)context)->run;
@@ -278,6 +280,27 @@ static void check_ranks(uni__run *run, uint64_t now)
     }
 }
 
+/* A worker that has had its two checkpoints in flight for a second is waiting for the disk. */
+static void check_disk(uni__run *run, uint64_t now)
+{
+    for (int i = 0; i < run->num_workers && !run->said_slow_disk; i++) {
+        uni__page *page = uni__group_page(run->group, i);
+        uint32_t in_flight =
+            page ? atomic_load(&page->checkpoints_taken) - atomic_load(&page->checkpoints_done) : 0;
+        if (in_flight < UNI__CHECKPOINTS_IN_FLIGHT) {
+            run->ranks[i].full_since_ns = 0;
+        } else if (!run->ranks[i].full_since_ns) {
+            run->ranks[i].full_since_ns = now;
+        } else if (now - run->ranks[i].full_since_ns > SLOW_DISK_NS) {
+            run->said_slow_disk = true;
+            uni__run_tell(run, UNI_EVENT_WARNING, i,
+                          "rank %d saves checkpoints faster than the disk takes them and waits "
+                          "(said once; waited_s in run.json counts it)",
+                          i);
+        }
+    }
+}
+
 static void check_limits(uni__run *run, uint64_t now)
 {
     if (run->stopping != UNI__NOT_STOPPING) {
@@ -309,6 +332,8 @@ static void on_tick(void *context)
         run->last_report_ns = now;
     look_for_stop_requests(run);
     check_ranks(run, now);
+    if (run->state == UNI__RUN_RUNNING)
+        check_disk(run, now);
     if (run->state != UNI__RUN_DONE)
         check_limits(run, now);
     if (run->state != UNI__RUN_DONE)

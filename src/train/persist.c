@@ -137,8 +137,6 @@ static void tell_completed(void *argument)
     uni__run *run = reply->run;
     snprintf(run->latest_path, sizeof run->latest_path, "%s", reply->path);
     snprintf(run->best_path, sizeof run->best_path, "%s", reply->best);
-    if (reply->seconds > run->longest_checkpoint_s)
-        run->longest_checkpoint_s = reply->seconds;
     run->latest_number = reply->number;
     if (reply->number > 0)
         uni__run_tell(run, UNI_EVENT_CHECKPOINT, -1, "%s",

@@ -235,6 +235,9 @@ static uni_value *describe_workers(const uni__run *run)
         int status = uni_dict_take(entry, "rank", uni_value_int(i));
         status |= uni_dict_take(entry, "pid", uni_value_int(run->ranks[i].pid));
         status |= uni_dict_take(entry, "host", uni_value_string(run->trainer->host.hostname));
+        uni__page *page = run->group ? uni__group_page(run->group, i) : NULL;
+        double waited = page ? (double)atomic_load(&page->waited_ns) * 1e-9 : 0;
+        status |= uni_dict_take(entry, "waited_s", uni_value_float(waited));
         if (uni_list_take(list, entry) < 0 || status < 0)
             break;
     }

@@ -87,6 +87,7 @@ typedef struct uni__rank {
     size_t metrics_size, metrics_capacity;
     uint8_t *returned; /* encoded {"result": ...} */
     size_t returned_size;
+    uint64_t full_since_ns; /* both its checkpoints are in flight since then; 0: they are not */
     uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
     bool warned_silent;
     int64_t log_start; /* size of its log when this attempt began */
@@ -162,7 +163,8 @@ struct uni__run {
     uni__stop_reason stopping;
     int64_t stop_at;
     uint64_t stop_deadline_ns, stop_soft_ns;
-    bool hard_stop, no_retry, writer_failed, said_lost_progress, waiting_for_persist;
+    bool hard_stop, no_retry, writer_failed, said_lost_progress, said_slow_disk,
+        waiting_for_persist;
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
     int64_t latest_number,
         previous_number; /* checkpoints completed; at the beginning of this attempt */
@@ -171,7 +173,6 @@ struct uni__run {
     int resume_fd; /* the same as a dictionary in memory, or -1 */
     int64_t resume_iteration; /* reports of the present attempt are counted on from here */
     bool bad_lines_said;
-    double longest_checkpoint_s;
 
     /* the end */
     pthread_mutex_t done_lock;

@@ -547,6 +547,28 @@ static void killed_controller(uni_program *program)
     uni_run_close(run);
 }
 
+/* Controller, keeper, agent and workers, all at once. */
+static void everything_killed(uni_program *program)
+{
+    char run_dir[4096];
+    uni_error err = { 0 };
+    uni_run *run = NULL;
+    snprintf(run_dir, sizeof run_dir, "%s/child/run_001", scenario_storage());
+    pid_t controller = fork_controller(program, "deaf", NULL);
+    int worker = scenario_worker_pid(run_dir, 1);
+    scenario_sleep_ms(100);
+    int agent = parent_of(worker), keeper = parent_of(agent);
+    CHECK(worker > 1 && agent > 1 && keeper > 1);
+    const pid_t all[] = { controller, keeper, agent, worker };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        kill(all[i], SIGKILL);
+    waitpid(controller, NULL, 0);
+    CHECK(scenario_nothing_left(run_dir));
+    CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
+    CHECK(uni_run_status_of(run) == UNI_RUN_INTERRUPTED);
+    uni_run_close(run);
+}
+
 static void resumed_after_controller_death(uni_program *program)
 {
     char run_dir[4096];
@@ -746,6 +768,7 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "never_connects", never_connects },
                                { "killed_agent", killed_agent },
                                { "killed_controller", killed_controller },
+                               { "everything_killed", everything_killed },
                                { "resumed_after_controller_death", resumed_after_controller_death },
                                { "controller_signals", controller_signals },
                                { "silent_worker", silent_worker },
