@@ -31,7 +31,6 @@ typedef struct pending {
     uint8_t *metrics; /* msgpack of metrics_rank's report, or NULL */
     size_t metrics_size;
     double timestamp;
-    uint64_t taken_ns;
     uni__draft *draft;
     uni_value *scores;
     bool failed;
@@ -100,9 +99,8 @@ typedef struct answer {
     uni__cause_class kind;
     uni_error error;
     char path[4096], best[4096], sentence[512];
-    int64_t number, best_number, iteration;
+    int64_t number, iteration;
     int fd;
-    double seconds;
 } answer;
 
 static answer *new_answer(uni__persist *persist)
@@ -263,8 +261,7 @@ static void free_pending(pending *checkpoint)
     free(checkpoint);
 }
 
-static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info,
-                             double seconds)
+static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info)
 {
     answer *reply = new_answer(persist);
     if (!reply)
@@ -273,7 +270,6 @@ static void answer_completed(uni__persist *persist, const uni__checkpoint_info *
                                *best = uni__store_best(persist->store);
     reply->number = info ? info->number : 0;
     reply->iteration = info ? info->iteration : 0;
-    reply->seconds = seconds;
     snprintf(reply->path, sizeof reply->path, "%s", latest ? latest->path : "");
     snprintf(reply->best, sizeof reply->best, "%s", best ? best->path : "");
     uni__group_post(persist->run->group, tell_completed, reply);
@@ -303,8 +299,7 @@ static void do_commit(uni__persist *persist, pending *checkpoint)
     if (status < 0)
         failed(persist, NULL, &err);
     else
-        answer_completed(persist, &info,
-                         (double)(uni__monotonic_ns() - checkpoint->taken_ns) * 1e-9);
+        answer_completed(persist, &info);
     free_pending(checkpoint);
 }
 
@@ -473,7 +468,6 @@ static pending *gather(uni__persist *persist, int rank, int64_t iteration, bool 
     checkpoint->alone = alone;
     checkpoint->metrics_rank = rank;
     checkpoint->timestamp = uni__wall_seconds();
-    checkpoint->taken_ns = uni__monotonic_ns();
     if (!alone) {
         checkpoint->next = persist->waiting;
         persist->waiting = checkpoint;
