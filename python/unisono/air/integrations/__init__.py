@@ -1,1 +1,1 @@
-"""..."""
+"""ray.air.integrations' place."""

@@ -1,1 +1,25 @@
-"""..."""
+"""unisono.train.tensorflow: what a TensorFlow train function uses."""
+
+from unisono.train._backend import TensorflowConfig
+from unisono.train._trainers import TensorflowTrainer
+
+__all__ = ["TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+
+
+def prepare_dataset_shard(tf_dataset_shard):
+    """Turns TensorFlow's automatic sharding off: the data of this worker is its shard already."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return tf_dataset_shard.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def __getattr__(name):
+    import importlib
+
+    if name == "keras":
+        return importlib.import_module("unisono.train.tensorflow.keras")
+    from unisono._missing import complain
+
+    return complain("unisono.train.tensorflow", name)

@@ -1,0 +1,3 @@
+"""ray.air.integrations.mlflow's place."""
+
+from unisono.train.callbacks import MLflowLoggerCallback  # noqa: F401

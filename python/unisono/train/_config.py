@@ -1,0 +1,155 @@
+"""The configurations of AIR and Ray Train 2.x. Wrong values are errors at once."""
+
+from dataclasses import dataclass, field, fields
+
+from unisono.train._backend import check_resources
+
+
+class _Shown:
+    """repr with the fields that are not the default."""
+
+    def __repr__(self):
+        shown = []
+        for item in fields(self):
+            default = item.default_factory() if callable(getattr(item, "default_factory", None)) else item.default
+            if getattr(self, item.name) != default:
+                shown.append("%s=%r" % (item.name, getattr(self, item.name)))
+        return "%s(%s)" % (type(self).__name__, ", ".join(shown))
+
+
+@dataclass(repr=False)
+class ScalingConfig(_Shown):
+    """How many workers, and what each of them gets."""
+
+    trainer_resources: dict = None
+    num_workers: int = 1
+    use_gpu: bool = False
+    resources_per_worker: dict = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str = None
+
+    def __post_init__(self):
+        if self.num_workers is None:
+            self.num_workers = 1
+        if not isinstance(self.num_workers, int) or isinstance(self.num_workers, bool) or self.num_workers <= 0:
+            raise ValueError("num_workers must be a positive integer, not %r" % (self.num_workers,))
+        check_resources(self.resources_per_worker, self.use_gpu)
+
+    def _worker(self):
+        out = {key: value for key, value in (self.resources_per_worker or {}).items() if value}
+        if self.use_gpu:
+            out.setdefault("GPU", 1)
+        else:
+            out.setdefault("CPU", 1)
+        return out
+
+    @property
+    def num_cpus_per_worker(self):
+        return self._worker().get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self):
+        return self._worker().get("GPU", 0)
+
+    @property
+    def additional_resources_per_worker(self):
+        return {key: value for key, value in self._worker().items() if key not in ("CPU", "GPU")}
+
+    @property
+    def total_resources(self):
+        total = dict(self.trainer_resources if self.trainer_resources is not None else {"CPU": 1})
+        for key, value in self._worker().items():
+            total[key] = total.get(key, 0) + value * self.num_workers
+        return total
+
+
+@dataclass(repr=False)
+class FailureConfig(_Shown):
+    """max_failures: how often the group is started again (-1: for ever)."""
+
+    max_failures: int = 0
+    fail_fast: object = False
+
+    def __post_init__(self):
+        if self.fail_fast not in (True, False, "raise"):
+            raise ValueError('fail_fast must be True, False or "raise", not %r' % (self.fail_fast,))
+        if not isinstance(self.max_failures, int) or self.max_failures < -1:
+            raise ValueError("max_failures must be -1 or more, not %r" % (self.max_failures,))
+        if self.fail_fast and self.max_failures != 0:
+            raise ValueError("fail_fast needs max_failures=0, not %r" % (self.max_failures,))
+
+
+@dataclass(repr=False)
+class CheckpointConfig(_Shown):
+    """Which checkpoints stay: num_to_keep (None: all), scored by a metric that was reported with them."""
+
+    num_to_keep: int = None
+    checkpoint_score_attribute: str = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = None
+
+    def __post_init__(self):
+        if self.num_to_keep is not None and self.num_to_keep <= 0:
+            raise ValueError("num_to_keep must be None or at least 1, not %r" % (self.num_to_keep,))
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise ValueError('checkpoint_score_order must be "max" or "min", not %r' % (self.checkpoint_score_order,))
+        if self.checkpoint_frequency is not None and self.checkpoint_frequency < 0:
+            raise ValueError("checkpoint_frequency must be 0 or more, not %r" % (self.checkpoint_frequency,))
+
+    def _policy(self):
+        return self.num_to_keep or 0, self.checkpoint_score_attribute, int(self.checkpoint_score_order == "min")
+
+
+@dataclass(repr=False)
+class SyncConfig(_Shown):
+    """Accepted; results are written where storage_path says, so there is nothing to synchronise."""
+
+    sync_artifacts: bool = False
+
+
+@dataclass(repr=False)
+class DataConfig(_Shown):
+    datasets_to_split: object = "all"
+
+
+@dataclass(repr=False)
+class RunConfig(_Shown):
+    """Name, place, and what happens around a run."""
+
+    name: str = None
+    storage_path: str = None
+    storage_filesystem: object = None
+    failure_config: FailureConfig = None
+    checkpoint_config: CheckpointConfig = None
+    sync_config: SyncConfig = None
+    verbose: object = None
+    stop: object = None
+    callbacks: list = field(default=None)
+    progress_reporter: object = None
+    log_to_file: object = False
+    local_dir: str = None
+
+    def __post_init__(self):
+        if self.local_dir is not None:
+            raise DeprecationWarning("RunConfig(local_dir=) is gone: use storage_path")
+        for name in ("storage_filesystem", "stop", "progress_reporter"):
+            if getattr(self, name) is not None:
+                raise ValueError("RunConfig(%s=) is not offered%s" % (name, {"stop": "; end the train function's loop instead",
+                                                                              "storage_filesystem": "; storage_path is a local path"}.get(name, "")))
+        self.failure_config = self.failure_config or FailureConfig()
+        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
+        self.sync_config = self.sync_config or SyncConfig()
+        if self.storage_path is not None:
+            self.storage_path = str(self.storage_path)
+
+
+def config_of(kind, value):
+    """A configuration from what a user gives: one, a dictionary (Ray 2.0), or None."""
+    if value is None:
+        return kind()
+    if isinstance(value, dict):
+        return kind(**value)
+    if not isinstance(value, kind):
+        raise TypeError("%s must be a %s or a dictionary, not %s" % (kind.__name__, kind.__name__, type(value).__name__))
+    return value

@@ -1,0 +1,119 @@
+"""Result: what a run left."""
+
+import json
+import os
+
+from unisono import _unisono
+from unisono.train._checkpoint import Checkpoint
+
+# The library's autofilled metrics, and what they are called in Ray 2.x.
+_NAMES = {"_timestamp": "timestamp", "_time_this_iter_s": "time_this_iter_s", "_training_iteration": "training_iteration", "_date": "date",
+          "_hostname": "hostname", "_node_ip": "node_ip", "_pid": "pid", "_time_total_s": "time_total_s"}
+
+
+def renamed(metrics):
+    return {_NAMES.get(key, key): value for key, value in metrics.items()}
+
+
+def _checkpoints(run_dir):
+    """(Checkpoint, metrics) of every complete checkpoint, oldest first."""
+    folder = os.path.join(run_dir, "checkpoints")
+    found = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        path = os.path.join(folder, name)
+        try:
+            info = _unisono.checkpoint_info(path)
+        except _unisono.Error:
+            continue
+        found.append((Checkpoint(path), renamed(info["metrics"])))
+    return found
+
+
+class Result:
+    """metrics (rank 0's last report), checkpoint (the latest), error, path, and more."""
+
+    def __init__(self, metrics=None, checkpoint=None, error=None, path=None, metrics_dataframe=None, best_checkpoints=None, config=None):
+        self.metrics, self.checkpoint, self.error, self.path = metrics, checkpoint, error, path
+        self._dataframe, self._best, self._config = metrics_dataframe, best_checkpoints, config
+
+    @classmethod
+    def _of(cls, left, error, config):
+        metrics = renamed(left["metrics"][0] or {})
+        latest = left["latest_checkpoint"]
+        return cls(metrics, Checkpoint(latest) if latest else None, error, left["run_dir"], config=config)
+
+    @classmethod
+    def from_path(cls, path):
+        """The result of a run that is over, or of the newest one of an experiment."""
+        run_dir = find_run(os.fspath(path))
+        if run_dir is None:
+            raise RuntimeError("%s is not a run directory: it has no run.json" % path)
+        about = _unisono.run_description(run_dir)
+        reports = _unisono.run_reports(run_dir, 0)
+        latest = _unisono.checkpoint_latest(run_dir)
+        error = about.get("error")
+        return cls(renamed(reports[-1]) if reports else {}, Checkpoint(latest) if latest else None,
+                   _unisono.Error(error["message"]) if error else None, run_dir, config=about.get("config"))
+
+    @property
+    def config(self):
+        return self._config
+
+    @property
+    def log_dir(self):
+        """2.0's name of path, as a Path."""
+        from pathlib import Path
+
+        return Path(self.path)
+
+    @property
+    def filesystem(self):
+        return "local"
+
+    @property
+    def metrics_dataframe(self):
+        """Rank 0's reports as a pandas DataFrame; None without pandas."""
+        if self._dataframe is None:
+            try:
+                import pandas
+            except ImportError:
+                return None
+            self._dataframe = pandas.DataFrame([renamed(report) for report in _unisono.run_reports(self.path, 0)])
+        return self._dataframe
+
+    @property
+    def best_checkpoints(self):
+        """(Checkpoint, metrics) of those that the CheckpointConfig kept."""
+        if self._best is None:
+            self._best = _checkpoints(self.path)
+        return self._best
+
+    def get_best_checkpoint(self, metric, mode):
+        if mode not in ("max", "min"):
+            raise ValueError('mode must be "max" or "min", not %r' % (mode,))
+        if not self.best_checkpoints:
+            raise RuntimeError("this run has no checkpoint")
+        scored = [(metrics[metric], checkpoint) for checkpoint, metrics in self.best_checkpoints if metric in metrics]
+        if not scored:
+            known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
+            raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(known)))
+        return (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
+
+    def __repr__(self):
+        lines = ["error=%r" % type(self.error).__name__] if self.error is not None else []
+        lines += ["metrics=%r" % (self.metrics,), "path=%r" % self.path, "filesystem='local'", "checkpoint=%r" % (self.checkpoint,)]
+        return "Result(\n  %s\n)" % ",\n  ".join(lines)
+
+
+def find_run(path):
+    """path when it is a run directory, or the newest run below it; None when there is none."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.exists(os.path.join(path, "run.json")):
+        return path
+    runs = sorted(name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, "run.json"))) if os.path.isdir(path) else []
+    return os.path.join(path, runs[-1]) if runs else None
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)

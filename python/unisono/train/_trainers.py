@@ -1,0 +1,214 @@
+"""The trainers of AIR and Ray Train 2.x: DataParallelTrainer and its kinds."""
+
+import os
+
+from unisono import _codec, _driver, _key, _unisono
+from unisono._unisono import Error
+from unisono.train._backend import BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_resources
+from unisono.train._checkpoint import MANIFEST, Checkpoint
+from unisono.train._config import RunConfig, ScalingConfig, config_of
+from unisono.train._result import Result, find_run
+from unisono.train.callbacks import TrainingCallback, sink_of
+
+_TRAINER_FILE = "trainer.pkl"
+
+
+class TrainingFailedError(Error):
+    """The run failed; __cause__ is why. When the train function raised, this is also an instance of what it raised."""
+
+
+def _failed(cause, path):
+    """A TrainingFailedError that `except TypeOfTheCause` catches too, where Python allows such a class."""
+    message = "the run in %s failed: %s" % (path, cause)
+    kind = type(cause)
+    try:
+        made = type("TrainingFailedError", (TrainingFailedError, kind), {"__init__": lambda self, text: Exception.__init__(self, text),
+                                                                           "__str__": lambda self: self.args[0]})
+        error = made(message)
+        error.__dict__.update(cause.__dict__)
+    except TypeError:
+        error = TrainingFailedError(message)
+    error.__cause__ = cause
+    return error
+
+
+class DataParallelTrainer:
+    """Runs train_loop_per_worker in every worker.
+
+    The loop takes no argument or one (train_loop_config). fit() returns a Result, and raises TrainingFailedError when the run failed.
+    """
+
+    _default_backend = BackendConfig
+
+    def __init__(self, train_loop_per_worker, *, train_loop_config=None, backend_config=None, scaling_config=None, dataset_config=None,
+                 run_config=None, datasets=None, metadata=None, preprocessor=None, resume_from_checkpoint=None):
+        _driver.check_arity(train_loop_per_worker)
+        if datasets:
+            from unisono._missing import INSTEAD
+
+            raise NotImplementedError("%s(datasets=) is not offered; use %s" % (type(self).__name__, INSTEAD["unisono.train.get_dataset_shard"]))
+        if preprocessor is not None:
+            raise NotImplementedError("%s(preprocessor=) is not offered; prepare the data in the train function" % type(self).__name__)
+        if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
+            raise TypeError("resume_from_checkpoint must be a Checkpoint, not %s" % type(resume_from_checkpoint).__name__)
+        self.train_loop_per_worker, self.train_loop_config = train_loop_per_worker, train_loop_config
+        self.backend_config = _backend_config(backend_config) if backend_config is not None else self._default_backend()
+        self.scaling_config = config_of(ScalingConfig, scaling_config)
+        self.run_config = config_of(RunConfig, run_config)
+        self.metadata, self.starting_checkpoint = metadata, resume_from_checkpoint
+        self._resume_run = None
+        _driver.check_backend(self.backend_config.name)
+
+    # ---- fit ----
+
+    def _group(self):
+        scaling, run = self.scaling_config, self.run_config
+        failures = run.failure_config.max_failures
+        return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
+                             num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
+                             **check_resources(scaling.resources_per_worker, scaling.use_gpu))
+
+    def _options(self, group, sinks):
+        extra = {"metadata": _codec.describable(self.metadata or {}), "resources": self.scaling_config._worker()}
+        run = {"policy": self.run_config.checkpoint_config._policy(), "sinks": sinks or None, "resume_run": self._resume_run}
+        start = self.starting_checkpoint
+        if start is not None and not self._resume_run:
+            if start._data is not None:
+                run["from_dict"] = _codec.encode_dict(start._data)
+            elif os.path.exists(os.path.join(start.path, MANIFEST)):
+                run["from_checkpoint"] = start.path
+            else:  # a directory that no run made
+                extra["initial_checkpoint"] = start.path
+        return group.options(self.train_loop_per_worker, self.train_loop_config, extra=extra, **run)
+
+    def _callbacks(self):
+        """(sinks, callbacks of the user's own)"""
+        sinks, own = [], []
+        for callback in self.run_config.callbacks or []:
+            sink = sink_of(callback)
+            if sink is not None:
+                sinks.append(("tensorboard", dict(sink[1], prefix="ray/tune/")) if sink[0] == "tensorboard" else sink)
+            elif isinstance(callback, TrainingCallback):
+                own.append(callback)
+            else:
+                raise TypeError("callbacks are TrainingCallbacks or the loggers of unisono.train.callbacks, not %s" % type(callback).__name__)
+        return sinks, own
+
+    def fit(self):
+        """Starts the workers, runs the loop, ends the workers."""
+        group = self._group()
+        sinks, own = self._callbacks()
+        options = self._options(group, sinks)
+        self._save(group.trainer.logdir)
+        left = self._fit_with(group, options, own) if own else group.call(group.trainer.fit, options)
+        error = group.failure_of(left)
+        result = Result._of(left, error, self.train_loop_config)
+        if error is not None:
+            raise _failed(error, result.path)
+        return result
+
+    def _fit_with(self, group, options, callbacks):
+        logs, failed = group.follow_logs(), True
+        group.trainer.start()
+        try:
+            iterator = group.trainer.run_iterator(options)
+            for callback in callbacks:
+                callback.start_training(logdir=group.trainer.latest_run_dir, config=self.train_loop_config or {})
+            while (reports := iterator.next()) is not None:
+                for callback in callbacks:
+                    callback.process_results([report or {} for report in reports])
+            left = iterator.result()
+            failed = left["error"] is not None
+            return left
+        finally:
+            if failed:
+                group.trainer.stop(True)
+            iterator = None
+            group.trainer.shutdown()
+            if logs:
+                logs.end()
+            for callback in callbacks:
+                callback.finish_training(error=failed)
+
+    # ---- restore ----
+
+    def _save(self, logdir):
+        """What restore needs. It is a pickle, so it carries a MAC by the user's own key."""
+        data = _codec.dumps({"trainer": type(self).__name__, "train_loop_per_worker": self.train_loop_per_worker,
+                             "train_loop_config": self.train_loop_config, "backend_config": self.backend_config,
+                             "scaling_config": self.scaling_config, "metadata": self.metadata, "run_config": self.run_config})
+        os.makedirs(logdir, mode=0o700, exist_ok=True)
+        draft = os.path.join(logdir, ".%s.%d" % (_TRAINER_FILE, os.getpid()))
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(_key.mac(data) + data)
+        os.replace(draft, os.path.join(logdir, _TRAINER_FILE))
+
+    @classmethod
+    def can_restore(cls, path):
+        run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
+        return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE))
+
+    @classmethod
+    def restore(cls, path, train_loop_per_worker=None, train_loop_config=None, datasets=None, scaling_config=None, run_config=None):
+        """A trainer that goes on with the run in path, from its last complete checkpoint."""
+        run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
+        if run_dir is None:
+            raise ValueError("%s is not a run: nothing can be restored from it" % path)
+        with open(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), "rb") as file:
+            code, data = file.read(32), file.read()
+        if not _key.fits(data, code):
+            raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % _TRAINER_FILE)
+        saved = _codec.loads(data)
+        if saved["trainer"] != cls.__name__:
+            raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
+        trainer = cls.__new__(cls)
+        DataParallelTrainer.__init__(trainer, train_loop_per_worker or saved["train_loop_per_worker"],
+                                     train_loop_config=train_loop_config if train_loop_config is not None else saved["train_loop_config"],
+                                     backend_config=saved["backend_config"], scaling_config=scaling_config or saved["scaling_config"],
+                                     run_config=run_config or saved["run_config"], datasets=datasets, metadata=saved["metadata"])
+        trainer.run_config.name = os.path.basename(os.path.dirname(run_dir))
+        trainer.run_config.storage_path = os.path.dirname(os.path.dirname(run_dir))
+        trainer._resume_run = run_dir
+        return trainer
+
+    def __repr__(self):
+        return "<%s num_workers=%d>" % (type(self).__name__, self.scaling_config.num_workers)
+
+
+def _one_of(trainer, **given):
+    found = [(name, value) for name, value in given.items() if value is not None]
+    if len(found) > 1:
+        raise ValueError("%s: give only one of %s" % (trainer, " and ".join(name for name, _ in found)))
+    return found[0][1] if found else None
+
+
+class TorchTrainer(DataParallelTrainer):
+    """torch.distributed is set up in every worker before the loop begins."""
+
+    _default_backend = TorchConfig
+
+    def __init__(self, train_loop_per_worker, *, torch_config=None, backend_config=None, **keywords):
+        super().__init__(train_loop_per_worker, backend_config=_one_of("TorchTrainer", torch_config=torch_config, backend_config=backend_config),
+                         **keywords)
+
+
+class TensorflowTrainer(DataParallelTrainer):
+    """TF_CONFIG is set in every worker, for MultiWorkerMirroredStrategy."""
+
+    _default_backend = TensorflowConfig
+
+    def __init__(self, train_loop_per_worker, *, tensorflow_config=None, tensorflow_backend=None, backend_config=None, **keywords):
+        given = _one_of("TensorflowTrainer", tensorflow_config=tensorflow_config, tensorflow_backend=tensorflow_backend,
+                        backend_config=backend_config)
+        super().__init__(train_loop_per_worker, backend_config=given, **keywords)
+
+
+class HorovodTrainer(DataParallelTrainer):
+    """The HOROVOD_* environment is set in every worker."""
+
+    _default_backend = HorovodConfig
+
+    def __init__(self, train_loop_per_worker, *, horovod_config=None, backend_config=None, **keywords):
+        super().__init__(train_loop_per_worker,
+                         backend_config=_one_of("HorovodTrainer", horovod_config=horovod_config, backend_config=backend_config), **keywords)

@@ -1,0 +1,97 @@
+"""ReportCheckpointCallback: Keras's logs as reports, the model as checkpoints."""
+
+import os
+import tempfile
+
+from unisono import _session
+from unisono.train._checkpoint import Checkpoint
+
+_EVENTS = {"%s_%s" % (what, when) for what in ("epoch", "train_batch", "test_batch", "predict_batch", "train", "test", "predict")
+           for when in ("begin", "end")}
+
+
+def _base():
+    """Keras's Callback of the Keras that this process uses."""
+    from tensorflow.keras.callbacks import Callback
+
+    return Callback
+
+
+def _events(value, what):
+    events = [value] if isinstance(value, str) else list(value)
+    wrong = [event for event in events if event not in _EVENTS]
+    if wrong:
+        raise ValueError("%s: %s is no event of Keras; there are: %s" % (what, ", ".join(map(repr, wrong)), ", ".join(sorted(_EVENTS))))
+    return set(events)
+
+
+def _names(metrics):
+    """{reported name: Keras's name}, or None for all."""
+    if metrics is None:
+        return None
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    return dict(metrics) if isinstance(metrics, dict) else {name: name for name in metrics}
+
+
+class _Reporter:
+    """The behaviour, mixed into Keras's own class by ReportCheckpointCallback."""
+
+    def _set_up(self, checkpoint_on, report_metrics_on, metrics):
+        self._checkpoint_on = _events(checkpoint_on, "checkpoint_on")
+        self._report_on = _events(report_metrics_on, "report_metrics_on")
+        self._metrics = _names(metrics)
+        self._used = self._checkpoint_on | self._report_on
+
+    def _handle(self, event, logs):
+        if event not in self._used:
+            return
+        logs = logs or {}
+        if self._metrics is None:
+            metrics = {key: value for key, value in logs.items()}
+        else:
+            missing = [name for name in self._metrics.values() if name not in logs]
+            if missing:
+                raise KeyError("Keras reports no %s at %s; there are: %s" % (", ".join(missing), event, ", ".join(sorted(logs))))
+            metrics = {name: logs[source] for name, source in self._metrics.items()}
+        if event in self._checkpoint_on:
+            with tempfile.TemporaryDirectory() as folder:
+                self.model.save(os.path.join(folder, "model.keras"))
+                _session.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+        else:
+            _session.report(metrics)
+
+
+def _hook(event):
+    if "batch" in event or "epoch" in event:
+        def call(self, index, logs=None):
+            self._handle(event, logs)
+    else:
+        def call(self, logs=None):
+            self._handle(event, logs)
+    call.__name__ = "on_" + event
+    return call
+
+
+def _make():
+    base = _base()
+
+    def __init__(self, checkpoint_on="epoch_end", report_metrics_on="epoch_end", metrics=None):
+        base.__init__(self)
+        self._set_up(checkpoint_on, report_metrics_on, metrics)
+
+    body = {"on_" + event: _hook(event) for event in _EVENTS}
+    body.update(__init__=__init__, __doc__="Reports Keras's metrics (metrics: None for all, a name, a list, or {reported: Keras's name}) at "
+                "report_metrics_on, and a checkpoint with them at checkpoint_on.", __module__=__name__)
+    return type("ReportCheckpointCallback", (_Reporter, base), body)
+
+
+def __getattr__(name):
+    # The class is made when it is asked for, because its base is TensorFlow's.
+    if name == "ReportCheckpointCallback":
+        value = _make()
+        globals()[name] = value
+        return value
+    from unisono._missing import complain
+
+    return complain("unisono.train.tensorflow.keras", name, ["ReportCheckpointCallback"])

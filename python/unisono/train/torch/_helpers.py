@@ -1,0 +1,129 @@
+"""prepare_model, prepare_data_loader and their relatives."""
+
+import tempfile
+from pathlib import Path
+
+from unisono import _session
+
+
+def get_device():
+    """The device of this worker: its GPU (the library shows it only its own), otherwise the CPU."""
+    import torch
+
+    return torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+
+
+def get_devices():
+    import torch
+
+    return [torch.device("cuda", index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [torch.device("cpu")]
+
+
+def prepare_model(model, move_to_device=True, wrap_ddp=True, ddp_kwargs=None, parallel_strategy="ddp", parallel_strategy_kwargs=None):
+    """Moves the model to this worker's device and, with more than one worker, wraps it in DistributedDataParallel."""
+    device = get_device()
+    if move_to_device:
+        model = model.to(device)
+    if parallel_strategy not in ("ddp", None):
+        raise NotImplementedError('prepare_model(parallel_strategy=%r) is not offered; "ddp" is' % (parallel_strategy,))
+    if wrap_ddp and parallel_strategy and _session.world_size() > 1:
+        from torch.nn.parallel import DistributedDataParallel
+
+        options = dict(ddp_kwargs or {}, **(parallel_strategy_kwargs or {}))
+        if device.type == "cuda":
+            options.setdefault("device_ids", [device])
+        model = DistributedDataParallel(model, **options)
+    return model
+
+
+class _DeviceLoader:
+    """A DataLoader whose batches are moved to a device."""
+
+    def __init__(self, loader, device):
+        self._loader, self._device = loader, device
+
+    def _move(self, item):
+        if hasattr(item, "to"):
+            return item.to(self._device, non_blocking=True)
+        if isinstance(item, dict):
+            return {key: self._move(value) for key, value in item.items()}
+        if isinstance(item, (list, tuple)):
+            moved = [self._move(value) for value in item]
+            return type(item)(*moved) if hasattr(item, "_fields") else type(item)(moved)
+        return item
+
+    def __iter__(self):
+        return (self._move(batch) for batch in self._loader)
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+def prepare_data_loader(data_loader, add_dist_sampler=True, move_to_device=True, auto_transfer=True):
+    """Gives the loader a DistributedSampler (with more than one worker) and moves its batches to this worker's device."""
+    from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
+
+    splits = add_dist_sampler and _session.world_size() > 1 and not isinstance(data_loader.dataset, IterableDataset)
+    if splits and not isinstance(data_loader.sampler, DistributedSampler):
+        if not isinstance(data_loader.sampler, (RandomSampler, SequentialSampler)):
+            raise ValueError("the data loader has a sampler of its own, which cannot be split over the workers: pass add_dist_sampler=False")
+        options = {name: getattr(data_loader, name) for name in ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout",
+                                                                 "worker_init_fn", "generator", "persistent_workers")}
+        if options["num_workers"]:
+            options["prefetch_factor"] = data_loader.prefetch_factor
+            options["multiprocessing_context"] = data_loader.multiprocessing_context
+        shuffle = isinstance(data_loader.sampler, RandomSampler)
+        data_loader = DataLoader(data_loader.dataset, sampler=DistributedSampler(data_loader.dataset, shuffle=shuffle), **options)
+    device = get_device()
+    return _DeviceLoader(data_loader, device) if move_to_device and device.type != "cpu" else data_loader
+
+
+def accelerate(amp=False):
+    """Mixed precision by one switch is not offered."""
+    if amp:
+        raise NotImplementedError("train.torch.accelerate(amp=True) is not offered; use torch.autocast and a GradScaler in the loop")
+
+
+def prepare_optimizer(optimizer):
+    return optimizer
+
+
+def backward(tensor):
+    tensor.backward()
+
+
+def enable_reproducibility(seed=0):
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+
+
+class TorchWorkerProfiler:
+    """For torch.profiler's on_trace_ready: collects traces, and hands them to train.report for TorchTensorboardProfilerCallback."""
+
+    WORKER_TRACE_DIR_NAME = "pytorch_profiler_worker_traces"
+
+    def __init__(self, trace_dir=None):
+        self._folder = Path(trace_dir or Path(tempfile.mkdtemp()) / self.WORKER_TRACE_DIR_NAME)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._count = 0
+
+    def trace_handler(self, profiler):
+        name = "worker_%d_epoch_%d.pt.trace.json" % (_session.world_rank(), self._count)
+        self._count += 1
+        profiler.export_chrome_trace(str(self._folder / name))
+
+    def get_and_clear_profile_traces(self):
+        traces = []
+        for path in sorted(self._folder.iterdir()):
+            traces.append((path.name, path.read_text(encoding="utf-8")))
+            path.unlink()
+        return {"_train_torch_profiler": traces}
