@@ -269,7 +269,7 @@ static bool stops_now(const struct fit *fit)
     return fit->options->replica == NULL ? fit->model->stopping : fit->model->runner->stopping;
 }
 
-static int train_epoch(struct fit *fit, int epoch, int64_t skip, uni_error *err)
+static int train_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     uni__compiled_reset(fit->model->compiled);
@@ -281,6 +281,11 @@ static int train_epoch(struct fit *fit, int epoch, int64_t skip, uni_error *err)
             return 0;
         uint64_t begin = uni__monotonic_ns();
         int got = uni__source_next(&fit->train, &batch, err);
+        if (got == 0 && o->steps_per_epoch > 0 && fit->steps == 0 && !fresh) {
+            /* The epoch before ended with the data's last batch. */
+            UNI_TRY(uni__source_reset(&fit->train, (uint64_t)epoch, err));
+            got = uni__source_next(&fit->train, &batch, err);
+        }
         UNI_TRY(got);
         if (got == 0) {
             fit->exhausted = true;
@@ -312,13 +317,13 @@ static int validate(struct fit *fit, uni_error *err)
     return 0;
 }
 
-static int run_epoch(struct fit *fit, int epoch, int64_t skip, uni_error *err)
+static int run_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
     UNI__CALLBACKS(status, &fit->callbacks, epoch_begin, fit->model, epoch, err);
     UNI_TRY(status);
-    UNI_TRY(train_epoch(fit, epoch, skip, err));
+    UNI_TRY(train_epoch(fit, epoch, skip, fresh, err));
     if (fit->steps == 0 && skip == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty dataset",
                              fit->model->name);
@@ -353,7 +358,7 @@ static int run(struct fit *fit, uni_error *err)
         if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
             UNI_TRY(uni__source_reset(&fit->train, (uint64_t)epoch, err));
         fit->exhausted = false;
-        UNI_TRY(run_epoch(fit, epoch, epoch == first ? model->resume_batch : 0, err));
+        UNI_TRY(run_epoch(fit, epoch, epoch == first ? model->resume_batch : 0, fresh, err));
     }
     uni_logs logs = logs_of(fit, fit->has_validation);
     UNI__CALLBACKS(status, &fit->callbacks, train_end, model, &logs, err);

@@ -9,10 +9,11 @@
 
 #include "base/log.h"
 
-static uni_column cut(const uni_column *column, int64_t begin, int64_t end)
+/* Samples [begin, end) of a column with as many samples as there are; any other is left alone, to be refused by the batches. */
+static uni_column cut(const uni_column *column, int64_t samples, int64_t begin, int64_t end)
 {
     uni_column part = *column;
-    if (part.ndim > 0 && part.shape[0] >= end) {
+    if (part.ndim > 0 && part.shape[0] == samples) {
         part.data = (const char *)part.data + (size_t)begin * uni_column_sample_bytes(column);
         part.shape[0] = end - begin;
     }
@@ -39,12 +40,13 @@ int uni__source_open(uni__source *source, const uni_fit_options *options, bool s
                              UNI_MODEL_MAX_INPUTS, options->num_x, options->num_y);
     uni_column x[UNI_MODEL_MAX_INPUTS], y[UNI_MODEL_MAX_INPUTS], weights = { 0 };
     int num_y = options->y != NULL ? options->num_y : 0;
+    int64_t samples = options->x[0].ndim > 0 ? options->x[0].shape[0] : 0;
     for (int i = 0; i < options->num_x; i++)
-        x[i] = cut(&options->x[i], begin, end);
+        x[i] = cut(&options->x[i], samples, begin, end);
     for (int i = 0; i < num_y; i++)
-        y[i] = cut(&options->y[i], begin, end);
+        y[i] = cut(&options->y[i], samples, begin, end);
     if (options->sample_weight != NULL)
-        weights = cut(options->sample_weight, begin, end);
+        weights = cut(options->sample_weight, samples, begin, end);
     source->own = true;
     source->batch_size = options->batch_size > 0 ? options->batch_size : 32;
     return uni_batches_columns(
