@@ -22,6 +22,17 @@ typedef struct uni__dropout {
     float keep_scale;
 } uni__dropout;
 
+/* c[m, n] = op(a) op(b) + (add ? c : 0); op(a) is m x k, op(b) is k x n; ld: floats from row to row as stored. */
+typedef struct uni__product {
+    bool transpose_a, transpose_b, add;
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+} uni__product;
+/* Floats that the `gemm` kernel needs for itself. */
+#define UNI__GEMM_SCRATCH (256 * 272)
+
 typedef struct uni__kernels {
     const char *name;
     /* y[n] = f(x[n]); y may be x */
@@ -87,6 +98,8 @@ typedef struct uni__kernels {
                                     const float *prediction, const float *dout, float *dprediction,
                                     size_t rows, size_t cols, float parameter);
     void (*add_in_place)(float *into, const float *from, size_t n);
+    /* a product on this thread; scratch: UNI__GEMM_SCRATCH floats. NULL in a table that has none of its own */
+    void (*gemm)(const uni__product *product, float *scratch);
     /* updates: see update.h */
     void (*sgd)(float *w, const float *g, size_t n, float lr, float scale, float decay);
     void (*momentum)(float *w, float *v, const float *g, size_t n, float lr, float momentum,

@@ -108,8 +108,9 @@ INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
     X(LEAKY_RELU)                                                                                  \
     X(ELU)                                                                                         \
     X(GELU)                                                                                        \
-    X(GELU_TANH) X(SIGMOID) X(TANH) X(SOFTPLUS) X(SWISH) X(SELU) X(EXPONENTIAL) X(SOFTSIGN)        \
-        X(HARD_SIGMOID) X(RELU6)
+    X(GELU_TANH)                                                                                   \
+    X(SIGMOID) X(TANH) X(SOFTPLUS) X(SWISH) X(SELU) X(EXPONENTIAL) X(SOFTSIGN) X(HARD_SIGMOID)     \
+        X(RELU6)
 
 static void activation(uni_activation kind, float alpha, const float *x, float *y, size_t n)
 {

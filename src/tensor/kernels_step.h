@@ -247,7 +247,8 @@ static void adam(float *w, float *first, float *second, float *most, const float
 static void rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
                     const uni__rmsprop *r)
 {
-    float rho = (float)r->rho, rest = (float)(1 - r->rho), keep = 1.0f - r->decay, factor = r->scale;
+    float rho = (float)r->rho, rest = (float)(1 - r->rho), keep = 1.0f - r->decay,
+          factor = r->scale;
     float lr = r->lr, epsilon = r->epsilon, beta = r->momentum;
     for (size_t i = 0; i < n; i++) {
         float d = g[i] * factor;
@@ -303,6 +304,9 @@ const uni__kernels KERNELS = {
     .pointwise_loss = pointwise_loss,
     .pointwise_loss_backward = pointwise_loss_backward,
     .add_in_place = add_in_place,
+#ifdef KERNELS_GEMM
+    .gemm = KERNELS_GEMM,
+#endif
     .sgd = sgd,
     .momentum = momentum,
     .adam = adam,

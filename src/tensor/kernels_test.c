@@ -180,6 +180,53 @@ static void dropout_draws_are_the_same_everywhere(void **state)
     }
 }
 
+/* c[m, n] (+)= op(a) op(b) by the definition, against every edge of the tiles, with row strides longer than the rows. */
+static void check_product(const uni__kernels *k, bool ta, bool tb, bool add, int64_t m, int64_t n,
+                          int64_t depth)
+{
+    int64_t lda = (ta ? m : depth) + 3, ldb = (tb ? depth : n) + 1, ldc = n + 2;
+    float *a = malloc((size_t)((ta ? depth : m) * lda) * sizeof(float));
+    float *b = malloc((size_t)((tb ? n : depth) * ldb) * sizeof(float));
+    float *c = malloc((size_t)(m * ldc) * sizeof(float)),
+          *scratch = malloc(UNI__GEMM_SCRATCH * sizeof(float));
+    for (int64_t i = 0; i < (ta ? depth : m) * lda; i++)
+        a[i] = pseudo((size_t)i);
+    for (int64_t i = 0; i < (tb ? n : depth) * ldb; i++)
+        b[i] = pseudo((size_t)i + 77);
+    for (int64_t i = 0; i < m * ldc; i++)
+        c[i] = 5;
+    k->gemm(&(uni__product){ ta, tb, add, m, n, depth, a, b, c, lda, ldb, ldc }, scratch);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < ldc; j++) {
+            double sum = j >= n || add ? 5 : 0;
+            for (int64_t p = 0; j < n && p < depth; p++)
+                sum +=
+                    (double)a[ta ? p * lda + i : i * lda + p] * b[tb ? j * ldb + p : p * ldb + j];
+            if (!(fabs(c[i * ldc + j] - sum) <= 2e-5 * (1 + sqrt((double)depth))))
+                fail_msg("product %d %d %d of %d x %d x %d: element (%d, %d) is %g, not %g", ta, tb,
+                         add, (int)m, (int)n, (int)depth, (int)i, (int)j, (double)c[i * ldc + j],
+                         sum);
+        }
+    free(a);
+    free(b);
+    free(c);
+    free(scratch);
+}
+
+static void products_by_the_definition(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = { 1, 5, 6, 7, 71, 75 },
+                         cols[] = { 1, 8, 15, 16, 17, 64, 255, 273 };
+    static const int64_t depths[] = { 1, 9, 64, 255, 256, 300 };
+    for (int t = 0; t < num_tables; t++)
+        for (int flags = 0; tables[t]->gemm && flags < 8; flags++)
+            for (size_t i = 0; i < 6; i++)
+                for (size_t j = 0; j < 8; j++)
+                    check_product(tables[t], flags & 1, flags & 2, flags & 4, rows[i], cols[j],
+                                  depths[(i + j) % 6]);
+}
+
 enum { WEIGHTS = 101, STEPS = 10 };
 
 typedef struct optimizer_state {
@@ -284,6 +331,7 @@ int main(void)
         cmocka_unit_test(lengths_around_the_vector),
         cmocka_unit_test(long_sums_keep_their_digits),
         cmocka_unit_test(dropout_draws_are_the_same_everywhere),
+        cmocka_unit_test(products_by_the_definition),
         cmocka_unit_test(optimizers_over_ten_steps),
         cmocka_unit_test(flat_passes),
     };

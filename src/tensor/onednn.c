@@ -23,6 +23,9 @@ int uni__onednn_new(uni__onednn **out, uni_error *err)
         return uni_error_set(err, UNI_ERESOURCE, "oneDNN could not be started (its status %d)",
                              (int)status);
     }
+#if defined(__x86_64__)
+    onednn->own_products = !__builtin_cpu_supports("avx512f");
+#endif
     *out = onednn;
     return 0;
 }
@@ -97,10 +100,56 @@ int uni__gemm_here(bool reference, const uni__product *p)
                            1.0f, p->a, p->lda, p->b, p->ldb, p->add ? 1.0f : 0.0f, p->c, p->ldc);
 }
 
+/* Where oneDNN reads b without a copy although its rows are a multiple of 2 KB apart, all of them in a few sets of the cache: measured
+ * 57 to 66 GFLOP/s there, ours 70 to 87. Everywhere else oneDNN is as good or better. */
+static bool own_is_faster(const uni_tape *tape, const uni__product *p)
+{
+    if (!tape->onednn->own_products || !tape->kernels->gemm || p->transpose_b || p->ldb % 512 ||
+        p->m < 16 || p->n < 64)
+        return false;
+    return p->k >= 256 || (p->transpose_a && p->lda % 512 == 0 && p->m <= 1024 && p->k >= 16);
+}
+
+typedef struct own_task {
+    const uni__kernels *kernels;
+    const uni__product *product;
+    float *scratch;
+    size_t pieces;
+} own_task;
+
+/* One piece is a range of c's columns, a multiple of 16 but at the end. */
+static void own_run(void *context, size_t begin, size_t end)
+{
+    const own_task *t = context;
+    size_t panels = ((size_t)t->product->n + 15) / 16;
+    for (size_t piece = begin; piece < end; piece++) {
+        uni__product part = *t->product;
+        int64_t first = (int64_t)(panels * piece / t->pieces * 16),
+                last = (int64_t)(panels * (piece + 1) / t->pieces * 16);
+        part.n = (last < part.n ? last : part.n) - first;
+        part.b += first;
+        part.c += first;
+        t->kernels->gemm(&part, t->scratch + piece * UNI__GEMM_SCRATCH);
+    }
+}
+
+static bool own_gemm(uni_tape *tape, const uni__product *p, int threads)
+{
+    size_t floats = (size_t)threads * UNI__GEMM_SCRATCH;
+    own_task t = { tape->kernels, p, uni__scratch_floats(tape, floats), (size_t)threads };
+    if (!t.scratch)
+        return false;
+    uni__for(tape, t.pieces, 1, threads > 1 ? 1e9 : 0, own_run, &t);
+    uni__release_floats(tape, t.scratch, floats);
+    return true;
+}
+
 bool uni__gemm(uni_tape *tape, const uni__product *p)
 {
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
     int threads = uni__threads_for(tape, flops / 80.0);
+    if (own_is_faster(tape, p))
+        return own_gemm(tape, p, threads);
     int before = uni__onednn_threads(threads);
     int status = uni__gemm_here(tape->reference, p);
     uni__onednn_threads(before);

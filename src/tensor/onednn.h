@@ -16,14 +16,6 @@ void uni__onednn_begin(
     uni__onednn *onednn); /* a new step: inline caches start from the first call again */
 size_t uni__onednn_bytes(const uni__onednn *onednn);
 
-/* c[m, n] = op(a) op(b) + (add ? c : 0); op(a) is m x k, op(b) is k x n; ld: floats from row to row as stored. */
-typedef struct uni__product {
-    bool transpose_a, transpose_b, add;
-    int64_t m, n, k;
-    const float *a, *b;
-    float *c;
-    int64_t lda, ldb, ldc;
-} uni__product;
 /* On the tape's threads; false with the tape failed. */
 bool uni__gemm(uni_tape *tape, const uni__product *product);
 /* On this thread only, for use inside a parallel region; 0 or a oneDNN status. */

@@ -37,6 +37,7 @@ struct uni__onednn {
     conv_entry *sites[MAX_SITES];
     int site;
     size_t bytes;
+    bool own_products; /* our product is worth asking: the processor has AVX2 and nothing wider */
 };
 
 /* Boxes a status into the tape's error; true when it was success. */

@@ -1,0 +1,156 @@
+/*
+ * kernels_gemm.h - matrix products in tiles of 6 x 16 whose sums stay in registers. Included before kernels_step.h by
+ * kernels_avx2.c only.
+ *
+ * c[m, n] (+)= op(a) op(b). b is copied in blocks of DEPTH x WIDTH into panels of 16 columns, which the inner loop reads from end to end:
+ * row strides that are a power of two (512 floats) otherwise fall into a few sets of the cache, which is what holds dnnl_sgemm's
+ * path without a copy at 64 of 112 GFLOP/s on (64, 784) x (784, 512). a is read where it is. Rows are taken in groups of ROWS, so that a
+ * panel (16 KB) is used from the first-level cache many times.
+ */
+
+#define TILE_ROWS 6
+#define TILE_COLS 16
+#define DEPTH 256
+#define WIDTH 256
+#define ROWS 72
+
+/* One tile: rows x cols (16, at the edge fewer) of c. Element (i, p) of a is a[i * a_row + p * a_step]. */
+INLINE void tile(int rows, size_t cols, size_t depth, const float *a, size_t a_row, size_t a_step,
+                 const float *b, float *c, size_t ldc, bool add)
+{
+    v8 left[TILE_ROWS], right[TILE_ROWS];
+    for (int i = 0; i < rows; i++)
+        left[i] = right[i] = splat(0);
+    for (size_t p = 0; p < depth; p++) {
+        v8 b0 = get8(b + p * TILE_COLS), b1 = get8(b + p * TILE_COLS + 8);
+        for (int i = 0; i < rows; i++) {
+            v8 value = splat(a[(size_t)i * a_row + p * a_step]);
+            left[i] += value * b0;
+            right[i] += value * b1;
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        float *to = c + (size_t)i * ldc;
+        size_t m0 = eight_of(cols), m1 = cols > 8 ? cols - 8 : 0;
+        put(to, m0, add ? get(to, m0) + left[i] : left[i]);
+        if (m1)
+            put(to + 8, m1, add ? get(to + 8, m1) + right[i] : right[i]);
+    }
+}
+
+/* All tiles of one panel over `rows` rows. The two orders of a are compiled apart, so that its stride is a constant. */
+INLINE void panel(size_t rows, size_t cols, size_t depth, const float *a, size_t a_row,
+                  size_t a_step, const float *b, float *c, size_t ldc, bool add)
+{
+    size_t i = 0;
+    for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
+        tile(TILE_ROWS, cols, depth, a + i * a_row, a_row, a_step, b, c + i * ldc, ldc, add);
+    const float *rest = a + i * a_row;
+    float *to = c + i * ldc;
+    switch (rows - i) {
+    case 5:
+        tile(5, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        break;
+    case 4:
+        tile(4, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        break;
+    case 3:
+        tile(3, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        break;
+    case 2:
+        tile(2, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        break;
+    case 1:
+        tile(1, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        break;
+    default:
+        break;
+    }
+}
+
+static void panel_plain(size_t rows, size_t cols, size_t depth, const float *a, size_t lda,
+                        const float *b, float *c, size_t ldc, bool add)
+{
+    if (cols == TILE_COLS)
+        panel(rows, TILE_COLS, depth, a, lda, 1, b, c, ldc, add);
+    else
+        panel(rows, cols, depth, a, lda, 1, b, c, ldc, add);
+}
+
+static void panel_transposed(size_t rows, size_t cols, size_t depth, const float *a, size_t lda,
+                             const float *b, float *c, size_t ldc, bool add)
+{
+    if (cols == TILE_COLS)
+        panel(rows, TILE_COLS, depth, a, 1, lda, b, c, ldc, add);
+    else
+        panel(rows, cols, depth, a, 1, lda, b, c, ldc, add);
+}
+
+/* packed[panel][depth][16] = op(b)[first .. first + depth, column .. column + cols], missing columns 0 */
+static void pack(const uni__product *g, size_t first, size_t depth, size_t column, size_t cols,
+                 float *packed)
+{
+    size_t ldb = (size_t)g->ldb;
+    for (size_t j = 0; j < cols; j += TILE_COLS, packed += depth * TILE_COLS) {
+        size_t width = cols - j < TILE_COLS ? cols - j : TILE_COLS;
+        if (width < TILE_COLS)
+            memset(packed, 0, depth * TILE_COLS * sizeof(float));
+        if (!g->transpose_b) {
+            const float *from = g->b + first * ldb + column + j;
+            if (width == TILE_COLS)
+                for (size_t p = 0; p < depth; p++, from += ldb) {
+                    put8(packed + p * TILE_COLS, get8(from));
+                    put8(packed + p * TILE_COLS + 8, get8(from + 8));
+                }
+            else
+                for (size_t p = 0; p < depth; p++, from += ldb)
+                    memcpy(packed + p * TILE_COLS, from, width * sizeof(float));
+            continue;
+        }
+        const float *from = g->b + (column + j) * ldb + first;
+        for (size_t p = 0; p < depth;
+             p += 8) { /* eight of each of b's rows at a time: lines are read once */
+            size_t part = eight_of(depth - p);
+            for (size_t k = 0; k < width; k++)
+                for (size_t q = 0; q < part; q++)
+                    packed[(p + q) * TILE_COLS + k] = from[k * ldb + p + q];
+        }
+    }
+}
+
+/* Tiles of `rows` rows by a group of panels that fits the first-level cache together: c is written in runs of whole lines. */
+static void group(const uni__product *g, size_t row, size_t rows, size_t first, size_t depth,
+                  size_t cols, const float *packed, float *c, bool add)
+{
+    size_t lda = (size_t)g->lda, ldc = (size_t)g->ldc;
+    for (size_t i = 0; i < rows; i += TILE_ROWS) {
+        size_t part = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
+        for (size_t j = 0; j < cols; j += TILE_COLS) {
+            size_t width = cols - j < TILE_COLS ? cols - j : TILE_COLS;
+            const float *b = packed + j * depth;
+            if (g->transpose_a)
+                panel_transposed(part, width, depth, g->a + first * lda + row + i, lda, b,
+                                 c + i * ldc + j, ldc, add);
+            else
+                panel_plain(part, width, depth, g->a + (row + i) * lda + first, lda, b,
+                            c + i * ldc + j, ldc, add);
+        }
+    }
+}
+
+static void gemm(const uni__product *g, float *packed)
+{
+    size_t m = (size_t)g->m, n = (size_t)g->n, k = (size_t)g->k;
+    for (size_t column = 0; column < n; column += WIDTH)
+        for (size_t first = 0; first < k; first += DEPTH) {
+            size_t cols = n - column < WIDTH ? n - column : WIDTH,
+                   depth = k - first < DEPTH ? k - first : DEPTH;
+            size_t step = DEPTH / depth * TILE_COLS;
+            pack(g, first, depth, column, cols, packed);
+            for (size_t row = 0; row < m; row += ROWS)
+                for (size_t j = 0; j < cols; j += step)
+                    group(g, row, m - row < ROWS ? m - row : ROWS, first, depth,
+                          cols - j < step ? cols - j : step, packed + j * depth,
+                          g->c + row * (size_t)g->ldc + column + j, g->add || first > 0);
+        }
+}
