@@ -1,0 +1,68 @@
+/*
+ * report_checkpoint.c - the session in a native worker: fit's logs as reports, the model's state as checkpoint and back.
+ */
+#include <stdlib.h>
+
+#include <unisono/native.h>
+
+typedef struct reporter {
+    uni_session *session;
+    int every;
+} reporter;
+
+static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
+                       uni_error *err)
+{
+    reporter *report = self;
+    uni_value *metrics = uni_value_dict(), *state = NULL;
+    bool save = report->every > 0 && (epoch + 1) % report->every == 0 &&
+                uni_session_world_rank(report->session) == 0;
+    int status = uni_dict_take(metrics, "epoch", uni_value_int(epoch));
+    for (size_t i = 0; i < logs->count && status == 0; i++)
+        status = uni_dict_take(metrics, logs->names[i], uni_value_float(logs->values[i]));
+    if (status == 0 && save) {
+        status = uni_model_get_state(model, &state, err);
+        if (status == 0)
+            status = uni_dict_take(state, "epoch", uni_value_int(epoch));
+    }
+    if (status == 0)
+        status = uni_session_report(report->session, metrics,
+                                    &(uni_checkpoint_source){ .dict = state }, err);
+    uni_value_free(metrics);
+    uni_value_free(state);
+    /* All ranks are told the same at the same report, so all stop after the same epoch. */
+    if (status == 0 && uni_session_should_stop(report->session))
+        uni_model_stop_training(model);
+    return status;
+}
+
+int uni_callback_report_checkpoint(uni_fit_callback **out, uni_session *session, int every,
+                                   uni_error *err)
+{
+    static const uni_fit_callback_class class_ = { .name = "ReportCheckpoint",
+                                                   .epoch_end = after_epoch,
+                                                   .free = free };
+    *out = NULL;
+    reporter *report = calloc(1, sizeof *report);
+    if (!report)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a callback");
+    *report = (reporter){ .session = session, .every = every ? every : 1 };
+    int status = uni_fit_callback_new(out, &class_, report, err);
+    if (status < 0)
+        free(report);
+    return status;
+}
+
+int uni_session_restore_model(uni_session *session, uni_model *model, int *epoch, uni_error *err)
+{
+    uni_value *state = NULL;
+    *epoch = 0;
+    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    if (!state)
+        return 0;
+    *epoch = (int)uni_dict_get_int(state, "epoch", -1) + 1;
+    uni_dict_remove(state, "epoch");
+    int status = uni_model_set_state(model, state, err);
+    uni_value_free(state);
+    return status;
+}
