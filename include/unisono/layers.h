@@ -126,6 +126,8 @@ typedef struct uni_text_options {
     int64_t max_tokens;              /* 0: no limit; padding and out-of-vocabulary included, as Keras counts */
     bool keep_case, keep_punctuation; /* false: lower_and_strip_punctuation */
     bool no_split;                   /* the whole string is one token */
+    bool characters;                 /* a token a character instead of a word */
+    int ngrams;                      /* also pairs ... of up to n tokens, joined by a space; 0: 1 */
     uni_text_output output;
     int64_t sequence_length;         /* pad or cut to it; 0: the longest of the batch (int only) */
     const char *const *vocabulary;   /* given instead of adapt; without "" and "[UNK]" */

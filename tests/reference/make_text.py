@@ -1,6 +1,6 @@
 """Stores what Keras's TextVectorization makes of strings: text/CASE.safetensors.
 
-Keys: output (int64 ids; counts and multi-hot are whole numbers too). Metadata: strings (JSON list), column ("1" where they came as
+Keys: output (int64 ids; counts and multi-hot are whole numbers too; tf_idf is float32). Metadata: strings (JSON list), column ("1" where they came as
 (batch, 1) instead of (batch,)), vocabulary (JSON list as get_vocabulary() gives it: "" for padding and "[UNK]" first in integer
 mode, only "[UNK]" otherwise), corpus (JSON list of the strings that adapt saw, absent where the vocabulary was given), config,
 made_by. Worth knowing: lower-casing and punctuation are ASCII only, words of equal count are sorted by descending bytes.
@@ -63,4 +63,5 @@ if __name__ == "__main__":
     case("bigrams", ngrams=2)
     case("multi_hot", output_mode="multi_hot", max_tokens=10)
     case("count", output_mode="count", max_tokens=10)
+    case("tf_idf", output_mode="tf_idf", max_tokens=12)
     case("one_string", strings=["the fox"])

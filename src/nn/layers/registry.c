@@ -43,6 +43,8 @@ static const uni_layer_class *const classes[] = {
     &uni__class_average,
     &uni__class_maximum,
     &uni__class_concatenate,
+    &uni__class_text_vectorization,
+    &uni__class_sentence_embedding,
 };
 
 static const uni_layer_class *find_class(const char *name)

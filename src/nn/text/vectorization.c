@@ -1,0 +1,586 @@
+/*
+ * vectorization.c - TextVectorization: text to numbers of words, or to counts of them, as Keras does it.
+ *
+ * The vocabulary is learnt by adapt, given by the user, or comes with a file; it is no parameter. Calls look tokens up twice: once to count
+ * them (which gives the result's shape), once to write; nothing is allocated but the result on the tape. Adapting belongs to one
+ * thread, calls are const.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/text/text.h"
+#include "nn/text/tokenize.h"
+
+struct vectorization {
+    uni__tokenizer tokenizer;
+    uni_text_output output;
+    int64_t max_tokens, sequence_length;
+    bool pad_to_max_tokens;
+    uni__vocabulary vocabulary;
+    const char **listing; /* with the special tokens, for uni_layer_vocabulary */
+    size_t listing_size;
+    float *idf; /* the unknown word's, then one a word */
+};
+
+static const char *const outputs[] = { "int", "multi_hot", "count",
+                                       "tf_idf" }; /* by uni_text_output */
+
+/* Numbers before the first word: padding and unknown, or unknown only. */
+static size_t specials(const struct vectorization *self)
+{
+    return self->output == UNI_TEXT_INT ? 2 : 1;
+}
+
+static int64_t depth(const struct vectorization *self)
+{
+    return self->pad_to_max_tokens && self->max_tokens > 0
+               ? self->max_tokens
+               : (int64_t)(self->vocabulary.count + specials(self));
+}
+
+/* ---- the vocabulary ---- */
+
+static int list_words(struct vectorization *self, uni_error *err)
+{
+    size_t before = specials(self), size = before + self->vocabulary.count;
+    const char **listing = malloc(size * sizeof *listing);
+    if (listing == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+    listing[0] = "";
+    listing[before - 1] = "[UNK]";
+    for (size_t i = 0; i < self->vocabulary.count; i++)
+        listing[before + i] = self->vocabulary.words[i].text;
+    free(self->listing);
+    self->listing = listing;
+    self->listing_size = size;
+    return 0;
+}
+
+const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
+{
+    const struct vectorization *self = layer->self;
+    bool has = layer->class_ == &uni__class_text_vectorization && self->listing != NULL;
+    if (size != NULL)
+        *size = has ? self->listing_size : 0;
+    return has ? self->listing : NULL;
+}
+
+/* A built layer's output has a width that depends on the vocabulary, except in the int form. */
+static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_error *err)
+{
+    struct vectorization *self = layer->self;
+    int64_t before = depth(self);
+    uni__vocabulary old = self->vocabulary;
+    self->vocabulary = *vocabulary;
+    *vocabulary = old; /* the caller clears it */
+    int status = 0;
+    if (self->max_tokens > 0 &&
+        (int64_t)(self->vocabulary.count + specials(self)) > self->max_tokens)
+        status = uni_error_set(
+            err, UNI_EINVAL, "%s: the vocabulary has %zu words, more than max_tokens %lld allows",
+            uni_layer_name(layer), self->vocabulary.count, (long long)self->max_tokens);
+    else if (layer->built && self->output != UNI_TEXT_INT && depth(self) != before)
+        status = uni_error_set(err, UNI_ESTATE,
+                               "%s is built for %lld columns, but the new vocabulary has %lld; "
+                               "adapt before the model is built",
+                               uni_layer_name(layer), (long long)before, (long long)depth(self));
+    else
+        status = list_words(self, err);
+    if (status < 0) {
+        old = self->vocabulary;
+        self->vocabulary = *vocabulary;
+        *vocabulary = old;
+    }
+    return status;
+}
+
+int uni__text_set_vocabulary(uni_layer *layer, size_t count, const char *const *words,
+                             const size_t *sizes, uni_error *err)
+{
+    uni__vocabulary vocabulary = { 0 };
+    int status = 0;
+    size_t first = 0;
+    if (first < count && words[first][0] == '\0')
+        first++;
+    if (first < count && strcmp(words[first], "[UNK]") == 0)
+        first++;
+    for (size_t i = first; status == 0 && i < count; i++)
+        status = uni__vocabulary_add_word(&vocabulary, words[i],
+                                          sizes != NULL ? sizes[i] : strlen(words[i]), err);
+    if (status == 0)
+        status = take_vocabulary(layer, &vocabulary, err);
+    uni__vocabulary_clear(&vocabulary);
+    return status;
+}
+
+int uni__text_set_idf(uni_layer *layer, size_t count, const float *weights, float unknown,
+                      uni_error *err)
+{
+    struct vectorization *self = layer->self;
+    if (self->output != UNI_TEXT_TF_IDF || count != self->vocabulary.count)
+        return uni_error_set(err, UNI_EINVAL,
+                             "%s: %zu inverse document frequencies for %zu words%s",
+                             uni_layer_name(layer), count, self->vocabulary.count,
+                             self->output != UNI_TEXT_TF_IDF ? " of a layer that has none" : "");
+    float *idf = malloc((count + 1) * sizeof *idf);
+    if (idf == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+    idf[0] = unknown;
+    if (count > 0)
+        memcpy(idf + 1, weights, count * sizeof *idf);
+    free(self->idf);
+    self->idf = idf;
+    return 0;
+}
+
+const float *uni__text_idf(const uni_layer *layer, size_t *count)
+{
+    const struct vectorization *self = layer->self;
+    bool has = layer->class_ == &uni__class_text_vectorization && self->idf != NULL;
+    if (count != NULL)
+        *count = has ? self->vocabulary.count + 1 : 0;
+    return has ? self->idf : NULL;
+}
+
+/* ---- adapt ---- */
+
+struct counting {
+    const uni__tokenizer *tokenizer;
+    uni__vocabulary *vocabulary;
+    int64_t document;
+    uni_error *err;
+};
+
+static int count_token(void *context, const char *token, size_t size)
+{
+    struct counting *counting = context;
+    if (uni__token_size(counting->tokenizer, token, size) == 0)
+        return 0; /* a whole text that is empty is padding, not a word */
+    int64_t number = uni__vocabulary_find(counting->vocabulary, counting->tokenizer, token, size);
+    if (number < 0) {
+        UNI_TRY(uni__vocabulary_add(counting->vocabulary, counting->tokenizer, token, size,
+                                    counting->err));
+        number = (int64_t)counting->vocabulary->count - 1;
+    }
+    uni__word *word = &counting->vocabulary->words[number];
+    word->count++;
+    word->documents += word->last_document != counting->document;
+    word->last_document = counting->document;
+    return 0;
+}
+
+/* log(1 + documents / (1 + documents with the word)); an unknown word gets the average. */
+static int learn_idf(uni_layer *layer, int64_t documents, uni_error *err)
+{
+    struct vectorization *self = layer->self;
+    size_t count = self->vocabulary.count;
+    float *weights = malloc((count + 1) * sizeof *weights);
+    if (weights == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        weights[i] =
+            (float)log(1 + (double)documents / (1 + (double)self->vocabulary.words[i].documents));
+        sum += (double)weights[i];
+    }
+    int status =
+        uni__text_set_idf(layer, count, weights, count > 0 ? (float)(sum / (double)count) : 0, err);
+    free(weights);
+    return status;
+}
+
+static int vectorization_adapt(uni_layer *layer, void *self_, const uni_column *data,
+                               uni_error *err)
+{
+    struct vectorization *self = self_;
+    uni__vocabulary vocabulary = { 0 };
+    struct counting counting = { &self->tokenizer, &vocabulary, 0, err };
+    UNI_TRY(uni__text_expect(uni_layer_name(layer), data->dtype, data->ndim, data->shape, err));
+    int status = 0;
+    for (; status == 0 && counting.document < data->shape[0]; counting.document++)
+        status =
+            uni__tokenize(&self->tokenizer, ((const uni_string *)data->data)[counting.document],
+                          count_token, &counting);
+    if (status == 0)
+        status = uni__vocabulary_sort(
+            &vocabulary, self->max_tokens > 0 ? (size_t)self->max_tokens - specials(self) : 0, err);
+    if (status == 0)
+        status = take_vocabulary(layer, &vocabulary, err);
+    if (status == 0 && self->output == UNI_TEXT_TF_IDF)
+        status = learn_idf(layer, data->shape[0], err);
+    uni__vocabulary_clear(&vocabulary);
+    return status;
+}
+
+/* ---- build and call ---- */
+
+static int vectorization_build(uni_layer *layer, void *self_, int num_inputs,
+                               const uni_spec *inputs, uni_error *err)
+{
+    const struct vectorization *self = self_;
+    UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, 1, err));
+    UNI_TRY(
+        uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
+    if (self->output != UNI_TEXT_INT && self->listing == NULL)
+        return uni_error_set(err, UNI_ESTATE,
+                             "%s: its output has a column a word, so adapt it (or give it a "
+                             "vocabulary) before the model is built",
+                             uni_layer_name(layer));
+    return 0;
+}
+
+static int vectorization_infer(const uni_layer *layer, const void *self_, int num_inputs,
+                               const uni_spec *inputs, uni_spec *output, uni_error *err)
+{
+    const struct vectorization *self = self_;
+    UNI_TRY(
+        uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
+    *output = inputs[0];
+    output->dtype = self->output == UNI_TEXT_INT ? UNI_I64 : UNI_F32;
+    if (self->output == UNI_TEXT_INT && self->tokenizer.split == UNI__SPLIT_NONE)
+        return 0; /* one number a text, in the text's own shape */
+    output->ndim = 2;
+    output->dims[1] = self->output != UNI_TEXT_INT ? depth(self)
+                      : self->sequence_length > 0  ? self->sequence_length
+                                                   : -1;
+    return 0;
+}
+
+struct writing {
+    const struct vectorization *self;
+    int64_t count, limit;
+    int64_t *numbers; /* int form; NULL: only count */
+    float *columns; /* the other forms */
+};
+
+static int count_only(void *context, const char *token, size_t size)
+{
+    ((struct writing *)context)->count++;
+    return 0;
+}
+
+static int write_number(void *context, const char *token, size_t size)
+{
+    struct writing *writing = context;
+    const struct vectorization *self = writing->self;
+    if (writing->count >= writing->limit)
+        return UNI_EEND; /* cut: the rest need not be looked at */
+    int64_t number = uni__vocabulary_find(&self->vocabulary, &self->tokenizer, token, size);
+    if (number < 0 && self->tokenizer.split == UNI__SPLIT_NONE &&
+        uni__token_size(&self->tokenizer, token, size) == 0)
+        number = -2; /* an empty text is padding */
+    writing->numbers[writing->count++] = number + 2;
+    return 0;
+}
+
+static int write_column(void *context, const char *token, size_t size)
+{
+    struct writing *writing = context;
+    const struct vectorization *self = writing->self;
+    int64_t number = uni__vocabulary_find(&self->vocabulary, &self->tokenizer, token, size) + 1;
+    if (number == 0 && uni__token_size(&self->tokenizer, token, size) == 0)
+        return 0;
+    float *column = &writing->columns[number];
+    *column = self->output == UNI_TEXT_MULTI_HOT
+                  ? 1
+                  : *column + (self->output == UNI_TEXT_TF_IDF ? self->idf[number] : 1);
+    return 0;
+}
+
+static uni_tensor *call_columns(const struct vectorization *self, uni_tape *tape,
+                                const uni_string *texts, int64_t rows)
+{
+    int64_t width = depth(self);
+    uni_tensor *out = uni_tape_scratch(tape, UNI_F32, 2, (const int64_t[]){ rows, width });
+    if (out == NULL)
+        return NULL;
+    float *data = uni_tensor_data(out);
+    if (rows * width > 0)
+        memset(data, 0, (size_t)(rows * width) * sizeof *data);
+    for (int64_t row = 0; row < rows; row++) {
+        struct writing writing = { .self = self, .columns = data + row * width };
+        int ignored =
+            uni__tokenize(&self->tokenizer, texts[row], write_column, &writing); /* never fails */
+        (void)ignored;
+    }
+    return out;
+}
+
+static uni_tensor *call_numbers(const struct vectorization *self, uni_tape *tape,
+                                const uni_tensor *text, int64_t rows)
+{
+    const uni_string *texts = uni_tensor_data(text);
+    bool whole = self->tokenizer.split == UNI__SPLIT_NONE;
+    int64_t width = whole ? 1 : self->sequence_length;
+    for (int64_t row = 0; !whole && self->sequence_length == 0 && row < rows; row++) {
+        struct writing counting = { .self = self };
+        int ignored = uni__tokenize(&self->tokenizer, texts[row], count_only, &counting);
+        (void)ignored;
+        width = counting.count > width ? counting.count : width;
+    }
+    uni_tensor *out =
+        whole ? uni_tape_scratch(tape, UNI_I64, uni_tensor_ndim(text), uni_tensor_shape(text))
+              : uni_tape_scratch(tape, UNI_I64, 2, (const int64_t[]){ rows, width });
+    if (out == NULL)
+        return NULL;
+    int64_t *data = uni_tensor_data(out);
+    if (rows * width > 0)
+        memset(data, 0, (size_t)(rows * width) * sizeof *data);
+    for (int64_t row = 0; row < rows; row++) {
+        struct writing writing = { .self = self, .limit = width, .numbers = data + row * width };
+        int ignored = uni__tokenize(&self->tokenizer, texts[row], write_number, &writing);
+        (void)ignored;
+    }
+    return out;
+}
+
+static uni_tensor *vectorization_call(const uni_layer *layer, const void *self_, uni_tape *tape,
+                                      int num_inputs, uni_tensor *const *inputs)
+{
+    const struct vectorization *self = self_;
+    int64_t rows = uni__text_rows(tape, inputs[0]);
+    if (rows < 0)
+        return NULL;
+    if (self->listing == NULL)
+        return uni_tape_fail(tape, UNI_ESTATE,
+                             "the layer has no vocabulary; call uni_layer_adapt or give it one");
+    return self->output == UNI_TEXT_INT
+               ? call_numbers(self, tape, inputs[0], rows)
+               : call_columns(self, tape, uni_tensor_data(inputs[0]), rows);
+}
+
+/* ---- making and configs ---- */
+
+static void check(uni_layer *layer)
+{
+    const struct vectorization *self = layer->self;
+    if (self->max_tokens < 0 ||
+        (self->max_tokens > 0 && self->max_tokens <= (int64_t)specials(self)))
+        uni_layer_fail(layer, UNI_EINVAL,
+                       "max_tokens must be above %zu (padding and unknown words count), got %lld",
+                       specials(self), (long long)self->max_tokens);
+    if (self->sequence_length < 0 ||
+        (self->sequence_length > 0 &&
+         (self->output != UNI_TEXT_INT || self->tokenizer.split == UNI__SPLIT_NONE)))
+        uni_layer_fail(layer, UNI_EINVAL,
+                       "sequence_length (%lld) is for the int output of texts that are split",
+                       (long long)self->sequence_length);
+    if (self->tokenizer.ngrams < 1 || self->tokenizer.ngrams > UNI__MAX_NGRAMS)
+        uni_layer_fail(layer, UNI_EINVAL, "ngrams must be from 1 to %d, got %d", UNI__MAX_NGRAMS,
+                       self->tokenizer.ngrams);
+}
+
+static int put_vocabulary(const struct vectorization *self, uni_value *config)
+{
+    uni_value *words = self->listing != NULL ? uni_value_list() : uni_value_null();
+    uni_value *weights = self->idf != NULL ? uni_value_list() : uni_value_null();
+    int status = words == NULL || weights == NULL ? UNI_ENOMEM : 0;
+    for (size_t i = 0; status == 0 && self->listing != NULL && i < self->vocabulary.count; i++)
+        status = uni_list_take(words, uni_value_string_n(self->vocabulary.words[i].text,
+                                                         self->vocabulary.words[i].size));
+    for (size_t i = 0; status == 0 && self->idf != NULL && i < self->vocabulary.count; i++)
+        status = uni_list_take(weights, uni_value_float((double)self->idf[i + 1]));
+    if (status < 0) {
+        uni_value_free(words);
+        uni_value_free(weights);
+        return status;
+    }
+    status = uni_dict_take(config, "vocabulary", words);
+    if (status < 0) {
+        uni_value_free(weights);
+        return status;
+    }
+    return uni_dict_take(config, "idf_weights", weights);
+}
+
+static uni_value *number_or_null(int64_t number)
+{
+    return number > 0 ? uni_value_int(number) : uni_value_null();
+}
+
+static int vectorization_get_config(const uni_layer *layer, const void *self_, uni_value *config,
+                                    uni_error *err)
+{
+    const struct vectorization *self = self_;
+    const uni__tokenizer *tokenizer = &self->tokenizer;
+    const char *standardize = tokenizer->lower && tokenizer->strip ? "lower_and_strip_punctuation"
+                              : tokenizer->lower                   ? "lower"
+                              : tokenizer->strip                   ? "strip_punctuation"
+                                                                   : NULL;
+    const char *split = tokenizer->split == UNI__SPLIT_NONE        ? NULL
+                        : tokenizer->split == UNI__SPLIT_CHARACTER ? "character"
+                                                                   : "whitespace";
+    UNI_TRY(uni_dict_take(config, "max_tokens", number_or_null(self->max_tokens)));
+    UNI_TRY(uni_dict_take(config, "standardize",
+                          standardize != NULL ? uni_value_string(standardize) : uni_value_null()));
+    UNI_TRY(
+        uni_dict_take(config, "split", split != NULL ? uni_value_string(split) : uni_value_null()));
+    UNI_TRY(
+        uni_dict_take(config, "ngrams",
+                      tokenizer->ngrams > 1 ? uni_value_int(tokenizer->ngrams) : uni_value_null()));
+    UNI_TRY(uni_dict_take(config, "output_mode", uni_value_string(outputs[self->output])));
+    UNI_TRY(uni_dict_take(config, "output_sequence_length", number_or_null(self->sequence_length)));
+    UNI_TRY(uni_dict_take(config, "pad_to_max_tokens", uni_value_bool(self->pad_to_max_tokens)));
+    UNI_TRY(uni_dict_take(config, "sparse", uni_value_bool(false)));
+    UNI_TRY(uni_dict_take(config, "ragged", uni_value_bool(false)));
+    UNI_TRY(uni_dict_take(config, "encoding", uni_value_string("utf-8")));
+    return put_vocabulary(self, config);
+}
+
+static int read_vocabulary(uni_layer *layer, const uni_value *config, uni_error *err)
+{
+    const uni_value *list = uni_dict_get(config, "vocabulary"),
+                    *weights = uni_dict_get(config, "idf_weights");
+    if (uni_value_type_of(list) == UNI_TYPE_NULL)
+        return 0;
+    if (uni_value_type_of(list) !=
+        UNI_TYPE_LIST) /* Keras also takes a path: a file that a file names is not opened */
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "a vocabulary must be a list of words, not a %s",
+                             uni_value_type_name(uni_value_type_of(list)));
+    size_t count = uni_list_size(list);
+    const char **words = calloc(count + 1, sizeof *words);
+    size_t *sizes = calloc(count + 1, sizeof *sizes);
+    float *idf = calloc(count + 1, sizeof *idf);
+    int status = words == NULL || sizes == NULL || idf == NULL
+                     ? uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary")
+                     : 0;
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        words[i] = uni_value_type_of(uni_list_get(list, i)) == UNI_TYPE_STRING
+                       ? uni_value_as_bytes(uni_list_get(list, i), &sizes[i])
+                       : NULL;
+        idf[i] = (float)uni_value_as_float(uni_list_get(weights, i), 0);
+        if (words[i] == NULL)
+            status = uni_error_set(err, UNI_EFORMAT, "word %zu of the vocabulary is not text", i);
+    }
+    if (status == 0)
+        status = uni__text_set_vocabulary(layer, count, words, sizes, err);
+    const struct vectorization *self = layer->self;
+    if (status == 0 && self->output == UNI_TEXT_TF_IDF) {
+        double sum = 0;
+        size_t skipped = count - self->vocabulary.count;
+        for (size_t i = skipped; i < count; i++)
+            sum += (double)idf[i];
+        status = uni_list_size(weights) != count
+                     ? uni_error_set(err, UNI_EFORMAT,
+                                     "idf_weights must have one number a word of the vocabulary")
+                     : uni__text_set_idf(layer, self->vocabulary.count, idf + skipped,
+                                         self->vocabulary.count > 0
+                                             ? (float)(sum / (double)self->vocabulary.count)
+                                             : 0,
+                                         err);
+    }
+    free(words);
+    free(sizes);
+    free(idf);
+    return status;
+}
+
+static int read_standardize(uni__tokenizer *tokenizer, const uni_value *config, uni_error *err)
+{
+    const uni_value *standardize = uni_dict_get(config, "standardize"),
+                    *split = uni_dict_get(config, "split");
+    const char *name = uni_value_as_string(standardize, ""),
+               *split_name = uni_value_as_string(split, "");
+    bool both = standardize == NULL || strcmp(name, "lower_and_strip_punctuation") == 0;
+    tokenizer->lower = both || strcmp(name, "lower") == 0;
+    tokenizer->strip = both || strcmp(name, "strip_punctuation") == 0;
+    if (!tokenizer->lower && !tokenizer->strip && uni_value_type_of(standardize) != UNI_TYPE_NULL)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "standardize = %.60s is not supported (functions are not)", name);
+    if (split == NULL || strcmp(split_name, "whitespace") == 0)
+        tokenizer->split = UNI__SPLIT_WHITESPACE;
+    else if (strcmp(split_name, "character") == 0)
+        tokenizer->split = UNI__SPLIT_CHARACTER;
+    else if (uni_value_type_of(split) == UNI_TYPE_NULL)
+        tokenizer->split = UNI__SPLIT_NONE;
+    else
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "split = %.60s is not supported (functions are not)", split_name);
+    return 0;
+}
+
+static int vectorization_set_config(uni_layer *layer, void *self_, const uni_value *config,
+                                    uni_error *err)
+{
+    struct vectorization *self = self_;
+    UNI_TRY(uni__config_refuse(config, "sparse", NULL, err));
+    UNI_TRY(uni__config_refuse(config, "ragged", NULL, err));
+    UNI_TRY(uni__config_refuse(config, "encoding", "utf-8", err));
+    UNI_TRY(read_standardize(&self->tokenizer, config, err));
+    const uni_value *ngrams = uni_dict_get(config, "ngrams");
+    if (uni_value_type_of(ngrams) != UNI_TYPE_NULL && uni_value_type_of(ngrams) != UNI_TYPE_INT)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "ngrams must be a number; lists of widths are not supported");
+    int64_t width = uni_value_as_int(ngrams, 1);
+    self->tokenizer.ngrams = width < 0 || width > UNI__MAX_NGRAMS ? 0 : (int)width;
+    const char *output = uni_dict_get_string(config, "output_mode", "int");
+    size_t mode = 0;
+    while (mode < 4 && strcmp(outputs[mode], output) != 0)
+        mode++;
+    if (mode == 4)
+        return uni_error_set(
+            err, UNI_EUNSUPPORTED,
+            "output_mode = %.60s is not supported; there are int, multi_hot, count and tf_idf",
+            output);
+    self->output = (uni_text_output)mode;
+    self->max_tokens = uni_dict_get_int(config, "max_tokens", 0);
+    self->sequence_length = uni_dict_get_int(config, "output_sequence_length", 0);
+    self->pad_to_max_tokens = uni_dict_get_bool(config, "pad_to_max_tokens", false);
+    check(layer);
+    UNI_TRY(uni__layer_check(layer, err));
+    return read_vocabulary(layer, config, err);
+}
+
+static void vectorization_free(void *self_)
+{
+    struct vectorization *self = self_;
+    uni__vocabulary_clear(&self->vocabulary);
+    free(self->listing);
+    free(self->idf);
+}
+
+const uni_layer_class uni__class_text_vectorization = { .name = "TextVectorization",
+                                                        .size = sizeof(struct vectorization),
+                                                        .build = vectorization_build,
+                                                        .infer = vectorization_infer,
+                                                        .call = vectorization_call,
+                                                        .get_config = vectorization_get_config,
+                                                        .set_config = vectorization_set_config,
+                                                        .adapt = vectorization_adapt,
+                                                        .free = vectorization_free };
+
+uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
+{
+    uni_text_options none = { 0 };
+    options = options != NULL ? options : &none;
+    uni_layer *layer = uni_layer_new(&uni__class_text_vectorization);
+    if (layer == NULL)
+        return NULL;
+    struct vectorization *self = layer->self;
+    self->tokenizer = (uni__tokenizer){ .lower = !options->keep_case,
+                                        .strip = !options->keep_punctuation,
+                                        .split = options->no_split     ? UNI__SPLIT_NONE
+                                                 : options->characters ? UNI__SPLIT_CHARACTER
+                                                                       : UNI__SPLIT_WHITESPACE,
+                                        .ngrams = options->ngrams != 0 ? options->ngrams : 1 };
+    self->output = options->output;
+    self->max_tokens = options->max_tokens;
+    self->sequence_length = options->sequence_length;
+    check(layer);
+    if (options->output > UNI_TEXT_TF_IDF)
+        uni_layer_fail(layer, UNI_EINVAL, "%d is no output of a TextVectorization layer",
+                       (int)options->output);
+    else if (options->vocabulary != NULL && options->output == UNI_TEXT_TF_IDF)
+        uni_layer_fail(
+            layer, UNI_EINVAL,
+            "the tf_idf output learns its weights by adapt; a vocabulary alone is not enough");
+    else if (options->vocabulary != NULL) {
+        uni_error err = { 0 };
+        if (uni__text_set_vocabulary(layer, options->vocabulary_size, options->vocabulary, NULL,
+                                     &err) < 0)
+            uni_layer_fail(layer, err.code, "%s", err.message);
+    }
+    return layer;
+}
