@@ -1,0 +1,30 @@
+/* all_gather_pull.c - everybody reads everybody's part. n x b bytes read by each rank. */
+#include <string.h>
+
+#include "comm/algorithm.h"
+
+static void copy_window(uni_comm_request *request, const uni__pull *pull)
+{
+    const uni__call *call = &request->call;
+    size_t size = uni_dtype_size(call->dtype), bytes = pull->count * size;
+    int n = request->lane->members;
+    /* Begin with the next rank, so that not all read the same memory at once. */
+    for (int i = 1; i <= n && bytes > 0; i++) {
+        int m = (request->lane->mine + i) % n;
+        char *to = (char *)call->out + ((size_t)m * call->count + pull->first) * size;
+        if (to != pull->views[m])
+            memcpy(to, pull->views[m], bytes);
+    }
+}
+
+static int step(uni_comm_request *request, uni_error *err)
+{
+    return uni__pull_step(request, copy_window, err);
+}
+
+const uni__algorithm uni__all_gather_pull = {
+    .name = "pull",
+    .cost = "shared buffers: 2 meetings, else 1 a window and b copied; n*b read by each rank",
+    .fill = uni__pull_fill,
+    .step = step,
+};

@@ -1,0 +1,212 @@
+/*
+ * all_reduce_slices.c - each rank reduces its slice of all inputs, for all ranks.
+ *
+ * When all buffers are visible, rank r reads slice r of every input and writes the result into slice r of
+ * every output: nothing is copied. 2 meetings; each rank reads b and writes b bytes.
+ *
+ *   phase 1  arrived     phase 2  my slice is everywhere
+ *
+ * Otherwise windows go through staging. A half holds a window of inputs (of which peers need all slices
+ * but my own, which I take from the input itself) and behind it my slice of results:
+ *
+ *   phase 2      inputs of window 0 are in
+ *   phase 3 + k  results of window k and inputs of window k + 1 are in
+ *
+ * One meeting a window: who has seen all at 3 + k - 1 knows that the inputs of k - 1 were reduced by all (so their
+ * half takes k + 1), and that the results of k - 2 were copied out (so their half takes k).
+ * Each rank copies b (n-1)/n in and out, and reads b and writes 2 b/n between.
+ */
+#include <string.h>
+
+#include "comm/algorithm.h"
+#include "comm/kinds.h"
+
+enum { ARRIVING = 0, REDUCING = 1, LEAVING = 2 };
+#define LINE 64u
+
+/* Slice r of n elements: whole cache lines, so that no two ranks write the same one. */
+static void slice_of(size_t n, size_t size, int rank, int ranks, size_t *begin, size_t *end)
+{
+    size_t unit = LINE / size, units = (n + unit - 1) / unit;
+    *begin = units * (size_t)rank / (size_t)ranks * unit;
+    *end = units * ((size_t)rank + 1) / (size_t)ranks * unit;
+    *begin = *begin < n ? *begin : n;
+    *end = *end < n ? *end : n;
+}
+
+/* Elements of a window: a multiple of ranks x lines, so that input and results fit a half. */
+static size_t window_elements(const uni_comm_request *request)
+{
+    size_t ranks = (size_t)request->comm->size, size = uni_dtype_size(request->call.dtype);
+    size_t slice = UNI__HALF_BYTES / (ranks + 1) / LINE * (LINE / size);
+    return slice * ranks;
+}
+
+static size_t window_count(const uni_comm_request *request, size_t window)
+{
+    size_t each = window_elements(request), first = window * each, all = request->call.count;
+    return first >= all ? 0 : all - first < each ? all - first : each;
+}
+
+static void fill(uni_comm_request *request, size_t window)
+{
+    size_t size = uni_dtype_size(request->call.dtype), begin, end;
+    size_t count = window_count(request, window);
+    slice_of(count, size, request->comm->rank, request->comm->size, &begin, &end);
+    char *half = uni__board_half(request, request->lane->mine, window);
+    const char *in = (const char *)request->call.in + window * window_elements(request) * size;
+    if (begin > 0)
+        memcpy(half, in, begin * size);
+    if (count > end)
+        memcpy(half + end * size, in + end * size, (count - end) * size);
+}
+
+static char *results_of(const uni_comm_request *request, int member)
+{
+    return uni__board_half(request, member, request->window) +
+           window_elements(request) * uni_dtype_size(request->call.dtype);
+}
+
+static void reduce_window(uni_comm_request *request)
+{
+    uni_comm *comm = request->comm;
+    const uni__call *call = &request->call;
+    size_t size = uni_dtype_size(call->dtype), begin, end;
+    size_t offset = request->window * window_elements(request) * size;
+    slice_of(window_count(request, request->window), size, comm->rank, comm->size, &begin, &end);
+    const void *in[UNI__COMM_MAX_RANKS];
+    for (int m = 0; m < comm->size; m++)
+        in[m] = m == comm->rank ? (const char *)call->in + offset + begin * size
+                                : uni__board_half(request, m, request->window) + begin * size;
+    void *out[2] = { (char *)call->out + offset + begin * size, results_of(request, comm->rank) };
+    uni__reduce_many(comm->kernels, call->dtype, call->op, uni__divisor(request), in, comm->size,
+                     out, 2, end - begin);
+}
+
+static void take_results(uni_comm_request *request)
+{
+    uni_comm *comm = request->comm;
+    size_t size = uni_dtype_size(request->call.dtype), begin, end;
+    size_t offset = request->window * window_elements(request) * size;
+    for (int m = 0; m < comm->size; m++) {
+        slice_of(window_count(request, request->window), size, m, comm->size, &begin, &end);
+        if (m != comm->rank && end > begin)
+            memcpy((char *)request->call.out + offset + begin * size, results_of(request, m),
+                   (end - begin) * size);
+    }
+}
+
+static int reduce_in_place(uni_comm_request *request, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    const uni__call *call = &request->call;
+    size_t size = uni_dtype_size(call->dtype), bytes = call->count * size, begin, end;
+    slice_of(call->count, size, comm->rank, comm->size, &begin, &end);
+    const void *in[UNI__COMM_MAX_RANKS];
+    void *out[UNI__COMM_MAX_RANKS];
+    bool apply = call->kind == UNI__KIND_REDUCE_APPLY;
+    for (int m = 0; m < comm->size && begin < end; m++) {
+        char *from = uni__board_in(request, m, bytes);
+        char *to = apply ? from : uni__board_out(request, m, bytes);
+        if (!from || !to)
+            return uni__board_fail(request, UNI_ECORRUPT, err,
+                                   "the board names memory of rank %d that does not exist: "
+                                   "somebody wrote over it",
+                                   m);
+        in[m] = from + begin * size;
+        out[m] = to + begin * size;
+    }
+    if (apply)
+        out[0] = (char *)call->out + begin * size;
+    if (begin < end)
+        uni__reduce_many(comm->kernels, call->dtype, call->op, uni__divisor(request), in,
+                         comm->size, out, apply ? 1 : comm->size, end - begin);
+    if (apply)
+        return call->apply(call->apply_context, call->out, begin, end, err);
+    return 0;
+}
+
+static int arrive(uni_comm_request *request, uni_error *err)
+{
+    int reached = uni__board_reached(request, UNI__PHASE_ARRIVED, err);
+    if (reached != 1)
+        return reached;
+    if (request->direct) {
+        UNI_TRY(reduce_in_place(request, err));
+        request->stage = LEAVING;
+        uni__board_publish(request, 2);
+        return 1;
+    }
+    uni__slot *mine = uni__lane_slot(request->lane, request->lane->mine, request->seq);
+    if (atomic_load_explicit(&mine->what, memory_order_relaxed) >> 24 & UNI__FLAG_VISIBLE) {
+        fill(request, 0);
+        uni__board_publish(request, 2);
+    }
+    request->stage = REDUCING;
+    return 1;
+}
+
+static int step(uni_comm_request *request, uni_error *err)
+{
+    int reached;
+    if (request->stage == ARRIVING && (reached = arrive(request, err)) != 1)
+        return reached;
+    if (request->stage == LEAVING)
+        return uni__board_reached(request, 2, err);
+    size_t each = window_elements(request);
+    size_t windows = (request->call.count + each - 1) / each;
+    if (windows == 0)
+        return 1;
+    /* Window w is reduced when phase 2 + w is there; its results are taken at 3 + w. */
+    for (;;) {
+        if ((reached = uni__board_reached(request, 2 + request->phase_index, err)) != 1)
+            return reached;
+        if (request->phase_index > 0)
+            take_results(request);
+        if (request->phase_index == windows)
+            return 1;
+        request->window = request->phase_index;
+        reduce_window(request);
+        fill(request, request->window + 1);
+        request->phase_index++;
+        uni__board_publish(request, 2 + request->phase_index);
+    }
+}
+
+const uni__algorithm uni__all_reduce_slices = {
+    .name = "slices",
+    .cost =
+        "shared buffers: 2 meetings, b read and b written by each rank; else 1 meeting a window, "
+        "b*(n-1)/n copied in and out",
+    .fill = fill,
+    .step = step,
+};
+
+/* Gradients that are not in shared pages would need a copy of everything: refused, all ranks alike. */
+static int apply_step(uni_comm_request *request, uni_error *err)
+{
+    int reached = 1;
+    if (request->stage == ARRIVING) {
+        if ((reached = uni__board_reached(request, UNI__PHASE_ARRIVED, err)) != 1)
+            return reached;
+        if (!request->direct)
+            return uni__board_fail(request, UNI_EINVAL, err,
+                                   "the gradients of every rank must be in memory from "
+                                   "uni_comm_alloc");
+        int status = reduce_in_place(request, err);
+        if (status < 0) {
+            uni__board_abort(request->comm, status,
+                             err && err->message[0] ? err->message : "an update failed");
+            return status;
+        }
+        request->stage = LEAVING;
+        uni__board_publish(request, 2);
+    }
+    return uni__board_reached(request, 2, err);
+}
+
+const uni__algorithm uni__reduce_apply_slices = {
+    .name = "slices",
+    .cost = "2 meetings; b read by each rank, b/n written, and the update of b/n",
+    .step = apply_step,
+};

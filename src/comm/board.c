@@ -1,0 +1,527 @@
+/*
+ * board.c - the shared board: its layout, starting a collective, phases. The protocol is in board.h.
+ *
+ * The rank's thread, but for uni__board_abort.
+ */
+#include "comm/board.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/algorithm.h"
+#include "comm/futex.h"
+#include "comm/kinds.h"
+
+#define PAGE 4096u
+#define PHASE_BITS 24
+#define FLAGS_AND_AREA 0xffff0000ff000000ull
+
+static size_t lane_bytes(int members, int slots)
+{
+    return (size_t)members * (sizeof(uni__progress) + (size_t)slots * sizeof(uni__slot));
+}
+
+static size_t pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+}
+
+static size_t lanes_offset(int size)
+{
+    return pages(sizeof(uni__board_header) + (size_t)size * sizeof(uni__rank_line));
+}
+
+static size_t areas_offset(int size)
+{
+    return lanes_offset(size) + pages(lane_bytes(size, UNI__SLOTS) +
+                                      (size_t)size * (size_t)size * lane_bytes(2, UNI__PAIR_SLOTS));
+}
+
+size_t uni__board_bytes(int size)
+{
+    return areas_offset(size) + (size_t)size * UNI__AREAS * 2 * UNI__HALF_BYTES;
+}
+
+void uni__board_format(void *memory, int size)
+{
+    uni__board_header *header = memory;
+    header->version = UNI__BOARD_VERSION;
+    header->size = (uint32_t)size;
+    header->magic = UNI__BOARD_MAGIC;
+}
+
+static void set_lane(uni__lane *lane, char *memory, int members, int mine, int slots)
+{
+    *lane = (uni__lane){ .members = members,
+                         .mine = mine,
+                         .first_rank = -1,
+                         .second_rank = -1,
+                         .slots = slots,
+                         .next = 1,
+                         .finished = 1,
+                         .all_finished = 1,
+                         .memory = memory };
+}
+
+static int set_pairs(uni__board *board, char *memory, int rank, int size)
+{
+    board->pairs = calloc((size_t)size * (size_t)size, sizeof *board->pairs);
+    board->frozen_since = calloc((size_t)size, sizeof *board->frozen_since);
+    if (!board->pairs || !board->frozen_since)
+        return UNI_ENOMEM;
+    for (int from = 0; from < size; from++)
+        for (int to = 0; to < size; to++) {
+            if (from == to || (from != rank && to != rank))
+                continue;
+            size_t index = (size_t)from * (size_t)size + (size_t)to;
+            uni__lane *lane = &board->pairs[index];
+            set_lane(lane, memory + index * lane_bytes(2, UNI__PAIR_SLOTS), 2, to == rank,
+                     UNI__PAIR_SLOTS);
+            lane->first_rank = from;
+            lane->second_rank = to;
+        }
+    return 0;
+}
+
+/* Busy waiting helps only when every rank has a core of its own. */
+static uint64_t choose_spin(const uni_comm *comm)
+{
+    int cores = comm->options.cores;
+    cpu_set_t set;
+    if (cores <= 0)
+        cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (comm->options.spin_us < 0)
+        return 0;
+    if (comm->options.spin_us > 0)
+        return (uint64_t)comm->options.spin_us * 1000;
+    return comm->size <= cores ? 50000 : 0;
+}
+
+int uni__board_attach(uni_comm *comm, void *memory, size_t bytes, uni_error *err)
+{
+    uni__board_header *header = memory;
+    if (bytes < uni__board_bytes(comm->size) || header->magic != UNI__BOARD_MAGIC ||
+        header->version != UNI__BOARD_VERSION || header->size != (uint32_t)comm->size)
+        return uni_error_set(err, UNI_EVERSION,
+                             "rank %d got shared memory that is not this communicator's: all "
+                             "ranks must use the same release of unisono",
+                             comm->rank);
+    uni__board *board = calloc(1, sizeof *board);
+    if (!board)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+    comm->board = board;
+    board->header = header;
+    board->bytes = bytes;
+    char *lanes = (char *)memory + lanes_offset(comm->size);
+    set_lane(&board->lane, lanes, comm->size, comm->rank, UNI__SLOTS);
+    if (set_pairs(board, lanes + lane_bytes(comm->size, UNI__SLOTS), comm->rank, comm->size) < 0)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator of %d ranks",
+                             comm->size);
+    board->spin_ns = choose_spin(comm);
+    char state;
+    uni__rank_line *line = &header->ranks[comm->rank];
+    atomic_store(&line->pid, (uint32_t)getpid());
+    atomic_store(&line->start_time, uni__peer_start_time(getpid(), &state));
+    atomic_store(&line->state, UNI__RANK_OPEN);
+    return 0;
+}
+
+void uni__board_detach(uni_comm *comm)
+{
+    uni__board *board = comm->board;
+    if (!board)
+        return;
+    atomic_store(&board->header->ranks[comm->rank].state, UNI__RANK_CLOSED);
+    free(board->pairs);
+    free(board->frozen_since);
+    free(board);
+    comm->board = NULL;
+}
+
+int uni__lane_rank(const uni__lane *lane, int member)
+{
+    return lane->first_rank < 0 ? member : member == 0 ? lane->first_rank : lane->second_rank;
+}
+
+static char *member_memory(const uni__lane *lane, int member)
+{
+    return lane->memory + (size_t)member * lane_bytes(1, lane->slots);
+}
+
+uni__progress *uni__lane_progress(const uni__lane *lane, int member)
+{
+    return (uni__progress *)member_memory(lane, member);
+}
+
+uni__slot *uni__lane_slot(const uni__lane *lane, int member, uint64_t seq)
+{
+    return (uni__slot *)(member_memory(lane, member) + sizeof(uni__progress)) +
+           seq % (uint64_t)lane->slots;
+}
+
+/* --- locations: a pointer (thread), or segment + 1 in the high 16 bits and the offset in that rank's
+ * part below (shm) --- */
+
+uint64_t uni__board_locate(uni_comm *comm, const void *data, size_t bytes, bool *visible)
+{
+    if (bytes == 0 || comm->peers.vtable == NULL || comm->peers.vtable->pass == NULL) {
+        *visible = true; /* one process: every pointer is good everywhere */
+        return (uint64_t)(uintptr_t)data;
+    }
+    for (int i = 0; i < UNI__COMM_SEGMENTS; i++) {
+        const uni_comm_buffer *segment = comm->segments[i];
+        if (!segment)
+            continue;
+        const char *base = segment->base + (size_t)comm->rank * segment->stride, *at = data;
+        if (at >= base && bytes <= segment->bytes &&
+            (size_t)(at - base) <= segment->bytes - bytes) {
+            *visible = true;
+            return (uint64_t)(i + 1) << 48 | (uint64_t)(at - base);
+        }
+    }
+    *visible = false;
+    return 0;
+}
+
+static void *resolve(const uni_comm_request *request, int member, uint64_t location, size_t bytes)
+{
+    uni_comm *comm = request->comm;
+    if (comm->peers.vtable == NULL || comm->peers.vtable->pass == NULL)
+        return (void *)(uintptr_t)location;
+    uint64_t index = location >> 48, offset = location & 0xffffffffffffull;
+    if (index == 0 || index > UNI__COMM_SEGMENTS || !comm->segments[index - 1])
+        return NULL;
+    const uni_comm_buffer *segment = comm->segments[index - 1];
+    if (bytes > segment->bytes || offset > segment->bytes - bytes)
+        return NULL;
+    return segment->base + (size_t)uni__lane_rank(request->lane, member) * segment->stride + offset;
+}
+
+void *uni__board_in(const uni_comm_request *request, int member, size_t bytes)
+{
+    if (member == request->lane->mine)
+        return (void *)(uintptr_t)request->call.in;
+    uni__slot *slot = uni__lane_slot(request->lane, member, request->seq);
+    return resolve(request, member, atomic_load_explicit(&slot->in, memory_order_relaxed), bytes);
+}
+
+void *uni__board_out(const uni_comm_request *request, int member, size_t bytes)
+{
+    if (member == request->lane->mine)
+        return request->call.out;
+    uni__slot *slot = uni__lane_slot(request->lane, member, request->seq);
+    return resolve(request, member, atomic_load_explicit(&slot->out, memory_order_relaxed), bytes);
+}
+
+char *uni__board_half(const uni_comm_request *request, int member, size_t window)
+{
+    uni__board *board = request->comm->board;
+    uint64_t what = atomic_load_explicit(&uni__lane_slot(request->lane, member, request->seq)->what,
+                                         memory_order_relaxed);
+    size_t rank = (size_t)uni__lane_rank(request->lane, member);
+    size_t area = (size_t)(what >> 48) % UNI__AREAS;
+    return (char *)board->header + areas_offset(request->comm->size) +
+           ((rank * UNI__AREAS + area) * 2 + window % 2) * UNI__HALF_BYTES;
+}
+
+/* --- starting --- */
+
+/* What all members have finished, asked for only when the arrivals did not tell. */
+static void refresh_finished(uni__lane *lane, int *slowest)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (int m = 0; m < lane->members; m++) {
+        uint64_t finished = atomic_load(&uni__lane_progress(lane, m)->finished);
+        finished = finished ? finished : 1; /* has not begun anything */
+        if (finished < lowest) {
+            lowest = finished;
+            *slowest = m;
+        }
+    }
+    lane->all_finished = lowest;
+}
+
+static bool area_is_free(const uni__area *area)
+{
+    return !area->lane || area->seq < area->lane->all_finished;
+}
+
+/* The lowest free one, so that the same few stay in the caches; -1 when there is none. */
+static int take_area(uni__board *board, int *slowest)
+{
+    for (int look = 0; look < 2; look++) {
+        int limit = look == 0 ? 3 : UNI__AREAS;
+        for (int i = 0; i < limit; i++)
+            if (area_is_free(&board->areas[i]))
+                return i;
+        for (int i = 0; i < UNI__AREAS; i++)
+            if (!area_is_free(&board->areas[i]))
+                refresh_finished(board->areas[i].lane, slowest);
+    }
+    return -1;
+}
+
+static uni__lane *lane_of(uni_comm *comm, const uni__call *call)
+{
+    uni__board *board = comm->board;
+    size_t size = (size_t)comm->size;
+    if (call->kind == UNI__KIND_SEND)
+        return &board->pairs[(size_t)comm->rank * size + (size_t)call->root];
+    if (call->kind == UNI__KIND_RECV)
+        return &board->pairs[(size_t)call->root * size + (size_t)comm->rank];
+    return &board->lane;
+}
+
+/* Do the peers see what they need of my buffers? */
+static bool locate_buffers(uni_comm_request *request, uni__slot *slot)
+{
+    uni_comm *comm = request->comm;
+    const uni__call *call = &request->call;
+    size_t bytes = uni__call_bytes(call), whole = bytes * uni__call_segments(call, comm->size);
+    bool in = true, out = true;
+    bool gives = !(call->kind == UNI__KIND_RECV ||
+                   (call->kind == UNI__KIND_BROADCAST && call->root != comm->rank));
+    uint64_t in_at = gives ? uni__board_locate(comm, call->in, whole, &in) : 0, out_at = 0;
+    if (call->kind == UNI__KIND_ALL_REDUCE)
+        out_at = uni__board_locate(comm, call->out, bytes, &out);
+    atomic_store_explicit(&slot->in, in_at, memory_order_relaxed);
+    atomic_store_explicit(&slot->out, out_at, memory_order_relaxed);
+    return in && out;
+}
+
+static uint64_t what_of(const uni_comm_request *request, bool visible)
+{
+    const uni__call *call = &request->call;
+    bool pair = request->lane->first_rank >= 0;
+    int kind = pair ? UNI__KIND_SEND : call->kind;
+    int root = pair ? request->lane->first_rank : call->root;
+    int flags = visible ? UNI__FLAG_VISIBLE : UNI__FLAG_STAGED;
+    return (uint64_t)kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
+           (uint64_t)flags << 24 | (uint64_t)root << 32 | (uint64_t)request->area << 48;
+}
+
+int uni__board_start(uni_comm_request *request, bool *again, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    UNI_TRY(uni__board_aborted(comm, err));
+    uni__board *board = comm->board;
+    uni__lane *lane = lane_of(comm, &request->call);
+    request->lane = lane;
+    uint64_t seq = lane->next;
+    if (seq - lane->all_finished >= (uint64_t)lane->slots)
+        refresh_finished(lane, &request->next_member);
+    request->phase = 0;
+    *again = seq - lane->all_finished >= (uint64_t)lane->slots ||
+             (request->area = take_area(board, &request->next_member)) < 0;
+    if (*again)
+        return 0;
+    lane->next++;
+    board->areas[request->area] = (uni__area){ lane, seq };
+    request->seq = request->number = seq;
+    request->algorithm =
+        uni__table_choose(request->call.kind, uni__call_bytes(&request->call), comm->size);
+    request->stage = request->next_member = 0;
+    request->window = request->phase_index = 0;
+    request->late_rank = -1;
+    request->total_weight = 0;
+    request->direct = false;
+
+    uni__slot *slot = uni__lane_slot(lane, lane->mine, seq);
+    bool visible = locate_buffers(request, slot) && !request->algorithm->copy_first;
+    double weight = request->call.weight;
+    uint64_t bits;
+    memcpy(&bits, &weight, sizeof bits);
+    atomic_store_explicit(&slot->what, what_of(request, visible), memory_order_relaxed);
+    atomic_store_explicit(&slot->count, request->call.count, memory_order_relaxed);
+    atomic_store_explicit(&slot->arrive_ns, request->begun_ns, memory_order_relaxed);
+    atomic_store_explicit(&slot->weight, bits, memory_order_relaxed);
+    atomic_store_explicit(&slot->finished, lane->finished, memory_order_relaxed);
+    atomic_store_explicit(&uni__lane_progress(lane, lane->mine)->started, seq,
+                          memory_order_relaxed);
+    if (!visible && request->algorithm->fill) {
+        request->algorithm->fill(request, 0);
+        uni__board_publish(request, UNI__PHASE_ARRIVED + 1);
+    } else {
+        uni__board_publish(request, UNI__PHASE_ARRIVED);
+    }
+    return 0;
+}
+
+/* --- phases --- */
+
+static uint64_t goal(uint64_t seq, uint64_t phase)
+{
+    return seq << PHASE_BITS | phase;
+}
+
+void uni__board_publish(uni_comm_request *request, uint64_t phase)
+{
+    uni__slot *slot = uni__lane_slot(request->lane, request->lane->mine, request->seq);
+    uint64_t before =
+        atomic_exchange_explicit(&slot->word, goal(request->seq, phase) << 1, memory_order_acq_rel);
+    if (before & 1)
+        uni__comm_futex_wake(&slot->word);
+}
+
+/* All have come: who was last, what they weigh, what they have finished. */
+static int note_arrival(uni_comm_request *request, uni_error *err)
+{
+    uni__lane *lane = request->lane;
+    uint64_t last = 0, before_last = 0, finished = lane->finished;
+    bool visible = true;
+    for (int m = 0; m < lane->members; m++) {
+        if (m != lane->mine)
+            UNI_TRY(uni__board_compare(request, m, err));
+        uni__slot *slot = uni__lane_slot(lane, m, request->seq);
+        uint64_t at = atomic_load_explicit(&slot->arrive_ns, memory_order_relaxed);
+        uint64_t theirs = atomic_load_explicit(&slot->finished, memory_order_relaxed);
+        uint64_t bits = atomic_load_explicit(&slot->weight, memory_order_relaxed);
+        uint64_t what = atomic_load_explicit(&slot->what, memory_order_relaxed);
+        double weight;
+        memcpy(&weight, &bits, sizeof weight);
+        request->total_weight += weight;
+        finished = theirs < finished ? theirs : finished;
+        visible = visible && (what >> 24 & UNI__FLAG_VISIBLE);
+        if (at > last) {
+            before_last = last;
+            last = at;
+            request->late_rank = uni__lane_rank(lane, m);
+        } else if (at > before_last) {
+            before_last = at;
+        }
+    }
+    if (finished > lane->all_finished)
+        lane->all_finished = finished;
+    request->direct = visible;
+    request->arrived_ns = last;
+    request->late_ns = before_last ? last - before_last : 0;
+    return 0;
+}
+
+int uni__board_reached(uni_comm_request *request, uint64_t phase, uni_error *err)
+{
+    uni__lane *lane = request->lane;
+    if (request->phase != phase) {
+        request->phase = phase;
+        request->next_member = 0;
+    }
+    uint64_t target = goal(request->seq, phase);
+    for (int m = request->next_member; m < lane->members; m++) {
+        if (m != lane->mine && atomic_load_explicit(&uni__lane_slot(lane, m, request->seq)->word,
+                                                    memory_order_acquire) >>
+                                   1 < target) {
+            request->next_member = m;
+            return 0;
+        }
+    }
+    request->next_member = lane->members;
+    if (request->arrived_ns == 0)
+        UNI_TRY(note_arrival(request, err));
+    return 1;
+}
+
+int uni__board_compare(uni_comm_request *request, int member, uni_error *err)
+{
+    uni__lane *lane = request->lane;
+    uni__slot *theirs = uni__lane_slot(lane, member, request->seq);
+    uni__slot *mine = uni__lane_slot(lane, lane->mine, request->seq);
+    uint64_t word = atomic_load_explicit(&theirs->word, memory_order_acquire);
+    if (word >> 1 < goal(request->seq, UNI__PHASE_ARRIVED))
+        return 0;
+    uint64_t what[2] = { atomic_load_explicit(&mine->what, memory_order_relaxed),
+                         atomic_load_explicit(&theirs->what, memory_order_relaxed) };
+    uint64_t count = atomic_load_explicit(&theirs->count, memory_order_relaxed);
+    if (((what[0] ^ what[1]) & ~FLAGS_AND_AREA) == 0 && count == request->call.count)
+        return 0;
+    char ours[96], other[96];
+    uni__describe_what(what[0], request->call.count, ours, sizeof ours);
+    uni__describe_what(what[1], count, other, sizeof other);
+    return uni__board_fail(request, UNI_EMISMATCH, err,
+                           "the ranks do not call the same: rank %d calls %s, rank %d calls %s",
+                           uni__lane_rank(lane, lane->mine), ours, uni__lane_rank(lane, member),
+                           other);
+}
+
+static void finish(uni_comm_request *request)
+{
+    uni_comm *comm = request->comm;
+    uni__lane *lane = request->lane;
+    uint64_t lowest = lane->next;
+    if (comm->under_way > 1)
+        for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
+            const uni_comm_request *other = &comm->requests[i];
+            if (other->used && other != request && other->status == 0 && other->lane == lane &&
+                other->seq < lowest)
+                lowest = other->seq;
+        }
+    lane->finished = lowest;
+    atomic_store_explicit(&uni__lane_progress(lane, lane->mine)->finished, lowest,
+                          memory_order_release);
+}
+
+int uni__board_step(uni_comm_request *request, uni_error *err)
+{
+    int status = request->algorithm->step(request, err);
+    if (status == 1)
+        finish(request);
+    return status;
+}
+
+/* --- the end for all --- */
+
+void uni__board_abort(uni_comm *comm, int code, const char *text)
+{
+    uni__board_header *header = comm->board->header;
+    uint32_t none = UNI__ABORT_NONE;
+    if (!atomic_compare_exchange_strong(&header->abort_state, &none, UNI__ABORT_BEGUN))
+        return;
+    header->abort_code = code;
+    snprintf(header->abort_text, sizeof header->abort_text, "%s", text);
+    atomic_store_explicit(&header->abort_state, UNI__ABORT_READY, memory_order_release);
+}
+
+int uni__board_aborted(uni_comm *comm, uni_error *err)
+{
+    uni__board_header *header = comm->board->header;
+    const _Atomic uint32_t *word = comm->peers.abort_word;
+    if (word && atomic_load_explicit(word, memory_order_relaxed) != 0) {
+        char why[256] = "the group is being ended";
+        if (comm->peers.vtable->abort_reason)
+            comm->peers.vtable->abort_reason(comm->peers.context, why, sizeof why);
+        uni__board_abort(comm, UNI_ECANCELED, why);
+    }
+    uint32_t state = atomic_load_explicit(&header->abort_state, memory_order_acquire);
+    if (state == UNI__ABORT_NONE)
+        return 0;
+    /* The one who writes the text needs a moment; if it died there, we go on without. */
+    for (int i = 0; i < 100 && state != UNI__ABORT_READY; i++) {
+        usleep(1000);
+        state = atomic_load_explicit(&header->abort_state, memory_order_acquire);
+    }
+    if (state != UNI__ABORT_READY)
+        return uni_error_set(err, UNI_EPEER,
+                             "another rank aborted the communicator and died before it said why");
+    return uni_error_set(err, header->abort_code, "%.*s", UNI__ABORT_TEXT, header->abort_text);
+}
+
+int uni__board_fail(uni_comm_request *request, int code, uni_error *err, const char *format, ...)
+{
+    uni_comm *comm = request->comm;
+    uni__text text = { 0 };
+    char reason[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    uni__text_add_format(&text, "%s #%llu: %s. ", uni__kind_name(request->call.kind),
+                         (unsigned long long)request->number, reason);
+    uni__board_doing(comm, &text);
+    uni__board_abort(comm, code, text.data ? text.data : reason);
+    uni__text_free(&text);
+    return uni__board_aborted(comm, err);
+}

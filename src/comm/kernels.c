@@ -1,0 +1,95 @@
+/*
+ * kernels.c - which kernels this machine gets, and the reduction of many inputs into many outputs.
+ *
+ * Many inputs are taken in blocks that stay in the first-level cache, always in the order of the
+ * ranks: what order means for floating point is decided here and nowhere else. Any thread.
+ */
+#include "comm/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK_BYTES 4096
+
+const uni__kernels *uni__kernels_best(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return &uni__kernels_avx2;
+#endif
+    return &uni__kernels_base;
+}
+
+int uni__kernel_type(uni_dtype dtype)
+{
+    switch (dtype) {
+    case UNI_F32:
+        return 0;
+    case UNI_F64:
+        return 1;
+    case UNI_I32:
+        return 2;
+    case UNI_I64:
+        return 3;
+    case UNI_U8:
+        return 4;
+    default:
+        return -1;
+    }
+}
+
+static int kernel_op(uni_comm_op op)
+{
+    return op == UNI_COMM_MIN ? 1 : op == UNI_COMM_MAX ? 2 : 0;
+}
+
+static const void *at(const void *base, size_t offset)
+{
+    return (const char *)base + offset;
+}
+
+/* One block. The sum of all but the last input goes to `partial`, because an output may be an input
+ * that is still needed. */
+static void reduce_block(const uni__kernels *kernels, int type, uni_comm_op op, double divisor,
+                         const void *const *in, int num_in, void *const *out, int num_out,
+                         size_t offset, size_t n, size_t size)
+{
+    _Alignas(64) char partial[BLOCK_BYTES];
+    uni__combine combine = kernels->combine[type][kernel_op(op)];
+    char *first = (char *)out[0] + offset;
+    const void *left = at(in[0], offset);
+    for (int i = 1; i + 1 < num_in; i++) {
+        combine(partial, left, at(in[i], offset), n);
+        left = partial;
+    }
+    if (num_in > 1)
+        combine(first, left, at(in[num_in - 1], offset), n);
+    else
+        memmove(first, left, n * size);
+    if (divisor != 0 && divisor != 1)
+        kernels->divide[type](first, divisor, n);
+    for (int o = 1; o < num_out; o++)
+        memcpy((char *)out[o] + offset, first, n * size);
+}
+
+void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op op, double divisor,
+                      const void *const *in, int num_in, void *const *out, int num_out,
+                      size_t count)
+{
+    int type = uni__kernel_type(dtype);
+    bool plain = divisor == 0 || divisor == 1;
+    if (type < 0 || num_out == 0 || count == 0)
+        return;
+    if (num_in == 2 && num_out == 1 && plain) {
+        kernels->combine[type][kernel_op(op)](out[0], in[0], in[1], count);
+        return;
+    }
+    if (num_in == 2 && num_out == 2 && type < 2 && kernel_op(op) == 0 && plain) {
+        kernels->combine2[type](out[0], out[1], in[0], in[1], count);
+        return;
+    }
+    size_t size = uni_dtype_size(dtype), block = BLOCK_BYTES / size;
+    for (size_t done = 0; done < count; done += block)
+        reduce_block(kernels, type, op, divisor, in, num_in, out, num_out, done * size,
+                     count - done < block ? count - done : block, size);
+}

@@ -1,0 +1,40 @@
+/*
+ * kernels.h - elementwise reductions: dst[i] = a[i] op b[i], for five types and three operations.
+ *
+ * Each element is one operation in the order of the operands, nothing is reassociated, so the plain
+ * build and the AVX2 build give the same bits. dst may be a or b. Used by this module only.
+ */
+#ifndef UNISONO_COMM_KERNELS_H
+#define UNISONO_COMM_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <unisono/comm.h>
+
+typedef void (*uni__combine)(void *dst, const void *a, const void *b, size_t n);
+/* Both dst and dst2 get a op b: one pass for two ranks in place. */
+typedef void (*uni__combine2)(void *dst, void *dst2, const void *a, const void *b, size_t n);
+/* data[i] = data[i] / divisor */
+typedef void (*uni__divide)(void *data, double divisor, size_t n);
+
+typedef struct uni__kernels {
+    const char *name; /* "base", "avx2" */
+    uni__combine combine[5][3]; /* by uni__kernel_type and sum, min, max */
+    uni__combine2 combine2[2]; /* sum of float32 and float64 */
+    uni__divide divide[2]; /* float32, float64 */
+} uni__kernels;
+
+extern const uni__kernels uni__kernels_base, uni__kernels_avx2;
+
+/* The best for this machine. */
+const uni__kernels *uni__kernels_best(void);
+/* Row of combine, or -1 when this type is not reduced. */
+int uni__kernel_type(uni_dtype dtype);
+
+/* out[o][i] = in[0][i] op ... op in[n-1][i], divided by divisor unless that is 0 or 1, for all
+ * outputs. Any output may be one of the inputs (the same addresses, not shifted). */
+void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op op, double divisor,
+                      const void *const *in, int num_in, void *const *out, int num_out,
+                      size_t count);
+
+#endif

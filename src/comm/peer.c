@@ -1,0 +1,87 @@
+/*
+ * peer.c - is a peer's process alive? Asked every 20 ms by who waits for it.
+ *
+ * First the rendezvous, when it can say (the session knows deaths from the kernel). Then the kernel itself:
+ * on one host /proc/PID/stat tells dead, zombie and stopped. A process that got the same number later has another
+ * start time. Where the peer's /proc cannot be read from the beginning (another pid namespace) only the
+ * rendezvous counts.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/board.h"
+
+#define FROZEN_MS 400
+
+/* Start time (field 22) and state of a process; 0 when there is none. */
+uint64_t uni__peer_start_time(int pid, char *state)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    *state = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    /* The second field is the name in brackets and may hold anything; the last bracket ends it. */
+    char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ')
+        return 0;
+    *state = at[2];
+    at += 2;
+    for (int field = 3; field < 22 && at; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+static int check_process(uni_comm *comm, int rank, char *why, size_t size)
+{
+    uni__board *board = comm->board;
+    uni__rank_line *line = &board->header->ranks[rank];
+    int pid = (int)atomic_load(&line->pid);
+    uint64_t start = atomic_load(&line->start_time);
+    char state = 0;
+    if (pid == 0 || pid == getpid() || start == 0)
+        return 0;
+    uint64_t now_start = uni__peer_start_time(pid, &state);
+    if (now_start != start || state == 'Z' || state == 'X') {
+        snprintf(why, size, "(pid %d) has died", pid);
+        return 1;
+    }
+    uint64_t now = uni__monotonic_ns();
+    int limit = comm->options.frozen_ms ? comm->options.frozen_ms : FROZEN_MS;
+    if ((state != 'T' && state != 't') || limit < 0) {
+        board->frozen_since[rank] = 0;
+        return 0;
+    }
+    if (board->frozen_since[rank] == 0)
+        board->frozen_since[rank] = now;
+    uint64_t stopped_ms = (now - board->frozen_since[rank]) / 1000000u;
+    if (stopped_ms < (uint64_t)limit)
+        return 0;
+    snprintf(why, size, "(pid %d) is stopped (SIGSTOP or a debugger) for %llu ms", pid,
+             (unsigned long long)stopped_ms);
+    return 1;
+}
+
+int uni__peer_check(uni_comm *comm, int rank, char *why, size_t size)
+{
+    const uni__rendezvous *peers = &comm->peers;
+    if (peers->vtable && peers->vtable->alive &&
+        !peers->vtable->alive(peers->context, rank, why, size))
+        return 1;
+    if (atomic_load(&comm->board->header->ranks[rank].state) == UNI__RANK_CLOSED) {
+        snprintf(why, size, "has closed its communicator");
+        return 1;
+    }
+    return check_process(comm, rank, why, size);
+}

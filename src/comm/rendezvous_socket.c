@@ -1,0 +1,221 @@
+/*
+ * rendezvous_socket.c - the rendezvous for forked processes: a socket pair (packets) between every two ranks,
+ * made before the fork. For tests and benchmarks, and the model for a real one.
+ *
+ * A packet is a key (64 bytes), then data or a descriptor. What comes while something else is waited for is
+ * kept. The rank's thread.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/rendezvous.h"
+
+#define KEY_SIZE 64
+#define DATA_SIZE 1024
+#define FD_KEY "\001fd"
+
+typedef struct packet {
+    struct packet *next;
+    int from, fd;
+    size_t size;
+    struct {
+        char key[KEY_SIZE];
+        char data[DATA_SIZE];
+    } body;
+} packet;
+
+struct uni__socket_mesh {
+    int size, rank; /* rank -1: not chosen yet */
+    packet *kept;
+    int fds[]; /* [a * size + b]: a's end of the socket to b; -1 when closed */
+};
+
+static int end_of(const uni__socket_mesh *mesh, int peer)
+{
+    return mesh->fds[mesh->rank * mesh->size + peer];
+}
+
+static int send_packet(uni__socket_mesh *mesh, int to, const char *key, const void *data,
+                       size_t size, int fd, uni_error *err)
+{
+    char name[KEY_SIZE] = "";
+    snprintf(name, sizeof name, "%s", key);
+    struct iovec parts[2] = { { name, sizeof name }, { (void *)(uintptr_t)data, size } };
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = { 0 };
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = size ? 2 : 1 };
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    }
+    if (sendmsg(end_of(mesh, to), &message, MSG_NOSIGNAL) < 0)
+        return uni_error_set_errno(err, errno, "cannot send %s to rank %d",
+                                   fd >= 0 ? "a descriptor" : key, to);
+    return 0;
+}
+
+static int receive_packet(uni__socket_mesh *mesh, int from, int timeout_ms, uni_error *err)
+{
+    struct pollfd poller = { .fd = end_of(mesh, from), .events = POLLIN };
+    int ready = poll(&poller, 1, timeout_ms);
+    if (ready == 0)
+        return uni_error_set(err, UNI_ETIMEOUT, "rank %d sent nothing within %d ms", from,
+                             timeout_ms);
+    packet *got = calloc(1, sizeof *got);
+    if (!got)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a packet of rank %d", from);
+    got->from = from;
+    got->fd = -1;
+    struct iovec part = { &got->body, sizeof got->body };
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct msghdr message = { .msg_iov = &part,
+                              .msg_iovlen = 1,
+                              .msg_control = control.bytes,
+                              .msg_controllen = sizeof control.bytes };
+    ssize_t size = recvmsg(end_of(mesh, from), &message, MSG_CMSG_CLOEXEC);
+    if (size < KEY_SIZE) {
+        free(got);
+        return uni_error_set(err, UNI_EPEER, "rank %d is gone: its socket was closed", from);
+    }
+    got->size = (size_t)size - KEY_SIZE;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&got->fd, CMSG_DATA(header), sizeof got->fd);
+    packet **last = &mesh->kept;
+    while (*last)
+        last = &(*last)->next;
+    *last = got;
+    return 0;
+}
+
+static packet *take_packet(uni__socket_mesh *mesh, int from, const char *key)
+{
+    for (packet **at = &mesh->kept; *at; at = &(*at)->next)
+        if ((*at)->from == from && strncmp((*at)->body.key, key, KEY_SIZE - 1) == 0) {
+            packet *found = *at;
+            *at = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+static int wait_packet(uni__socket_mesh *mesh, int from, const char *key, int timeout_ms,
+                       packet **out, uni_error *err)
+{
+    while (!(*out = take_packet(mesh, from, key)))
+        UNI_TRY(receive_packet(mesh, from, timeout_ms, err));
+    return 0;
+}
+
+static int put(void *context, const char *key, const void *data, size_t size, uni_error *err)
+{
+    uni__socket_mesh *mesh = context;
+    for (int r = 0; r < mesh->size; r++)
+        if (r != mesh->rank)
+            UNI_TRY(send_packet(mesh, r, key, data, size, -1, err));
+    return 0;
+}
+
+static int get(void *context, int rank, const char *key, void *data, size_t capacity, size_t *size,
+               int timeout_ms, uni_error *err)
+{
+    packet *found = NULL;
+    UNI_TRY(wait_packet(context, rank, key, timeout_ms, &found, err));
+    int status = 0;
+    if (found->size > capacity)
+        status = uni_error_set(err, UNI_ELIMIT, "%s of rank %d has %zu bytes, more than %zu", key,
+                               rank, found->size, capacity);
+    else
+        memcpy(data, found->body.data, *size = found->size);
+    free(found);
+    return status;
+}
+
+static int pass(void *context, int to, int fd, uni_error *err)
+{
+    return send_packet(context, to, FD_KEY, NULL, 0, fd, err);
+}
+
+static int receive(void *context, int from, int *fd, int timeout_ms, uni_error *err)
+{
+    packet *found = NULL;
+    UNI_TRY(wait_packet(context, from, FD_KEY, timeout_ms, &found, err));
+    *fd = found->fd;
+    free(found);
+    return *fd >= 0 ? 0 : uni_error_set(err, UNI_EPEER, "rank %d sent no descriptor", from);
+}
+
+static const uni__rendezvous_vtable socket_vtable = {
+    .name = "sockets", .put = put, .get = get, .pass = pass, .receive = receive
+};
+
+int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err)
+{
+    size_t ends = (size_t)size * (size_t)size;
+    uni__socket_mesh *mesh = calloc(1, sizeof *mesh + ends * sizeof mesh->fds[0]);
+    *out = mesh;
+    if (!mesh)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks to meet", size);
+    mesh->size = size;
+    mesh->rank = -1;
+    for (size_t i = 0; i < ends; i++)
+        mesh->fds[i] = -1;
+    for (int a = 0; a < size; a++)
+        for (int b = a + 1; b < size; b++) {
+            int pair[2];
+            if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+                int saved = errno;
+                uni__socket_mesh_free(mesh);
+                *out = NULL;
+                return uni_error_set_errno(err, saved, "cannot make sockets for %d ranks", size);
+            }
+            mesh->fds[a * size + b] = pair[0];
+            mesh->fds[b * size + a] = pair[1];
+        }
+    return 0;
+}
+
+void uni__socket_mesh_free(uni__socket_mesh *mesh)
+{
+    if (!mesh)
+        return;
+    for (int i = 0; i < mesh->size * mesh->size; i++)
+        if (mesh->fds[i] >= 0)
+            close(mesh->fds[i]);
+    while (mesh->kept) {
+        packet *next = mesh->kept->next;
+        if (mesh->kept->fd >= 0)
+            close(mesh->kept->fd);
+        free(mesh->kept);
+        mesh->kept = next;
+    }
+    free(mesh);
+}
+
+uni__rendezvous uni__socket_mesh_rank(uni__socket_mesh *mesh, int rank)
+{
+    mesh->rank = rank;
+    for (int i = 0; i < mesh->size * mesh->size; i++)
+        if (i / mesh->size != rank && mesh->fds[i] >= 0) {
+            close(mesh->fds[i]);
+            mesh->fds[i] = -1;
+        }
+    return (uni__rendezvous){
+        .vtable = &socket_vtable, .context = mesh, .rank = rank, .size = mesh->size
+    };
+}

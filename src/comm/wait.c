@@ -1,0 +1,186 @@
+/*
+ * wait.c - waiting for a peer without ever hanging: spin, sleep, and look after the peer.
+ *
+ * While a rank sleeps it says whom it waits for (uni__rank_line.waits), and whether that rank has even
+ * begun the collective in question. A circle of ranks each of which waits for the next to begin something
+ * can never end (an all_reduce here, a recv there): found within 200 ms and an error for all.
+ *
+ * waits: bit 63 set; bit 62: the rank waited for has not begun it; bits 40 to 61 the rank; below it the
+ * low 40 bits of the number.
+ *
+ * The rank's thread.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/board.h"
+#include "comm/futex.h"
+#include "comm/kinds.h"
+
+#define LOOK_NS 20000000u /* 20 ms */
+#define WARN_NS 10000000000ull
+#define CIRCLE_LOOKS 6
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+typedef struct watch {
+    uint64_t begun, warned;
+    uint64_t circle; /* sum over the circle's words, to see that nothing moves */
+    int circle_looks;
+} watch;
+
+static uint64_t target_of(const uni_comm_request *request)
+{
+    return request->seq << 24 | request->phase;
+}
+
+static bool peer_has_begun(const uni_comm_request *request)
+{
+    uni__progress *progress = uni__lane_progress(request->lane, request->next_member);
+    return atomic_load_explicit(&progress->started, memory_order_relaxed) >= request->seq;
+}
+
+static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
+{
+    uint64_t end = 0;
+    for (unsigned i = 1;; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) >> 1 >= target)
+            return true;
+        if (spin_ns == 0)
+            return false;
+        relax();
+        if (i % 256 == 0) {
+            uint64_t now = uni__monotonic_ns();
+            end = end ? end : now + spin_ns;
+            if (now >= end)
+                return false;
+        }
+    }
+}
+
+static void say_wait(uni_comm_request *request)
+{
+    uni_comm *comm = request->comm;
+    uint64_t rank = (uint64_t)uni__lane_rank(request->lane, request->next_member);
+    uint64_t hard = peer_has_begun(request) ? 0 : 1;
+    atomic_store_explicit(&comm->board->header->ranks[comm->rank].waits,
+                          1ull << 63 | hard << 62 | rank << 40 | (request->seq & 0xffffffffffull),
+                          memory_order_relaxed);
+}
+
+/* A circle of ranks that all wait for the next to begin something, unchanged for several looks. */
+static bool in_circle(uni_comm *comm, watch *seen)
+{
+    uni__rank_line *ranks = comm->board->header->ranks;
+    uint64_t sum = 0;
+    int rank = comm->rank;
+    for (int steps = 0; steps < comm->size; steps++) {
+        uint64_t waits = atomic_load_explicit(&ranks[rank].waits, memory_order_relaxed);
+        if ((waits >> 62) != 3)
+            break;
+        sum += waits * (uint64_t)(rank + 1);
+        rank = (int)(waits >> 40 & 0x3fffff);
+        if (rank >= comm->size)
+            break;
+        if (rank == comm->rank) {
+            seen->circle_looks = sum == seen->circle ? seen->circle_looks + 1 : 0;
+            seen->circle = sum;
+            return seen->circle_looks >= CIRCLE_LOOKS;
+        }
+    }
+    seen->circle_looks = 0;
+    return false;
+}
+
+/* What may be wrong with those who are waited for. */
+static int look(uni_comm_request *request, watch *seen, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    UNI_TRY(uni__board_aborted(comm, err));
+    char why[200];
+    int rank = uni__lane_rank(request->lane, request->next_member);
+    if (uni__peer_check(comm, rank, why, sizeof why) != 0)
+        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", rank, why);
+    if (request->phase != 0)
+        for (int m = 0; m < request->lane->members; m++)
+            if (m != request->lane->mine)
+                UNI_TRY(uni__board_compare(request, m, err));
+    uint64_t now = uni__monotonic_ns(), waited = now - seen->begun;
+    if (in_circle(comm, seen))
+        return uni__board_fail(request, UNI_EMISMATCH, err,
+                               "rank %d waits for rank %d, which waits for a call that rank %d "
+                               "does not make: the ranks call in different orders",
+                               comm->rank, rank, comm->rank);
+    if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
+        return uni__board_fail(request, UNI_ETIMEOUT, err,
+                               "rank %d did not come within %d ms (timeout_ms)", rank,
+                               comm->options.timeout_ms);
+    if (now - seen->warned > WARN_NS) {
+        seen->warned = now;
+        uni__warn("%s #%llu: rank %d waits for rank %d since %.0f s",
+                  uni__kind_name(request->call.kind), (unsigned long long)request->number,
+                  comm->rank, rank, (double)waited * 1e-9);
+    }
+    return 0;
+}
+
+/* Asleep until the peer moves or LOOK_NS are over. */
+static void sleep_on(_Atomic uint64_t *word, uint64_t target, uint64_t limit_ns)
+{
+    uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    while (seen >> 1 < target) {
+        if ((seen & 1) || atomic_compare_exchange_weak(word, &seen, seen | 1)) {
+            uni__comm_futex_wait(word, seen | 1, limit_ns);
+            return;
+        }
+    }
+}
+
+/* No place for the request yet: a peer has not finished an old one. */
+static int nap(uni_comm_request *request, uni_error *err)
+{
+    struct timespec moment = { .tv_nsec = 50000 };
+    nanosleep(&moment, NULL);
+    uni_comm *comm = request->comm;
+    UNI_TRY(uni__board_aborted(comm, err));
+    char why[200];
+    int rank = uni__lane_rank(request->lane, request->next_member);
+    if (rank != comm->rank && uni__peer_check(comm, rank, why, sizeof why) != 0)
+        return uni__board_fail(request, UNI_EWORKER, err, "rank %d %s", rank, why);
+    return 0;
+}
+
+int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    if (request->phase == 0)
+        return nap(request, err);
+    if (request->next_member >= request->lane->members)
+        return 0;
+    _Atomic uint64_t *word =
+        &uni__lane_slot(request->lane, request->next_member, request->seq)->word;
+    uint64_t target = target_of(request);
+    if (spin(word, target, comm->board->spin_ns))
+        return 0;
+    uint64_t now = uni__monotonic_ns();
+    watch seen = { .begun = now, .warned = now };
+    int status = 0;
+    while (status == 0 && atomic_load_explicit(word, memory_order_acquire) >> 1 < target) {
+        say_wait(request);
+        sleep_on(word, target, limit_ns && limit_ns < LOOK_NS ? limit_ns : LOOK_NS);
+        now = uni__monotonic_ns();
+        if (limit_ns && now - seen.begun >= limit_ns)
+            break;
+        if (atomic_load_explicit(word, memory_order_acquire) >> 1 < target)
+            status = look(request, &seen, err);
+    }
+    atomic_store_explicit(&comm->board->header->ranks[comm->rank].waits, 0, memory_order_relaxed);
+    return status;
+}
