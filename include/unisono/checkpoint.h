@@ -42,6 +42,8 @@ typedef struct uni_checkpoint_policy {
     const char *score_attribute; /* a number in the checkpoint's dictionary or in the report's metrics;
                                     NULL: the time it was taken, so that the newest is the best */
     uni_score_order score_order; /* NaN is always the worst; ties keep the earlier */
+    bool lowest_rank_wins;       /* a file that several ranks bring under one name, with different contents: the lowest rank's is kept
+                                    (as Ray merges them); default: an error that names both ranks */
 } uni_checkpoint_policy;
 
 /* UNI_EINVAL with the reason when the policy makes no sense. NULL is the default policy. */

@@ -211,10 +211,11 @@ static int add_sinks(door_state *state, door_run *run, PyObject *list)
     return 0;
 }
 
-/* (num_to_keep, attribute or None, order) */
+/* (num_to_keep, attribute or None, order). Ranks may bring the same names, as with Ray. */
 static int read_policy(door_run *run, PyObject *value)
 {
     int order;
+    run->policy.lowest_rank_wins = true;
     if (!PyArg_ParseTuple(value, "izi", &run->policy.num_to_keep, &run->policy.score_attribute,
                           &order))
         return -1;

@@ -165,6 +165,16 @@ static int same_contents(const char *a, const struct stat *a_info, const char *b
     return strcmp(a_sum, b_sum) == 0;
 }
 
+/* Two ranks bring the same name: the lower rank's file stays, whoever came first. */
+static int settle(uni__draft *draft, int rank, const char *from, const char *to,
+                  const char *relative, uni_error *err)
+{
+    if (rank > origin_rank(draft, relative))
+        return 0; /* it goes with its staged directory */
+    UNI_TRY(uni__rename(from, to, err));
+    return remember(draft, relative, rank, err);
+}
+
 static int merge_directory(uni__draft *draft, int rank, const char *from, const char *relative,
                            uni_error *err);
 
@@ -187,7 +197,10 @@ static int merge_entry(uni__draft *draft, int rank, const char *from, const char
     } else {
         status = same_contents(from, &from_info, to, &to_info, err);
         if (status == 0)
-            status = conflict(draft, rank, relative, err);
+            status = draft->store->policy.lowest_rank_wins && !S_ISDIR(from_info.st_mode) &&
+                             !S_ISDIR(to_info.st_mode)
+                         ? settle(draft, rank, from, to, relative, err)
+                         : conflict(draft, rank, relative, err);
     }
     free(to);
     return status < 0 ? status : 0;

@@ -57,7 +57,9 @@ static int teardown(void **state)
     return teardown_root(state);
 }
 
-static const uni_checkpoint_policy keep_2_min = { 2, "loss", UNI_SCORE_MIN };
+static const uni_checkpoint_policy keep_2_min = { .num_to_keep = 2,
+                                                  .score_attribute = "loss",
+                                                  .score_order = UNI_SCORE_MIN };
 
 /* Golden case of seed 003, with what recovery needs beside it. */
 static void test_golden(void **state)
@@ -102,7 +104,8 @@ static void test_golden_nan(void **state)
 /* Only one is ever kept aside, and none when the newest is kept. */
 static void test_recovery_is_one(void **state)
 {
-    open_store(&(uni_checkpoint_policy){ 1, "loss", UNI_SCORE_MIN });
+    open_store(&(uni_checkpoint_policy){
+        .num_to_keep = 1, .score_attribute = "loss", .score_order = UNI_SCORE_MIN });
     const double losses[] = { 1, 2, 3, 0.5 };
     static const char *const aside[] = { "-", "checkpoint_000002", "checkpoint_000003", "" };
     for (int i = 0; i < 4; i++) {
@@ -228,8 +231,10 @@ static void test_resume_with_another_policy(void **state)
     for (int i = 0; i < 4; i++)
         MUST(save(store, i + 1, losses[i], NULL, &err));
     uni__store_close(store, true);
-    open_store(
-        &(uni_checkpoint_policy){ 1, "loss", UNI_SCORE_MIN }); /* scores come from the metrics */
+    open_store(&(uni_checkpoint_policy){ .num_to_keep = 1,
+                                         .score_attribute = "loss",
+                                         .score_order =
+                                             UNI_SCORE_MIN }); /* scores come from the metrics */
     assert_string_equal(names(at("run/checkpoints")), "checkpoint_000002");
     assert_string_equal(names(at("run/.recovery")), "checkpoint_000004");
     assert_int_equal(latest_epoch(at("run")), 4);
@@ -388,6 +393,32 @@ static void test_conflict_names_the_owner(void **state)
     uni__draft_abandon(draft);
     for (int i = 0; i < 3; i++)
         free(parts[i]);
+}
+
+/* Ray's way of merging, when asked for: the lowest rank's file stays, in whatever order they come. */
+static void test_lowest_rank_wins(void **state)
+{
+    uni__draft *draft = NULL;
+    open_store(&(uni_checkpoint_policy){ .lowest_rank_wins = true });
+    int order[3] = { 1, 0, 2 };
+    char text[8];
+    MUST(uni__draft_new(&draft, store, 1, 1, &err));
+    for (int i = 0; i < 3; i++) {
+        char *part = stage(order[i]);
+        snprintf(text, sizeof text, "%d", order[i]);
+        put_file(part, "d/model", text);
+        put_file(part, text, text);
+        MUST(uni__draft_take_directory(draft, order[i], part, &err));
+        free(part);
+    }
+    MUST(uni__draft_commit(draft, NULL, NULL, 1, NULL, &err));
+    assert_string_equal(names(at("run/.staging")), "");
+    FILE *file = fopen(at("run/checkpoints/checkpoint_000001/d/model"), "r");
+    assert_non_null(file);
+    assert_int_equal(fgetc(file), '0');
+    fclose(file);
+    assert_string_equal(names(at("run/checkpoints/checkpoint_000001")),
+                        ".unisono-manifest.json 0 1 2 d");
 }
 
 /* Dictionaries of several ranks, and a directory beside them. */
@@ -554,6 +585,7 @@ int main(void)
         ROOTED(test_directory_parts),
         ROOTED(test_conflict),
         ROOTED(test_conflict_names_the_owner),
+        ROOTED(test_lowest_rank_wins),
         ROOTED(test_dict_parts),
         ROOTED(test_users_directory),
         ROOTED(test_bad_sources),
