@@ -455,8 +455,9 @@ static void finish(uni_comm_request *request)
     if (comm->under_way > 1)
         for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
             const uni_comm_request *other = &comm->requests[i];
+            /* seq 0: it waits for a place and has no number yet. */
             if (other->used && other != request && other->status == 0 && other->lane == lane &&
-                other->seq < lowest)
+                other->seq != 0 && other->seq < lowest)
                 lowest = other->seq;
         }
     lane->finished = lowest;

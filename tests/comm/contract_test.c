@@ -1,5 +1,5 @@
 /*
- * contract_test.c - what every transport must keep: contract_test thread, contract_test shm.
+ * contract_test.c - what every transport must keep: contract_test thread|shm [one test].
  *
  * Values are whole numbers small enough that sums are exact in every type, so the expected results are known
  * without repeating the library's loops; the bit-equality tests use numbers whose sum depends on the order.
@@ -418,6 +418,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         transport = argv[1];
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),
         cmocka_unit_test(test_large),      cmocka_unit_test(test_same_bits),

@@ -148,7 +148,7 @@ static const char *run_processes(const run_options *options, start *starts, shar
 
 const char *run_ranks(const run_options *options, rank_function function, rank_result *results)
 {
-    static char problem[1400];
+    static char problem[1600];
     shared_memory *memory =
         mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -166,7 +166,7 @@ const char *run_ranks(const run_options *options, rank_function function, rank_r
         if (results)
             results[r] = memory->results[r];
         if (memory->results[r].text[0] && (!wrong || wrong != problem)) {
-            snprintf(problem, sizeof problem, "%s%s%s", wrong ? wrong : "", wrong ? ": " : "",
+            snprintf(problem, sizeof problem, "%.300s%s%s", wrong ? wrong : "", wrong ? ": " : "",
                      memory->results[r].text);
             wrong = problem;
         }
