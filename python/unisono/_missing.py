@@ -25,8 +25,9 @@ INSTEAD = {
 
 def sentence(module, name, offered=None):
     full = "%s.%s" % (module, name)
-    if full in INSTEAD:
-        return "%s is not offered; use %s" % (full, INSTEAD[full])
+    for known in (full, module):
+        if known in INSTEAD:
+            return "%s is not offered; use %s" % (full, INSTEAD[known])
     if offered is None:
         offered = [word for word in getattr(sys.modules.get(module), "__all__", [])]
     near = difflib.get_close_matches(name, offered, 1, 0.4)

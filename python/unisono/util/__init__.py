@@ -1,1 +1,20 @@
-"""..."""
+"""unisono.util."""
+
+from unisono._runtime import init as _init
+
+__all__ = ["connect", "sgd"]
+
+
+def connect(address=None, **keywords):
+    """ray.util.connect's place: there is nothing to connect to."""
+    return _init(address, **keywords)
+
+
+def __getattr__(name):
+    import importlib
+
+    if name == "sgd":
+        return importlib.import_module("unisono.util.sgd")
+    from unisono._missing import complain
+
+    return complain("unisono.util", name)

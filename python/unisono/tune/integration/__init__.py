@@ -1,0 +1,1 @@
+"""ray.tune.integration's place."""

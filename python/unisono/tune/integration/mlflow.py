@@ -1,0 +1,3 @@
+"""ray.tune.integration.mlflow's place."""
+
+from unisono.train.callbacks import MLflowLoggerCallback  # noqa: F401

@@ -1,0 +1,78 @@
+"""TFTrainer, the workers' half: holds the model, and does what it is told."""
+
+import os
+from multiprocessing.connection import Client
+
+from unisono import _codec, _driver, _session
+
+
+def use_same_keras():
+    """The driver builds models with the same Keras as the workers."""
+    if "TF_USE_LEGACY_KERAS" not in os.environ and _driver.is_installed("tf_keras"):
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+
+class Replica:
+    def __init__(self, asked):
+        import tensorflow as tf
+
+        self.asked, self.config = asked, asked["config"]
+        self.size, self.epoch = _session.world_size(), 0
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy() if self.size > 1 else None
+        self.train_data, self.test_data = asked["data_creator"](self.config)
+        self._build()
+
+    def _build(self):
+        if self.strategy is None:
+            self.model = self.asked["model_creator"](self.config)
+        else:
+            with self.strategy.scope():
+                self.model = self.asked["model_creator"](self.config)
+
+    def _options(self, name):
+        """fit_config or evaluate_config; only rank 0 talks when there are several."""
+        options = dict(self.config.get(name) or {})
+        options.setdefault("verbose", bool(self.asked["verbose"]) if self.size == 1 or _session.world_rank() == 0 else 0)
+        options["verbose"] = int(options["verbose"])
+        return options
+
+    def train(self):
+        history = self.model.fit(self.train_data, **self._options("fit_config"))
+        self.epoch += 1
+        return {} if history is None else {"train_" + name: values[-1] for name, values in history.history.items()}
+
+    def validate(self):
+        values = self.model.evaluate(self.test_data, **self._options("evaluate_config"))
+        if isinstance(values, (list, tuple)):
+            return {"validation_" + name: value for name, value in zip(self.model.metrics_names, values)}
+        return {"loss": values}
+
+    def get_state(self):
+        return {"epoch": self.epoch, "weights": self.model.get_weights(), "optimizer_weights": self._optimizer_weights()}
+
+    def _optimizer_weights(self):
+        variables = getattr(self.model.optimizer, "variables", [])
+        return [variable.numpy() for variable in (variables() if callable(variables) else variables)]
+
+    def set_state(self, state):
+        self.epoch = state["epoch"]
+        self.model.set_weights(state["weights"])
+
+
+def serve(asked):
+    """The train function of every worker."""
+    connection = Client(asked["address"], authkey=asked["secret"])
+    replica = Replica(asked)
+    connection.send(_session.world_rank())
+    while True:
+        try:
+            command, argument = _codec.loads(connection.recv_bytes())
+        except EOFError:  # the driver is gone
+            return
+        answer = None
+        if command != "stop":
+            method = getattr(replica, command)
+            answer = method() if argument is None else method(argument)
+        connection.send_bytes(_codec.dumps(answer))
+        if command == "stop":
+            return
