@@ -300,7 +300,9 @@ def test_mlflow_server(tmp):
     log = open(tmp / "server.log", "w")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{tmp}/mlflow.db",
                "--artifacts-destination", str(tmp / "artifacts"), "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    # Its job runner, which is not used here, would leave a directory in /dev/shm.
+    server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True,
+                              env=dict(os.environ, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"))
     Guard.target, Guard.token = address, "s3cret"
     proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Guard)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()

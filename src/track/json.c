@@ -155,10 +155,10 @@ static int flush(json_sink *j, uni_error *err)
         written += bytes;
         done += count;
     }
-    /* What could not be written stays for the next time. */
-    memmove(j->lengths, j->lengths + done, (j->num_pending - done) * sizeof *j->lengths);
-    j->num_pending -= done;
-    if (written > 0) {
+    /* What could not be written stays for the next time. (Nothing was ever pending: no arrays.) */
+    if (done > 0) {
+        memmove(j->lengths, j->lengths + done, (j->num_pending - done) * sizeof *j->lengths);
+        j->num_pending -= done;
         j->pending.size -= written;
         memmove(j->pending.data, j->pending.data + written, j->pending.size);
         j->pending.data[j->pending.size] = 0;
