@@ -107,7 +107,7 @@ typedef struct scenario {
 static const scenario scenarios[] = {
     { "the first one", { 0 }, { 0 }, 0, { 1 }, false },
     { "keep all", { 0 }, { 0 }, 2, { 1, 1, 1 }, false },
-    { "keep the newest", { 1, NULL, 0 }, { 1, NULL, 0 }, 1, { 1, 1 }, false },
+    { "keep the newest", { .num_to_keep = 1 }, { .num_to_keep = 1 }, 1, { 1, 1 }, false },
     { "the first kept aside",
       { .num_to_keep = 1, .score_attribute = "loss", .score_order = UNI_SCORE_MIN },
       { .num_to_keep = 1, .score_attribute = "loss", .score_order = UNI_SCORE_MIN },
@@ -132,7 +132,7 @@ static const scenario scenarios[] = {
       3,
       { 1, 2, 3, 4 },
       false },
-    { "parts of three ranks", { 1, NULL, 0 }, { 1, NULL, 0 }, 1, { 1, 1 }, true },
+    { "parts of three ranks", { .num_to_keep = 1 }, { .num_to_keep = 1 }, 1, { 1, 1 }, true },
 };
 enum { SCENARIOS = sizeof scenarios / sizeof scenarios[0] };
 
