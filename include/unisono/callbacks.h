@@ -24,8 +24,8 @@ UNI_API double uni_logs_get(const uni_logs *logs, const char *name);
 
 typedef struct uni_fit_info {
     int epochs, initial_epoch;
-    int64_t steps;    /* per epoch; -1 while not known */
-    int64_t samples;  /* per epoch; -1 while not known */
+    int64_t steps; /* per epoch; -1 while not known */
+    int64_t samples; /* per epoch; -1 while not known */
     int verbose;
     bool has_validation;
 } uni_fit_info;
@@ -40,30 +40,38 @@ typedef struct uni_fit_callback_class {
     int (*epoch_begin)(void *self, uni_model *model, int epoch, uni_error *err);
     int (*epoch_end)(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err);
     int (*batch_begin)(void *self, uni_model *model, int64_t batch, uni_error *err);
-    int (*batch_end)(void *self, uni_model *model, int64_t batch, const uni_logs *logs, uni_error *err);
+    int (*batch_end)(void *self, uni_model *model, int64_t batch, const uni_logs *logs,
+                     uni_error *err);
     int (*test_begin)(void *self, uni_model *model, uni_error *err);
     int (*test_end)(void *self, uni_model *model, const uni_logs *logs, uni_error *err);
-    int (*test_batch_end)(void *self, uni_model *model, int64_t batch, const uni_logs *logs, uni_error *err);
+    int (*test_batch_end)(void *self, uni_model *model, int64_t batch, const uni_logs *logs,
+                          uni_error *err);
     int (*predict_begin)(void *self, uni_model *model, uni_error *err);
     int (*predict_end)(void *self, uni_model *model, uni_error *err);
     int (*predict_batch_end)(void *self, uni_model *model, int64_t batch, uni_error *err);
     void (*free)(void *self);
 } uni_fit_callback_class;
 
-UNI_API UNI_MUST_USE int uni_fit_callback_new(uni_fit_callback **out, const uni_fit_callback_class *class_, void *self,
+UNI_API UNI_MUST_USE int uni_fit_callback_new(uni_fit_callback **out,
+                                              const uni_fit_callback_class *class_, void *self,
                                               uni_error *err);
 UNI_API void uni_fit_callback_free(uni_fit_callback *callback);
 UNI_API const char *uni_fit_callback_name(const uni_fit_callback *callback);
 
-typedef enum uni_monitor_mode { UNI_MONITOR_AUTO = 0, UNI_MONITOR_MIN, UNI_MONITOR_MAX } uni_monitor_mode;
+typedef enum uni_monitor_mode {
+    UNI_MONITOR_AUTO = 0,
+    UNI_MONITOR_MIN,
+    UNI_MONITOR_MAX
+} uni_monitor_mode;
 
 /* Keras's bar (verbose 1) or lines (verbose 2) to a file descriptor; fit adds one by itself unless verbose is 0. */
-UNI_API UNI_MUST_USE int uni_callback_progbar(uni_fit_callback **out, int fd, int verbose, uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_progbar(uni_fit_callback **out, int fd, int verbose,
+                                              uni_error *err);
 
 /* tfdocs' EpochDots: a dot an epoch, and every `report_every` epochs (0: 100) a line
  * "\nEpoch: 0, accuracy:0.9326,  loss:0.2864,  val_loss:0.1761,  \n", names sorted. */
-UNI_API UNI_MUST_USE int uni_callback_epoch_dots(uni_fit_callback **out, int fd, int report_every, int dot_every,
-                                                 uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_epoch_dots(uni_fit_callback **out, int fd, int report_every,
+                                                 int dot_every, uni_error *err);
 
 typedef struct uni_early_stopping_options {
     const char *monitor; /* NULL: val_loss */
@@ -76,7 +84,8 @@ typedef struct uni_early_stopping_options {
     int start_from_epoch;
     int verbose;
 } uni_early_stopping_options;
-UNI_API UNI_MUST_USE int uni_callback_early_stopping(uni_fit_callback **out, const uni_early_stopping_options *options,
+UNI_API UNI_MUST_USE int uni_callback_early_stopping(uni_fit_callback **out,
+                                                     const uni_early_stopping_options *options,
                                                      uni_error *err);
 UNI_API int uni_callback_stopped_epoch(const uni_fit_callback *callback); /* 0: it did not stop */
 
@@ -89,33 +98,40 @@ typedef struct uni_model_checkpoint_options {
 } uni_model_checkpoint_options;
 /* path may have {epoch:02d} and {val_loss:.2f} as in Keras; the suffix decides: .keras, .weights.h5, .safetensors. */
 UNI_API UNI_MUST_USE int uni_callback_model_checkpoint(uni_fit_callback **out, const char *path,
-                                                       const uni_model_checkpoint_options *options, uni_error *err);
+                                                       const uni_model_checkpoint_options *options,
+                                                       uni_error *err);
 /* Saves model, optimizer and epoch at every epoch's end (and every `save_every_batches`), resumes there when fit runs again, removes
  * the backup when fit is through unless kept. */
-UNI_API UNI_MUST_USE int uni_callback_backup_and_restore(uni_fit_callback **out, const char *directory,
-                                                         int64_t save_every_batches, bool keep, uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_backup_and_restore(uni_fit_callback **out,
+                                                         const char *directory,
+                                                         int64_t save_every_batches, bool keep,
+                                                         uni_error *err);
 
 typedef struct uni_reduce_lr_options {
     const char *monitor; /* NULL: val_loss */
-    double factor;       /* 0: 0.1 */
-    int patience;        /* 0: 10 */
+    double factor; /* 0: 0.1 */
+    int patience; /* 0: 10 */
     uni_monitor_mode mode;
     double min_delta; /* 0: 1e-4 */
     int cooldown;
     double min_lr;
     int verbose;
 } uni_reduce_lr_options;
-UNI_API UNI_MUST_USE int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out, const uni_reduce_lr_options *options,
+UNI_API UNI_MUST_USE int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out,
+                                                           const uni_reduce_lr_options *options,
                                                            uni_error *err);
 /* The rate for an epoch from its number and the present rate. */
 typedef double (*uni_lr_function)(void *context, int epoch, double rate);
-UNI_API UNI_MUST_USE int uni_callback_learning_rate_scheduler(uni_fit_callback **out, uni_lr_function function,
-                                                              void *context, int verbose, uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_learning_rate_scheduler(uni_fit_callback **out,
+                                                              uni_lr_function function,
+                                                              void *context, int verbose,
+                                                              uni_error *err);
 /* Keras's layout: dir/train, dir/validation, tags epoch_loss ..., and the model's graph. histogram_freq 0: no histograms. */
-UNI_API UNI_MUST_USE int uni_callback_tensorboard(uni_fit_callback **out, const char *directory, int histogram_freq,
-                                                  bool every_batch, uni_error *err);
-UNI_API UNI_MUST_USE int uni_callback_csv_logger(uni_fit_callback **out, const char *path, char separator, bool append,
-                                                 uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_tensorboard(uni_fit_callback **out, const char *directory,
+                                                  int histogram_freq, bool every_batch,
+                                                  uni_error *err);
+UNI_API UNI_MUST_USE int uni_callback_csv_logger(uni_fit_callback **out, const char *path,
+                                                 char separator, bool append, uni_error *err);
 UNI_API UNI_MUST_USE int uni_callback_terminate_on_nan(uni_fit_callback **out, uni_error *err);
 
 #ifdef __cplusplus

@@ -34,28 +34,33 @@ typedef struct uni_checkpoint uni_checkpoint;
 
 typedef enum uni_score_order { UNI_SCORE_MAX = 0, UNI_SCORE_MIN = 1 } uni_score_order;
 
-#define UNI_KEEP_ALL 0      /* num_to_keep: the default */
-#define UNI_KEEP_NONE (-1)  /* num_to_keep: checkpoints are taken but never written */
+#define UNI_KEEP_ALL 0 /* num_to_keep: the default */
+#define UNI_KEEP_NONE (-1) /* num_to_keep: checkpoints are taken but never written */
 
 typedef struct uni_checkpoint_policy {
-    int num_to_keep;             /* UNI_KEEP_ALL, UNI_KEEP_NONE or a positive number */
-    const char *score_attribute; /* a number in the checkpoint's dictionary or in the report's metrics;
+    int num_to_keep; /* UNI_KEEP_ALL, UNI_KEEP_NONE or a positive number */
+    const char
+        *score_attribute; /* a number in the checkpoint's dictionary or in the report's metrics;
                                     NULL: the time it was taken, so that the newest is the best */
     uni_score_order score_order; /* NaN is always the worst; ties keep the earlier */
-    bool lowest_rank_wins;       /* a file that several ranks bring under one name, with different contents: the lowest rank's is kept
+    bool
+        lowest_rank_wins; /* a file that several ranks bring under one name, with different contents: the lowest rank's is kept
                                     (as Ray merges them); default: an error that names both ranks */
 } uni_checkpoint_policy;
 
 /* UNI_EINVAL with the reason when the policy makes no sense. NULL is the default policy. */
-UNI_API UNI_MUST_USE int uni_checkpoint_policy_check(const uni_checkpoint_policy *policy, uni_error *err);
+UNI_API UNI_MUST_USE int uni_checkpoint_policy_check(const uni_checkpoint_policy *policy,
+                                                     uni_error *err);
 
 /* Opens a checkpoint directory: reads and checks the manifest and that every file is there with its size.
  * A directory without a manifest is UNI_EFORMAT ("not complete"), a damaged one UNI_ECORRUPT. */
-UNI_API UNI_MUST_USE int uni_checkpoint_open(uni_checkpoint **out, const char *path, uni_error *err);
+UNI_API UNI_MUST_USE int uni_checkpoint_open(uni_checkpoint **out, const char *path,
+                                             uni_error *err);
 /* The newest complete checkpoint below a run directory (or a checkpoints directory) that verifies; damaged ones
  * are passed over with a warning in the log. While a run goes on, or after it failed, this may be one that the policy
  * did not keep (it is aside in the run's .recovery). UNI_ENOTFOUND when there is none. */
-UNI_API UNI_MUST_USE int uni_checkpoint_open_latest(uni_checkpoint **out, const char *run_dir, uni_error *err);
+UNI_API UNI_MUST_USE int uni_checkpoint_open_latest(uni_checkpoint **out, const char *run_dir,
+                                                    uni_error *err);
 UNI_API void uni_checkpoint_close(uni_checkpoint *checkpoint);
 /* Reads every byte and compares the checksums; the first file that differs is named. */
 UNI_API UNI_MUST_USE int uni_checkpoint_verify(uni_checkpoint *checkpoint, uni_error *err);
@@ -72,11 +77,13 @@ UNI_API bool uni_checkpoint_is_dict(const uni_checkpoint *checkpoint);
 /* The dictionary, arrays memory-mapped copy-on-write; the files are verified as they are read. A directory checkpoint is
  * UNI_EDTYPE. The value stays good after the checkpoint is closed, and even removed. When ranks saved parts of their own, it is that of
  * the lowest rank. */
-UNI_API UNI_MUST_USE int uni_checkpoint_read_dict(uni_checkpoint *checkpoint, uni_value **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_checkpoint_read_dict(uni_checkpoint *checkpoint, uni_value **out,
+                                                  uni_error *err);
 
 /* Makes a complete checkpoint directory at path (which must not exist), for programs that keep checkpoints without a
  * trainer, and to hand one to a run. */
-UNI_API UNI_MUST_USE int uni_checkpoint_write_dict(const char *path, const uni_value *dict, uni_error *err);
+UNI_API UNI_MUST_USE int uni_checkpoint_write_dict(const char *path, const uni_value *dict,
+                                                   uni_error *err);
 
 #ifdef __cplusplus
 }

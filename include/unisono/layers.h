@@ -71,7 +71,7 @@ UNI_API uni_layer *uni_layer_leaky_relu(float negative_slope); /* 0: 0.3 */
 UNI_API uni_layer *uni_layer_softmax(void);
 UNI_API uni_layer *uni_layer_flatten(void);
 UNI_API uni_layer *uni_layer_reshape(int ndim, const int64_t *shape); /* sample shape, one -1 */
-UNI_API uni_layer *uni_layer_permute(int ndim, const int *dims);      /* 1-based, as Keras */
+UNI_API uni_layer *uni_layer_permute(int ndim, const int *dims); /* 1-based, as Keras */
 UNI_API uni_layer *uni_layer_dropout(float rate);
 UNI_API uni_layer *uni_layer_rescaling(float scale, float offset);
 UNI_API uni_layer *uni_layer_activity_regularization(float l1, float l2);
@@ -79,21 +79,23 @@ UNI_API uni_layer *uni_layer_activity_regularization(float l1, float l2);
 /* ---- convolution and pooling ---- */
 
 typedef struct uni_conv_layer_options {
-    int strides[2];  /* 0: 1; [1] 0: as [0] */
+    int strides[2]; /* 0: 1; [1] 0: as [0] */
     int dilation[2]; /* likewise */
     uni_padding padding;
-    int groups;           /* 0: 1 */
+    int groups; /* 0: 1 */
     int depth_multiplier; /* depthwise only; 0: 1 */
     const char *activation;
     bool no_bias;
     uni_initializer kernel_initializer, bias_initializer;
     uni_regularizer kernel_regularizer, bias_regularizer, activity_regularizer;
 } uni_conv_layer_options;
-UNI_API uni_layer *uni_layer_conv1d(int64_t filters, int kernel, const uni_conv_layer_options *options);
+UNI_API uni_layer *uni_layer_conv1d(int64_t filters, int kernel,
+                                    const uni_conv_layer_options *options);
 /* kernel_width 0: as the height. */
 UNI_API uni_layer *uni_layer_conv2d(int64_t filters, int kernel_height, int kernel_width,
                                     const uni_conv_layer_options *options);
-UNI_API uni_layer *uni_layer_depthwise_conv2d(int kernel_height, int kernel_width, const uni_conv_layer_options *options);
+UNI_API uni_layer *uni_layer_depthwise_conv2d(int kernel_height, int kernel_width,
+                                              const uni_conv_layer_options *options);
 /* window 0: 2, stride 0: the window. */
 UNI_API uni_layer *uni_layer_max_pooling2d(int window, int stride, uni_padding padding);
 UNI_API uni_layer *uni_layer_average_pooling2d(int window, int stride, uni_padding padding);
@@ -108,8 +110,8 @@ UNI_API uni_layer *uni_layer_zero_padding2d(int vertical, int horizontal);
 /* ---- normalisation ---- */
 
 typedef struct uni_norm_options {
-    float momentum;  /* 0: 0.99; batch only */
-    float epsilon;   /* 0: 0.001 */
+    float momentum; /* 0: 0.99; batch only */
+    float epsilon; /* 0: 0.001 */
     bool no_center, no_scale;
 } uni_norm_options;
 UNI_API uni_layer *uni_layer_batch_normalization(const uni_norm_options *options);
@@ -119,18 +121,24 @@ UNI_API uni_layer *uni_layer_normalization(int64_t size, const float *mean, cons
 
 /* ---- text and sequences ---- */
 
-UNI_API uni_layer *uni_layer_embedding(int64_t input_dim, int64_t output_dim, const uni_initializer *initializer);
+UNI_API uni_layer *uni_layer_embedding(int64_t input_dim, int64_t output_dim,
+                                       const uni_initializer *initializer);
 
-typedef enum uni_text_output { UNI_TEXT_INT, UNI_TEXT_MULTI_HOT, UNI_TEXT_COUNT, UNI_TEXT_TF_IDF } uni_text_output;
+typedef enum uni_text_output {
+    UNI_TEXT_INT,
+    UNI_TEXT_MULTI_HOT,
+    UNI_TEXT_COUNT,
+    UNI_TEXT_TF_IDF
+} uni_text_output;
 typedef struct uni_text_options {
-    int64_t max_tokens;              /* 0: no limit; padding and out-of-vocabulary included, as Keras counts */
+    int64_t max_tokens; /* 0: no limit; padding and out-of-vocabulary included, as Keras counts */
     bool keep_case, keep_punctuation; /* false: lower_and_strip_punctuation */
-    bool no_split;                   /* the whole string is one token */
-    bool characters;                 /* a token a character instead of a word */
-    int ngrams;                      /* also pairs ... of up to n tokens, joined by a space; 0: 1 */
+    bool no_split; /* the whole string is one token */
+    bool characters; /* a token a character instead of a word */
+    int ngrams; /* also pairs ... of up to n tokens, joined by a space; 0: 1 */
     uni_text_output output;
-    int64_t sequence_length;         /* pad or cut to it; 0: the longest of the batch (int only) */
-    const char *const *vocabulary;   /* given instead of adapt; without "" and "[UNK]" */
+    int64_t sequence_length; /* pad or cut to it; 0: the longest of the batch (int only) */
+    const char *const *vocabulary; /* given instead of adapt; without "" and "[UNK]" */
     size_t vocabulary_size;
 } uni_text_options;
 /* Text (batch) or (batch, 1) to numbers; 0 is padding, 1 out of vocabulary. */
@@ -142,10 +150,12 @@ UNI_API const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *
 
 /* Text (batch) or (batch, 1) to one vector: token vectors combined by sum / sqrt(n), as the NNLM hub layers do. */
 typedef struct uni_sentence_options {
-    const char *vectors; /* a text file "word v1 v2 ..." per line; NULL: trained, with the words of `vocabulary` or hashed */
+    const char *
+        vectors; /* a text file "word v1 v2 ..." per line; NULL: trained, with the words of `vocabulary` or hashed */
     const char *const *vocabulary;
     size_t vocabulary_size;
-    int64_t buckets; /* for words that are not known; 0: 1 (one vector for all of them); without vectors and vocabulary 0: 20000 */
+    int64_t
+        buckets; /* for words that are not known; 0: 1 (one vector for all of them); without vectors and vocabulary 0: 20000 */
     bool frozen;
     bool mean; /* combine by the mean instead of sum / sqrt(n) */
 } uni_sentence_options;
@@ -154,10 +164,11 @@ UNI_API uni_layer *uni_layer_sentence_embedding(int64_t dim, const uni_sentence_
 typedef struct uni_recurrent_options {
     const char *activation, *recurrent_activation; /* NULL: tanh, sigmoid */
     bool return_sequences, go_backwards, no_bias;
-    bool no_reset_after;      /* GRU; the default is Keras's reset_after */
+    bool no_reset_after; /* GRU; the default is Keras's reset_after */
     bool no_unit_forget_bias; /* LSTM */
-    float dropout;            /* of the inputs */
-    uni_initializer kernel_initializer, recurrent_initializer, bias_initializer; /* glorot_uniform, orthogonal, zeros */
+    float dropout; /* of the inputs */
+    uni_initializer kernel_initializer, recurrent_initializer,
+        bias_initializer; /* glorot_uniform, orthogonal, zeros */
     uni_regularizer kernel_regularizer, recurrent_regularizer;
 } uni_recurrent_options;
 UNI_API uni_layer *uni_layer_lstm(int64_t units, const uni_recurrent_options *options);
@@ -170,7 +181,8 @@ typedef struct uni_attention_options {
     bool causal; /* use_causal_mask=True of the call */
 } uni_attention_options;
 /* Inputs: query, value [, key]; one input is self-attention. */
-UNI_API uni_layer *uni_layer_multi_head_attention(int heads, int64_t key_dim, const uni_attention_options *options);
+UNI_API uni_layer *uni_layer_multi_head_attention(int heads, int64_t key_dim,
+                                                  const uni_attention_options *options);
 
 /* ---- merging ---- */
 
@@ -179,7 +191,8 @@ UNI_API uni_layer *uni_layer_subtract(void);
 UNI_API uni_layer *uni_layer_multiply(void);
 UNI_API uni_layer *uni_layer_average(void);
 UNI_API uni_layer *uni_layer_maximum(void);
-UNI_API uni_layer *uni_layer_concatenate(int axis); /* negative axes count from the end; Keras's default is -1 */
+UNI_API uni_layer *
+uni_layer_concatenate(int axis); /* negative axes count from the end; Keras's default is -1 */
 
 /* ---- the user's own ---- */
 
@@ -188,59 +201,68 @@ typedef struct uni_layer_class {
     const char *name; /* Keras's class_name; "Function" for the user's own */
     size_t size;
     /* Creates parameters with uni_layer_add_parameter and children with uni_layer_add_child. Default: none. */
-    int (*build)(uni_layer *layer, void *self, int num_inputs, const uni_spec *inputs, uni_error *err);
-    /* The output's type and shape from the inputs'. Required. Runs after build. */
-    int (*infer)(const uni_layer *layer, const void *self, int num_inputs, const uni_spec *inputs, uni_spec *output,
+    int (*build)(uni_layer *layer, void *self, int num_inputs, const uni_spec *inputs,
                  uni_error *err);
+    /* The output's type and shape from the inputs'. Required. Runs after build. */
+    int (*infer)(const uni_layer *layer, const void *self, int num_inputs, const uni_spec *inputs,
+                 uni_spec *output, uni_error *err);
     /* Forward. Required. Errors by uni_tape_fail. */
     uni_tensor *(*call)(const uni_layer *layer, const void *self, uni_tape *tape, int num_inputs,
                         uni_tensor *const *inputs);
     /* Keras's get_config and from_config without name, trainable and dtype. Default: such a layer cannot be saved in .keras. */
     int (*get_config)(const uni_layer *layer, const void *self, uni_value *config, uni_error *err);
     int (*set_config)(uni_layer *layer, void *self, const uni_value *config, uni_error *err);
-    int (*adapt)(uni_layer *layer, void *self, const uni_column *data, uni_error *err); /* default: refused */
-    void (*free)(void *self);                                                          /* default: nothing */
+    int (*adapt)(uni_layer *layer, void *self, const uni_column *data,
+                 uni_error *err); /* default: refused */
+    void (*free)(void *self); /* default: nothing */
 } uni_layer_class;
 
 UNI_API uni_layer *uni_layer_new(const uni_layer_class *class_);
 UNI_API void uni_layer_free(uni_layer *layer); /* only for layers that nobody took */
 /* A forward function as a layer. parameters: shapes that are created at build, in order. */
-typedef uni_tensor *(*uni_forward)(void *context, uni_tape *tape, const uni_layer *layer, int num_inputs,
-                                   uni_tensor *const *inputs);
-UNI_API uni_layer *uni_layer_function(uni_forward forward, void *context, const uni_spec *output, size_t num_parameters,
-                                      const uni_spec *parameters);
+typedef uni_tensor *(*uni_forward)(void *context, uni_tape *tape, const uni_layer *layer,
+                                   int num_inputs, uni_tensor *const *inputs);
+UNI_API uni_layer *uni_layer_function(uni_forward forward, void *context, const uni_spec *output,
+                                      size_t num_parameters, const uni_spec *parameters);
 UNI_API void *uni_layer_self(const uni_layer *layer);
 UNI_API const uni_layer_class *uni_layer_class_of(const uni_layer *layer);
 /* Remembers the first error of a constructor; the taker reports it. */
-UNI_API uni_layer *uni_layer_fail(uni_layer *layer, int code, const char *format, ...) UNI_PRINTF(3, 4);
+UNI_API uni_layer *uni_layer_fail(uni_layer *layer, int code, const char *format, ...)
+    UNI_PRINTF(3, 4);
 
 /* Within build. The short name ("kernel") becomes "dense_1/kernel". Weights get the regulariser (NULL: none). */
-UNI_API UNI_MUST_USE int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *name,
-                                                 uni_parameter_kind kind, int ndim, const int64_t *shape,
-                                                 const uni_initializer *initializer, const char *default_initializer,
-                                                 const uni_regularizer *regularizer, uni_error *err);
+UNI_API UNI_MUST_USE int
+uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *name,
+                        uni_parameter_kind kind, int ndim, const int64_t *shape,
+                        const uni_initializer *initializer, const char *default_initializer,
+                        const uni_regularizer *regularizer, uni_error *err);
 /* Takes the child and builds it. */
-UNI_API UNI_MUST_USE int uni_layer_add_child(uni_layer *layer, uni_layer *child, const char *name, int num_inputs,
-                                             const uni_spec *inputs, uni_spec *output, uni_error *err);
-UNI_API uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_inputs, uni_tensor *const *inputs);
+UNI_API UNI_MUST_USE int uni_layer_add_child(uni_layer *layer, uni_layer *child, const char *name,
+                                             int num_inputs, const uni_spec *inputs,
+                                             uni_spec *output, uni_error *err);
+UNI_API uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_inputs,
+                                   uni_tensor *const *inputs);
 
 UNI_API const char *uni_layer_name(const uni_layer *layer); /* "dense_1" once a model has it */
-UNI_API uni_layer *uni_layer_named(uni_layer *layer, const char *name); /* returns layer; NULL gives NULL */
-UNI_API uint32_t uni_layer_stream(const uni_layer *layer);              /* for random operations */
+UNI_API uni_layer *uni_layer_named(uni_layer *layer,
+                                   const char *name); /* returns layer; NULL gives NULL */
+UNI_API uint32_t uni_layer_stream(const uni_layer *layer); /* for random operations */
 UNI_API bool uni_layer_is_built(const uni_layer *layer);
 /* Freezes or thaws all weights, children included; also before build. Returns layer. */
 UNI_API uni_layer *uni_layer_trainable(uni_layer *layer, bool trainable);
 UNI_API bool uni_layer_is_trainable(const uni_layer *layer);
 UNI_API size_t uni_layer_num_parameters(const uni_layer *layer);
-UNI_API uni_parameter *uni_layer_parameter(const uni_layer *layer, size_t index); /* Keras's order, states included */
+UNI_API uni_parameter *uni_layer_parameter(const uni_layer *layer,
+                                           size_t index); /* Keras's order, states included */
 UNI_API size_t uni_layer_num_children(const uni_layer *layer);
 UNI_API uni_layer *uni_layer_child(const uni_layer *layer, size_t index);
 UNI_API const uni_spec *uni_layer_output(const uni_layer *layer); /* NULL before build */
 
 /* From Keras's class_name and config; classes that are not supported are UNI_EUNSUPPORTED with the class' name. */
-UNI_API UNI_MUST_USE int uni_layer_from_config(uni_layer **out, const char *class_name, const uni_value *config,
-                                               uni_error *err);
-UNI_API UNI_MUST_USE int uni_layer_get_config(const uni_layer *layer, uni_value **out, uni_error *err);
+UNI_API UNI_MUST_USE int uni_layer_from_config(uni_layer **out, const char *class_name,
+                                               const uni_value *config, uni_error *err);
+UNI_API UNI_MUST_USE int uni_layer_get_config(const uni_layer *layer, uni_value **out,
+                                              uni_error *err);
 
 #ifdef __cplusplus
 }

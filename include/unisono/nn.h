@@ -41,13 +41,16 @@ extern "C" {
 /* ---- making models ---- */
 
 /* Count and array of a list of layers. */
-#define UNI_LAYERS(...)                                                                                 \
-    (sizeof((uni_layer *[]){ __VA_ARGS__ }) / sizeof(uni_layer *)), (uni_layer *[]) { __VA_ARGS__ }
+#define UNI_LAYERS(...)                                                                            \
+    (sizeof((uni_layer *[]){ __VA_ARGS__ }) / sizeof(uni_layer *)), (uni_layer *[])                \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 
 /* Takes the layers, also when it fails. Names become unique as in Keras (dense, dense_1 ...). When the first layer is an input layer the
  * model is built at once, otherwise at the first data (or by uni_model_build). */
-UNI_API UNI_MUST_USE int uni_sequential_new(uni_model **out, const char *name, size_t count, uni_layer *const *layers,
-                                            uni_error *err);
+UNI_API UNI_MUST_USE int uni_sequential_new(uni_model **out, const char *name, size_t count,
+                                            uni_layer *const *layers, uni_error *err);
 
 /* Graphs: residual connections, several inputs and outputs. Errors stick to the graph and come out of uni_model_from_graph; a call that
  * is given NULL returns NULL. A layer may be applied more than once and then shares its weights. */
@@ -55,13 +58,16 @@ typedef struct uni_graph uni_graph;
 typedef struct uni_symbol uni_symbol;
 UNI_API UNI_MUST_USE int uni_graph_new(uni_graph **out, uni_error *err);
 UNI_API void uni_graph_free(uni_graph *graph); /* only when no model took it */
-UNI_API uni_symbol *uni_graph_input(uni_graph *graph, const char *name, uni_dtype dtype, int ndim, const int64_t *shape);
+UNI_API uni_symbol *uni_graph_input(uni_graph *graph, const char *name, uni_dtype dtype, int ndim,
+                                    const int64_t *shape);
 UNI_API uni_symbol *uni_graph_apply(uni_graph *graph, uni_layer *layer, uni_symbol *input);
-UNI_API uni_symbol *uni_graph_apply_n(uni_graph *graph, uni_layer *layer, int count, uni_symbol *const *inputs);
+UNI_API uni_symbol *uni_graph_apply_n(uni_graph *graph, uni_layer *layer, int count,
+                                      uni_symbol *const *inputs);
 UNI_API const uni_spec *uni_symbol_spec(const uni_symbol *symbol);
 /* Takes the graph, also when it fails. */
-UNI_API UNI_MUST_USE int uni_model_from_graph(uni_model **out, const char *name, uni_graph *graph, int num_inputs,
-                                              uni_symbol *const *inputs, int num_outputs, uni_symbol *const *outputs,
+UNI_API UNI_MUST_USE int uni_model_from_graph(uni_model **out, const char *name, uni_graph *graph,
+                                              int num_inputs, uni_symbol *const *inputs,
+                                              int num_outputs, uni_symbol *const *outputs,
                                               uni_error *err);
 UNI_API void uni_model_free(uni_model *model);
 /* A model inside another one: takes the model. */
@@ -69,12 +75,14 @@ UNI_API uni_layer *uni_model_as_layer(uni_model *model);
 
 /* Before build. Default 0: drawn from the system; then weights differ from run to run. */
 UNI_API void uni_model_set_seed(uni_model *model, uint64_t seed);
-UNI_API UNI_MUST_USE int uni_model_build(uni_model *model, int num_inputs, const uni_spec *inputs, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_build(uni_model *model, int num_inputs, const uni_spec *inputs,
+                                         uni_error *err);
 UNI_API bool uni_model_is_built(const uni_model *model);
 UNI_API const char *uni_model_name(const uni_model *model);
 UNI_API size_t uni_model_num_layers(const uni_model *model);
 UNI_API uni_layer *uni_model_layer(const uni_model *model, size_t index);
-UNI_API uni_layer *uni_model_find_layer(const uni_model *model, const char *name); /* NULL when there is none */
+UNI_API uni_layer *uni_model_find_layer(const uni_model *model,
+                                        const char *name); /* NULL when there is none */
 UNI_API int uni_model_num_inputs(const uni_model *model);
 UNI_API int uni_model_num_outputs(const uni_model *model);
 UNI_API const uni_spec *uni_model_input_spec(const uni_model *model, int index);
@@ -84,7 +92,8 @@ UNI_API uni_parameters *uni_model_parameters(const uni_model *model); /* NULL be
 UNI_API UNI_MUST_USE int uni_model_summary(const uni_model *model, char **out, uni_error *err);
 /* Forward of one input and one output; NULL with the error on the tape. */
 UNI_API uni_tensor *uni_model_call(uni_model *model, uni_tape *tape, uni_tensor *input);
-UNI_API int uni_model_call_n(uni_model *model, uni_tape *tape, uni_tensor *const *inputs, uni_tensor **outputs);
+UNI_API int uni_model_call_n(uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
+                             uni_tensor **outputs);
 /* All regularisers of the weights plus what layers added on this tape: (). Never NULL unless the tape failed. */
 UNI_API uni_tensor *uni_model_regularization(uni_model *model, uni_tape *tape);
 
@@ -100,12 +109,13 @@ typedef struct uni_compile_options {
     int num_losses;
     const float *loss_weights; /* one an output; NULL: 1 */
     const char *const *metric_names; /* NULL-terminated */
-    uni_metric *const *metrics;      /* of the first output unless metric_outputs says otherwise */
+    uni_metric *const *metrics; /* of the first output unless metric_outputs says otherwise */
     int num_metrics;
     const int *metric_outputs;
     int gradient_accumulation_steps; /* 0: 1 */
 } uni_compile_options;
-UNI_API UNI_MUST_USE int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_compile(uni_model *model, const uni_compile_options *options,
+                                           uni_error *err);
 UNI_API uni_optimizer *uni_model_optimizer(const uni_model *model); /* NULL before compile */
 
 /* ---- data ---- */
@@ -113,23 +123,26 @@ UNI_API uni_optimizer *uni_model_optimizer(const uni_model *model); /* NULL befo
 typedef struct uni_batch {
     int num_x, num_y;
     uni_column x[UNI_MODEL_MAX_INPUTS], y[UNI_MODEL_MAX_INPUTS];
-    uni_column weights;   /* dtype 0: none */
-    int64_t size;         /* samples here */
+    uni_column weights; /* dtype 0: none */
+    int64_t size; /* samples here */
     int64_t first_sample; /* of this replica in the global batch; 0 with one replica */
-    int64_t global_size;  /* samples of the global batch when known, else 0 */
+    int64_t global_size; /* samples of the global batch when known, else 0 */
 } uni_batch;
 
 /* Where batches come from; datasets implement it. */
 typedef struct uni_batches_class {
     const char *name;
-    int (*next)(void *self, uni_batch *out, uni_error *err); /* 1: a batch, good until the next call; 0: the end */
-    int (*reset)(void *self, uint64_t epoch, uni_error *err); /* back to the start, in this epoch's order */
-    int64_t (*length)(void *self);                            /* batches an epoch, -1 not known; default -1 */
-    int64_t (*samples)(void *self);                           /* samples an epoch; default -1 */
+    int (*next)(void *self, uni_batch *out,
+                uni_error *err); /* 1: a batch, good until the next call; 0: the end */
+    int (*reset)(void *self, uint64_t epoch,
+                 uni_error *err); /* back to the start, in this epoch's order */
+    int64_t (*length)(void *self); /* batches an epoch, -1 not known; default -1 */
+    int64_t (*samples)(void *self); /* samples an epoch; default -1 */
     void (*free)(void *self);
 } uni_batches_class;
 typedef struct uni_batches uni_batches;
-UNI_API UNI_MUST_USE int uni_batches_new(uni_batches **out, const uni_batches_class *class_, void *self, uni_error *err);
+UNI_API UNI_MUST_USE int uni_batches_new(uni_batches **out, const uni_batches_class *class_,
+                                         void *self, uni_error *err);
 UNI_API void uni_batches_free(uni_batches *batches);
 UNI_API UNI_MUST_USE int uni_batches_next(uni_batches *batches, uni_batch *out, uni_error *err);
 UNI_API UNI_MUST_USE int uni_batches_reset(uni_batches *batches, uint64_t epoch, uni_error *err);
@@ -142,8 +155,9 @@ typedef struct uni_columns_options {
     int prefetch; /* batches made ahead on a thread of its own; 0: none */
 } uni_columns_options;
 /* Batches of arrays in memory (borrowed): one keyed permutation an epoch. weights may be NULL. */
-UNI_API UNI_MUST_USE int uni_batches_columns(uni_batches **out, int num_x, const uni_column *x, int num_y,
-                                             const uni_column *y, const uni_column *weights,
+UNI_API UNI_MUST_USE int uni_batches_columns(uni_batches **out, int num_x, const uni_column *x,
+                                             int num_y, const uni_column *y,
+                                             const uni_column *weights,
                                              const uni_columns_options *options, uni_error *err);
 
 /* ---- fit ---- */
@@ -154,7 +168,8 @@ typedef struct uni_replica {
     uni_sync sync; /* for synchronised batch normalisation; sum NULL: local statistics */
     void *context;
     /* Adds gradients (all trainable spans) and `sums` over all replicas; afterwards all have the same. */
-    int (*reduce)(void *context, uni_gradients *gradients, double *sums, size_t num_sums, uni_error *err);
+    int (*reduce)(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
+                  uni_error *err);
     /* The range of the flat buffer that this replica updates (NULL: all of it), and the wait until all updated theirs. */
     uni_span (*slice)(void *context, size_t size);
     int (*barrier)(void *context, uni_error *err);
@@ -164,11 +179,11 @@ typedef struct uni_fit_options {
     const uni_column *x, *y; /* arrays: num_x inputs, num_y targets ... */
     int num_x, num_y;
     const uni_column *sample_weight; /* (n) or NULL */
-    uni_batches *batches;            /* ... or any source; borrowed */
-    const double *class_weight;      /* by class number; NULL: none */
+    uni_batches *batches; /* ... or any source; borrowed */
+    const double *class_weight; /* by class number; NULL: none */
     int num_classes;
     int64_t batch_size; /* 0: 32; ignored with one warning when batches is given */
-    int epochs;         /* 0: 1 */
+    int epochs; /* 0: 1 */
     int initial_epoch;
     int64_t steps_per_epoch; /* 0: until the source ends */
     double validation_split; /* the last part of the arrays */
@@ -180,28 +195,28 @@ typedef struct uni_fit_options {
     int verbose; /* 0: nothing, 1: bar, 2: a line an epoch */
     uni_fit_callback *const *callbacks; /* borrowed */
     int num_callbacks;
-    int threads;      /* 0: all CPUs of the process */
-    int replicas;     /* threads that each run a part of the batch; 0: chosen by the size of the step, 1: none */
-    uint64_t seed;    /* of shuffling and dropout; 0: the model's */
+    int threads; /* 0: all CPUs of the process */
+    int replicas; /* threads that each run a part of the batch; 0: chosen by the size of the step, 1: none */
+    uint64_t seed; /* of shuffling and dropout; 0: the model's */
     const uni_replica *replica; /* one of several processes or threads; NULL: alone */
     const char *trace; /* path of a Chrome trace; NULL: none */
-    bool step_times;   /* input_ms, forward_ms, backward_ms, update_ms in the logs */
+    bool step_times; /* input_ms, forward_ms, backward_ms, update_ms in the logs */
 } uni_fit_options;
 
 /* history (may be NULL): {"loss": [..], "val_loss": [..] ...}, one entry an epoch; the caller frees it. */
-UNI_API UNI_MUST_USE int uni_model_fit(uni_model *model, const uni_fit_options *options, uni_value **history,
-                                       uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_fit(uni_model *model, const uni_fit_options *options,
+                                       uni_value **history, uni_error *err);
 /* {"loss": 0.1, "accuracy": 0.9}. Of the options it uses x, y, weights, batches, batch_size, steps_per_epoch, verbose, callbacks, threads. */
-UNI_API UNI_MUST_USE int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_value **out,
-                                            uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_evaluate(uni_model *model, const uni_fit_options *options,
+                                            uni_value **out, uni_error *err);
 /* One array an output, all batches together. */
-UNI_API UNI_MUST_USE int uni_model_predict(uni_model *model, const uni_fit_options *options, uni_array **outputs,
-                                           uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_predict(uni_model *model, const uni_fit_options *options,
+                                           uni_array **outputs, uni_error *err);
 /* logs (may be NULL): as evaluate; metrics go on from the batch before unless reset. */
-UNI_API UNI_MUST_USE int uni_model_train_on_batch(uni_model *model, const uni_batch *batch, uni_value **logs,
-                                                  uni_error *err);
-UNI_API UNI_MUST_USE int uni_model_test_on_batch(uni_model *model, const uni_batch *batch, uni_value **logs,
-                                                 uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_train_on_batch(uni_model *model, const uni_batch *batch,
+                                                  uni_value **logs, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_test_on_batch(uni_model *model, const uni_batch *batch,
+                                                 uni_value **logs, uni_error *err);
 UNI_API void uni_model_reset_metrics(uni_model *model);
 UNI_API void uni_model_stop_training(uni_model *model); /* after this batch's callbacks */
 UNI_API bool uni_model_is_stopping(const uni_model *model);
@@ -209,18 +224,25 @@ UNI_API bool uni_model_is_stopping(const uni_model *model);
 /* ---- weights and files ---- */
 
 /* Keras's get_weights: a list of arrays, layer by layer, trainable ones before states within a layer. */
-UNI_API UNI_MUST_USE int uni_model_get_weights(const uni_model *model, uni_value **out, uni_error *err);
-UNI_API UNI_MUST_USE int uni_model_set_weights(uni_model *model, const uni_value *weights, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_get_weights(const uni_model *model, uni_value **out,
+                                               uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_set_weights(uni_model *model, const uni_value *weights,
+                                               uni_error *err);
 /* Weights, optimizer state and iterations as one dictionary for checkpoints. */
-UNI_API UNI_MUST_USE int uni_model_get_state(const uni_model *model, uni_value **out, uni_error *err);
-UNI_API UNI_MUST_USE int uni_model_set_state(uni_model *model, const uni_value *state, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_get_state(const uni_model *model, uni_value **out,
+                                             uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_set_state(uni_model *model, const uni_value *state,
+                                             uni_error *err);
 /* .keras: all; .weights.h5 and .safetensors: weights. Written beside and renamed. */
 UNI_API UNI_MUST_USE int uni_model_save(const uni_model *model, const char *path, uni_error *err);
-UNI_API UNI_MUST_USE int uni_model_load(uni_model **out, const char *path, uni_error *err); /* .keras only */
+UNI_API UNI_MUST_USE int uni_model_load(uni_model **out, const char *path,
+                                        uni_error *err); /* .keras only */
 UNI_API UNI_MUST_USE int uni_model_load_weights(uni_model *model, const char *path, uni_error *err);
 /* Keras's JSON ("class_name", "config", "compile_config" ...). */
-UNI_API UNI_MUST_USE int uni_model_get_config(const uni_model *model, uni_value **out, uni_error *err);
-UNI_API UNI_MUST_USE int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_get_config(const uni_model *model, uni_value **out,
+                                              uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_from_config(uni_model **out, const uni_value *config,
+                                               uni_error *err);
 
 #ifdef __cplusplus
 }

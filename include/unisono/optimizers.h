@@ -29,20 +29,24 @@ typedef struct uni_schedule uni_schedule;
 /* ---- schedules: the learning rate of a step ---- */
 
 /* initial * rate ^ (step / decay_steps), with whole powers when staircase. */
-UNI_API UNI_MUST_USE int uni_schedule_exponential(uni_schedule **out, double initial, int64_t decay_steps, double rate,
-                                                  bool staircase, uni_error *err);
+UNI_API UNI_MUST_USE int uni_schedule_exponential(uni_schedule **out, double initial,
+                                                  int64_t decay_steps, double rate, bool staircase,
+                                                  uni_error *err);
 /* Keras's CosineDecay: from initial to alpha * initial; before it a linear warm-up to `warmup_target` when warmup_steps > 0. */
-UNI_API UNI_MUST_USE int uni_schedule_cosine(uni_schedule **out, double initial, int64_t decay_steps, double alpha,
-                                             double warmup_target, int64_t warmup_steps, uni_error *err);
+UNI_API UNI_MUST_USE int uni_schedule_cosine(uni_schedule **out, double initial,
+                                             int64_t decay_steps, double alpha,
+                                             double warmup_target, int64_t warmup_steps,
+                                             uni_error *err);
 /* values has one more entry than boundaries; a step <= boundary belongs to the earlier piece. */
-UNI_API UNI_MUST_USE int uni_schedule_piecewise(uni_schedule **out, size_t count, const int64_t *boundaries,
-                                                const double *values, uni_error *err);
+UNI_API UNI_MUST_USE int uni_schedule_piecewise(uni_schedule **out, size_t count,
+                                                const int64_t *boundaries, const double *values,
+                                                uni_error *err);
 /* Linear from 0 (times `inner` when given, which is taken) over the first steps, then inner's own steps. */
-UNI_API UNI_MUST_USE int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target, uni_schedule *inner,
-                                             uni_error *err);
+UNI_API UNI_MUST_USE int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target,
+                                             uni_schedule *inner, uni_error *err);
 typedef double (*uni_schedule_function)(void *context, int64_t step);
-UNI_API UNI_MUST_USE int uni_schedule_custom(uni_schedule **out, uni_schedule_function function, void *context,
-                                             uni_error *err);
+UNI_API UNI_MUST_USE int uni_schedule_custom(uni_schedule **out, uni_schedule_function function,
+                                             void *context, uni_error *err);
 UNI_API double uni_schedule_at(const uni_schedule *schedule, int64_t step);
 UNI_API void uni_schedule_free(uni_schedule *schedule);
 
@@ -52,55 +56,59 @@ UNI_API void uni_schedule_free(uni_schedule *schedule);
 #define UNI_EXACTLY_ZERO (-1e-300)
 
 typedef struct uni_optimizer_options {
-    double learning_rate;   /* 0: 0.01 for sgd, otherwise 0.001 */
+    double learning_rate; /* 0: 0.01 for sgd, otherwise 0.001 */
     uni_schedule *schedule; /* instead of learning_rate; taken */
-    double momentum;        /* sgd, rmsprop; 0 */
-    bool nesterov;          /* sgd */
-    double beta_1, beta_2;  /* adam, adamw; 0: 0.9, 0.999 */
-    double rho;             /* rmsprop; 0: 0.9 */
-    double epsilon;         /* 0: 1e-7 */
-    bool centered;          /* rmsprop */
-    bool amsgrad;           /* adam, adamw */
+    double momentum; /* sgd, rmsprop; 0 */
+    bool nesterov; /* sgd */
+    double beta_1, beta_2; /* adam, adamw; 0: 0.9, 0.999 */
+    double rho; /* rmsprop; 0: 0.9 */
+    double epsilon; /* 0: 1e-7 */
+    bool centered; /* rmsprop */
+    bool amsgrad; /* adam, adamw */
     double initial_accumulator; /* adagrad; 0: 0.1 */
-    double weight_decay;    /* decoupled; adamw 0: 0.004; others none */
-    double clip_norm;       /* each parameter's gradient; 0: off */
+    double weight_decay; /* decoupled; adamw 0: 0.004; others none */
+    double clip_norm; /* each parameter's gradient; 0: off */
     double clip_value;
     double global_clip_norm;
     const char *name; /* NULL: Keras's */
 } uni_optimizer_options;
 
 /* "sgd", "adam", "adamw", "rmsprop", "adagrad" in any case. */
-UNI_API UNI_MUST_USE int uni_optimizer_new(uni_optimizer **out, const char *name, const uni_optimizer_options *options,
-                                           uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_new(uni_optimizer **out, const char *name,
+                                           const uni_optimizer_options *options, uni_error *err);
 UNI_API void uni_optimizer_free(uni_optimizer *optimizer);
 UNI_API const char *uni_optimizer_name(const uni_optimizer *optimizer);
 
 /* One update of all unfrozen weights with scale * gradient (scale 0: 1; clipping sees the scaled gradient). threads 0: 1. The first call
  * makes the state; after that nothing is allocated. */
-UNI_API UNI_MUST_USE int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients, float scale, int threads,
-                                             uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_apply(uni_optimizer *optimizer, uni_gradients *gradients,
+                                             float scale, int threads, uni_error *err);
 /* The same in three parts, for threads or ranks that each own a range of the flat buffer. begin counts the step, makes the state and
  * computes what the clipping needs; span does not fail. */
-UNI_API UNI_MUST_USE int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
-                                             uni_error *err);
-UNI_API void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *gradients, uni_span span);
+UNI_API UNI_MUST_USE int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients,
+                                             float scale, uni_error *err);
+UNI_API void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *gradients,
+                                      uni_span span);
 UNI_API void uni_optimizer_end(uni_optimizer *optimizer);
 
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
 UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
 UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer); /* of the next step */
 /* With a schedule it is UNI_ESTATE. */
-UNI_API UNI_MUST_USE int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate, uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate,
+                                                         uni_error *err);
 
 /* Slots, for files and checkpoints: "momentum", "velocity" ...; flat, in the store's layout; NULL before the first step. */
 UNI_API size_t uni_optimizer_num_slots(const uni_optimizer *optimizer);
 UNI_API const char *uni_optimizer_slot_name(const uni_optimizer *optimizer, size_t slot);
 UNI_API float *uni_optimizer_slot(const uni_optimizer *optimizer, size_t slot, size_t *size);
 /* Makes the slots now (before loading). */
-UNI_API UNI_MUST_USE int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_error *err);
-UNI_API UNI_MUST_USE int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out, uni_error *err);
-UNI_API UNI_MUST_USE int uni_optimizer_from_config(uni_optimizer **out, const char *class_name, const uni_value *config,
-                                                   uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store,
+                                             uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out,
+                                                  uni_error *err);
+UNI_API UNI_MUST_USE int uni_optimizer_from_config(uni_optimizer **out, const char *class_name,
+                                                   const uni_value *config, uni_error *err);
 
 #ifdef __cplusplus
 }

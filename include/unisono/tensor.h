@@ -58,39 +58,45 @@ typedef struct uni_gradients uni_gradients;
 
 typedef struct uni_column {
     uni_dtype dtype; /* 0: there is no column */
-    int ndim;        /* at most UNI_TENSOR_MAX_DIMS; the first dimension counts samples */
+    int ndim; /* at most UNI_TENSOR_MAX_DIMS; the first dimension counts samples */
     int64_t shape[UNI_TENSOR_MAX_DIMS];
     const void *data; /* dense, row-major */
 } uni_column;
 
 /* Borrow; a shape that is too deep gives a column with dtype 0, which its taker refuses. */
-UNI_API uni_column uni_column_view(uni_dtype dtype, int ndim, const int64_t *shape, const void *data);
+UNI_API uni_column uni_column_view(uni_dtype dtype, int ndim, const int64_t *shape,
+                                   const void *data);
 UNI_API uni_column uni_column_array(const uni_array *array);
-UNI_API uni_column uni_column_strings(int64_t count, const uni_string *strings); /* shape (count,) */
-UNI_API size_t uni_column_sample_bytes(const uni_column *column);                /* 0 when there are no samples */
+UNI_API uni_column uni_column_strings(int64_t count,
+                                      const uni_string *strings); /* shape (count,) */
+UNI_API size_t uni_column_sample_bytes(const uni_column *column); /* 0 when there are no samples */
 
 /* ---- parameters ---- */
 
 typedef enum uni_parameter_kind {
     UNI_PARAMETER_WEIGHT = 0, /* has a gradient; the optimizer changes it unless it is frozen */
-    UNI_PARAMETER_STATE = 1   /* moving averages, adapted statistics: changed by the forward pass or by adapt */
+    UNI_PARAMETER_STATE =
+        1 /* moving averages, adapted statistics: changed by the forward pass or by adapt */
 } uni_parameter_kind;
 
 UNI_API UNI_MUST_USE int uni_parameters_new(uni_parameters **out, uni_error *err);
 UNI_API void uni_parameters_free(uni_parameters *store);
 /* A new float32 variable, zero-filled. `name` is copied ("dense_1/kernel"). The handle lives as long as the store. Data pointers
  * that were taken before are no longer good. */
-UNI_API UNI_MUST_USE int uni_parameters_add(uni_parameters *store, uni_parameter **out, const char *name,
-                                            uni_parameter_kind kind, int ndim, const int64_t *shape, uni_error *err);
+UNI_API UNI_MUST_USE int uni_parameters_add(uni_parameters *store, uni_parameter **out,
+                                            const char *name, uni_parameter_kind kind, int ndim,
+                                            const int64_t *shape, uni_error *err);
 UNI_API size_t uni_parameters_count(const uni_parameters *store);
-UNI_API uni_parameter *uni_parameters_at(const uni_parameters *store, size_t index); /* in the order of creation */
+UNI_API uni_parameter *uni_parameters_at(const uni_parameters *store,
+                                         size_t index); /* in the order of creation */
 /* The flat buffers: all weights (frozen ones too), all states. Each parameter starts on a 64-byte boundary; the gaps are zero.
  * Sizes count floats, gaps included. */
 UNI_API float *uni_parameters_weights(const uni_parameters *store, size_t *size);
 UNI_API float *uni_parameters_states(const uni_parameters *store, size_t *size);
 /* Makes the weights live in the caller's memory (for example pages shared between ranks) of uni_parameters_weights' size,
  * 64-byte aligned; with `adopt` its contents become the values, otherwise the values are copied there. NULL: back to own memory. */
-UNI_API UNI_MUST_USE int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_error *err);
+UNI_API UNI_MUST_USE int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt,
+                                               uni_error *err);
 /* Runs of neighbouring unfrozen weights in the flat buffer: what an optimizer updates and an all-reduce moves. Returns how many
  * there are; writes at most `max`. */
 typedef struct uni_span {
@@ -102,25 +108,30 @@ UNI_API const char *uni_parameter_name(const uni_parameter *parameter);
 UNI_API uni_parameter_kind uni_parameter_kind_of(const uni_parameter *parameter);
 UNI_API int uni_parameter_ndim(const uni_parameter *parameter);
 UNI_API const int64_t *uni_parameter_shape(const uni_parameter *parameter);
-UNI_API size_t uni_parameter_size(const uni_parameter *parameter);   /* elements */
-UNI_API size_t uni_parameter_offset(const uni_parameter *parameter); /* in its flat buffer, floats */
+UNI_API size_t uni_parameter_size(const uni_parameter *parameter); /* elements */
+UNI_API size_t
+uni_parameter_offset(const uni_parameter *parameter); /* in its flat buffer, floats */
 UNI_API float *uni_parameter_data(const uni_parameter *parameter);
 UNI_API void uni_parameter_freeze(uni_parameter *parameter, bool frozen);
 UNI_API bool uni_parameter_is_frozen(const uni_parameter *parameter); /* always true for states */
 
 /* Gradients of every weight of one store, flat, zero at first. Follows the store when that grows. */
-UNI_API UNI_MUST_USE int uni_gradients_new(uni_gradients **out, uni_parameters *store, uni_error *err);
+UNI_API UNI_MUST_USE int uni_gradients_new(uni_gradients **out, uni_parameters *store,
+                                           uni_error *err);
 UNI_API void uni_gradients_free(uni_gradients *gradients);
 UNI_API uni_parameters *uni_gradients_store(const uni_gradients *gradients);
-UNI_API float *uni_gradients_data(uni_gradients *gradients, size_t *size); /* flat, as uni_parameters_weights */
-UNI_API float *uni_gradients_of(uni_gradients *gradients, const uni_parameter *parameter); /* NULL for a state */
+UNI_API float *uni_gradients_data(uni_gradients *gradients,
+                                  size_t *size); /* flat, as uni_parameters_weights */
+UNI_API float *uni_gradients_of(uni_gradients *gradients,
+                                const uni_parameter *parameter); /* NULL for a state */
 UNI_API void uni_gradients_zero(uni_gradients *gradients);
 
 /* ---- the tape ---- */
 
 typedef struct uni_tape_options {
     int threads; /* 0: the CPUs of this thread's affinity mask (OMP_NUM_THREADS when set) */
-    bool reference; /* run the plain version of every kernel: slow, for tests and to hunt a wrong number */
+    bool
+        reference; /* run the plain version of every kernel: slow, for tests and to hunt a wrong number */
 } uni_tape_options;
 
 /* How replicas act together inside one step; a strategy gives it. `sum` adds the values of all replicas, in place and bit-equal
@@ -132,17 +143,20 @@ typedef struct uni_sync {
 
 /* What one step is. NULL or zeros: inference without a record. */
 typedef struct uni_step {
-    bool training;            /* dropout on, batch statistics; what Keras calls training=True */
+    bool training; /* dropout on, batch statistics; what Keras calls training=True */
     uni_gradients *gradients; /* record for uni_tape_gradient, which fills this; NULL: no record */
-    bool record;              /* record without a gradient store (only uni_tensor_gradient of watched tensors) */
-    uint64_t seed;            /* of the random operations */
-    uint64_t number;          /* of the step, from 0: part of the random key */
-    int64_t first_sample;     /* where this replica's first sample stands in the global batch: part of the random key */
-    const uni_sync *sync;     /* batch statistics over all replicas; NULL: this replica only */
-    bool keep_state;          /* do not update moving averages (they are then the business of another replica) */
+    bool record; /* record without a gradient store (only uni_tensor_gradient of watched tensors) */
+    uint64_t seed; /* of the random operations */
+    uint64_t number; /* of the step, from 0: part of the random key */
+    int64_t
+        first_sample; /* where this replica's first sample stands in the global batch: part of the random key */
+    const uni_sync *sync; /* batch statistics over all replicas; NULL: this replica only */
+    bool
+        keep_state; /* do not update moving averages (they are then the business of another replica) */
 } uni_step;
 
-UNI_API UNI_MUST_USE int uni_tape_new(uni_tape **out, const uni_tape_options *options, uni_error *err);
+UNI_API UNI_MUST_USE int uni_tape_new(uni_tape **out, const uni_tape_options *options,
+                                      uni_error *err);
 UNI_API void uni_tape_free(uni_tape *tape);
 UNI_API int uni_tape_threads(const uni_tape *tape);
 /* Starts a step: forgets all tensors and the error of the step before. Cheap; the memory is kept. */
@@ -151,17 +165,20 @@ UNI_API const uni_step *uni_tape_step(const uni_tape *tape);
 /* 0, or the first error since begin. */
 UNI_API UNI_MUST_USE int uni_tape_status(const uni_tape *tape, uni_error *err);
 /* For operations and layers: sets the sticky error ("dense_1: ..." is put before it) and returns NULL. */
-UNI_API uni_tensor *uni_tape_fail(uni_tape *tape, int code, const char *format, ...) UNI_PRINTF(3, 4);
+UNI_API uni_tensor *uni_tape_fail(uni_tape *tape, int code, const char *format, ...)
+    UNI_PRINTF(3, 4);
 /* The name that errors and profiles carry, as "model/dense_1"; enter and leave in pairs. The text is borrowed until leave. */
 UNI_API void uni_tape_enter(uni_tape *tape, const char *name);
 UNI_API void uni_tape_leave(uni_tape *tape);
 
 /* Tensors that come from outside; the data is borrowed until the next begin. */
-UNI_API uni_tensor *uni_tape_input(uni_tape *tape, uni_dtype dtype, int ndim, const int64_t *shape, const void *data);
+UNI_API uni_tensor *uni_tape_input(uni_tape *tape, uni_dtype dtype, int ndim, const int64_t *shape,
+                                   const void *data);
 UNI_API uni_tensor *uni_tape_input_column(uni_tape *tape, const uni_column *column);
 UNI_API uni_tensor *uni_tape_parameter(uni_tape *tape, const uni_parameter *parameter);
 /* A new tensor with undefined contents, for the caller to fill, e.g. by an input layer. */
-UNI_API uni_tensor *uni_tape_scratch(uni_tape *tape, uni_dtype dtype, int ndim, const int64_t *shape);
+UNI_API uni_tensor *uni_tape_scratch(uni_tape *tape, uni_dtype dtype, int ndim,
+                                     const int64_t *shape);
 UNI_API uni_tensor *uni_tape_constant(uni_tape *tape, float value); /* shape () */
 
 /* Losses that layers add on the way (activity regularisers): (); their sum, or NULL when there is none. */
@@ -177,8 +194,8 @@ typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;
 } uni_gradient_options;
-UNI_API UNI_MUST_USE int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_options *options,
-                                           uni_error *err);
+UNI_API UNI_MUST_USE int uni_tape_gradient(uni_tape *tape, uni_tensor *loss,
+                                           const uni_gradient_options *options, uni_error *err);
 
 /* Time in kernels since profiling began, by operation. */
 typedef struct uni_profile_entry {
@@ -196,14 +213,16 @@ UNI_API size_t uni_tape_bytes(const uni_tape *tape); /* memory that the tape hol
 UNI_API uni_dtype uni_tensor_dtype(const uni_tensor *tensor);
 UNI_API int uni_tensor_ndim(const uni_tensor *tensor);
 UNI_API const int64_t *uni_tensor_shape(const uni_tensor *tensor);
-UNI_API int64_t uni_tensor_dim(const uni_tensor *tensor, int axis); /* negative axes count from the end; 0 when none */
-UNI_API size_t uni_tensor_count(const uni_tensor *tensor);          /* elements */
+UNI_API int64_t uni_tensor_dim(const uni_tensor *tensor,
+                               int axis); /* negative axes count from the end; 0 when none */
+UNI_API size_t uni_tensor_count(const uni_tensor *tensor); /* elements */
 UNI_API void *uni_tensor_data(const uni_tensor *tensor);
 /* The first element as a number; NaN for NULL, strings and empty tensors. */
 UNI_API double uni_tensor_scalar(const uni_tensor *tensor);
 /* After uni_tape_gradient: of a watched input or of the loss' ancestors that were watched; NULL when none came. */
 UNI_API const float *uni_tensor_gradient(const uni_tensor *tensor);
-UNI_API UNI_MUST_USE int uni_tensor_to_array(uni_array **out, const uni_tensor *tensor, uni_error *err);
+UNI_API UNI_MUST_USE int uni_tensor_to_array(uni_array **out, const uni_tensor *tensor,
+                                             uni_error *err);
 UNI_API uni_column uni_tensor_column(const uni_tensor *tensor);
 /* "(64, 128)" into out, always terminated; returns out. */
 #define UNI_SHAPE_TEXT_SIZE 160

@@ -71,8 +71,7 @@ static uni_comm_request *oldest(uni_comm *comm, const uni_comm_request *after)
     for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
         uni_comm_request *request = &comm->requests[i];
         if (request->used && request->status == 0 && request->record &&
-            (!after || request->order > after->order) &&
-            (!found || request->order < found->order))
+            (!after || request->order > after->order) && (!found || request->order < found->order))
             found = request;
     }
     return found;

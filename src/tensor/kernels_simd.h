@@ -109,8 +109,8 @@ INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
     X(ELU)                                                                                         \
     X(GELU)                                                                                        \
     X(GELU_TANH)                                                                                   \
-    X(SIGMOID) X(TANH) X(SOFTPLUS) X(SWISH) X(SELU) X(EXPONENTIAL) X(SOFTSIGN) X(HARD_SIGMOID)     \
-        X(RELU6)
+    X(SIGMOID)                                                                                     \
+    X(TANH) X(SOFTPLUS) X(SWISH) X(SELU) X(EXPONENTIAL) X(SOFTSIGN) X(HARD_SIGMOID) X(RELU6)
 
 static void activation(uni_activation kind, float alpha, const float *x, float *y, size_t n)
 {
