@@ -24,6 +24,9 @@ int uni__read_file(char **out, size_t *size, const char *path, size_t limit,
  * durable). */
 int uni__write_file(const char *path, const void *data, size_t size, bool durable,
                     uni_error *err) UNI_MUST_USE;
+/* Removes what uni__write_file left in dir (not below it) when its process was killed: NAME.tmp-
+ * and eight hex digits. Only for directories of our own in which nobody writes at the time. */
+int uni__remove_temporaries(const char *dir, uni_error *err) UNI_MUST_USE;
 int uni__fsync_path(const char *path, uni_error *err) UNI_MUST_USE; /* file or directory */
 /* The directory that path is in. */
 int uni__fsync_parent(const char *path, uni_error *err) UNI_MUST_USE;

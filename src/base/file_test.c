@@ -156,6 +156,40 @@ static void a_crash_leaves_the_old_or_the_new(void **state)
     free(path);
 }
 
+/* Only regular files with exactly such a name, and only in the directory itself. */
+static void temporaries_of_a_killed_process_are_removed(void **state)
+{
+    static const char *const stay[] = { "f",
+                                        "f.tmp-0123abc",
+                                        "f.tmp-0123abcd.x",
+                                        "f.tmp-0123ABCD",
+                                        ".tmp-0123abcd",
+                                        "below/f.tmp-0123abcd" };
+    enum { STAY = sizeof stay / sizeof stay[0] };
+    char *below = at(state, "below"), *folder = at(state, "g.tmp-0123abcd");
+    char *stale = at(state, "f.tmp-0123abcd"), *other = at(state, "a.b.tmp-ffffffff");
+    assert_ok(uni__make_dirs(below, 0700, &failure));
+    assert_ok(uni__make_dirs(folder, 0700, &failure));
+    for (int i = 0; i < STAY; i++) {
+        char *path = at(state, stay[i]);
+        put(path, "mine");
+        free(path);
+    }
+    put(stale, "half");
+    put(other, "half");
+    assert_int_equal(files_below(*state), STAY + 2);
+    assert_ok(uni__remove_temporaries(*state, &failure));
+    assert_false(uni__path_exists(stale));
+    assert_false(uni__path_exists(other));
+    assert_int_equal(files_below(*state), STAY);
+    assert_true(uni__path_is_dir(folder));
+    assert_fails(uni__remove_temporaries(stale, &failure), UNI_ENOTFOUND, stale);
+    free(below);
+    free(folder);
+    free(stale);
+    free(other);
+}
+
 static int short_writes(void *context, uni__fault_op op, const char *path, size_t *size)
 {
     if (size && *size > 3)
@@ -446,6 +480,7 @@ int main(void)
         WITH_DIRECTORY(writing_replaces_the_whole),
         WITH_DIRECTORY(a_failed_write_changes_nothing),
         WITH_DIRECTORY(a_crash_leaves_the_old_or_the_new),
+        WITH_DIRECTORY(temporaries_of_a_killed_process_are_removed),
         WITH_DIRECTORY(short_writes_go_on),
         cmocka_unit_test(a_really_full_disk),
         WITH_DIRECTORY(making_directories),

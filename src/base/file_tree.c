@@ -115,6 +115,34 @@ int uni__remove_tree(const char *path, uni_error *err)
     return status;
 }
 
+/* As uni__write_file names them. */
+static int is_temporary(const struct dirent *entry)
+{
+    const char *mark = strrchr(entry->d_name, '.');
+    return mark && mark != entry->d_name && strncmp(mark, ".tmp-", 5) == 0 &&
+           strlen(mark + 5) == 8 && strspn(mark + 5, "0123456789abcdef") == 8;
+}
+
+int uni__remove_temporaries(const char *dir, uni_error *err)
+{
+    struct dirent **entries = NULL;
+    int status = 0, count = scandir(dir, &entries, is_temporary, NULL);
+    if (count < 0)
+        return uni_error_set_errno(err, errno, "cannot list \"%s\"", dir);
+    for (int i = 0; i < count; i++) {
+        struct stat info;
+        char *path = uni__path_join(dir, entries[i]->d_name, NULL);
+        if (status == 0 && !path)
+            status = uni_error_set(err, UNI_ENOMEM, "no memory to tidy \"%s\"", dir);
+        if (status == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode))
+            status = uni__unlink(path, err);
+        free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
 static int not_dots(const struct dirent *entry)
 {
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;

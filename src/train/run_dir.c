@@ -136,6 +136,7 @@ int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err)
                          : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
     free(journal);
     UNI_TRY(status);
+    UNI_TRY(uni__remove_temporaries(run->dir, err));
     run->attempt = scan.attempt;
     run->resumed = true;
     return open_files(run, true, err);
