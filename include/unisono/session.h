@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 #include <unisono/checkpoint.h>
+#include <unisono/comm.h>
 #include <unisono/value.h>
 
 #ifdef __cplusplus
@@ -84,6 +85,10 @@ UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_ch
  * to free(). */
 UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char **out,
                                                     uni_error *err);
+
+/* A communicator of all ranks of the run (comm.h); all of them call it. In a world of one it is a group of one. The caller closes it before the session. */
+UNI_API UNI_MUST_USE int uni_session_comm(uni_session *session, const uni_comm_options *options,
+                                          uni_comm **out, uni_error *err);
 
 /* true once this rank has reached the iteration at which all ranks agreed to stop (SIGTERM, early stop, time limit): save a last checkpoint
  * and return. The same iteration on every rank. */

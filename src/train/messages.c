@@ -127,7 +127,8 @@ static void take_snapshot(uni__run *run, int rank, int slot, int fd)
     run->ranks[rank].snapshots[slot].size = (size_t)info.st_size;
 }
 
-/* From one rank to another, or to all others: we only carry it, with the sender's rank in place of the address. */
+/* From one rank to another, or to all others: we only carry it, with the sender's rank in place of the address. A rank that is
+ * still starting finds it on its channel. */
 static void relay(uni__run *run, int from, const uni__wire_frame *frame)
 {
     uni_error err = { 0 };
@@ -146,7 +147,8 @@ static void relay(uni__run *run, int from, const uni__wire_frame *frame)
     memcpy(copy, frame->payload, frame->size);
     memcpy(copy, &sender, sizeof sender);
     for (int to = 0; to < run->num_workers; to++)
-        if (to != from && (address.rank < 0 || address.rank == to) && run->ranks[to].pid &&
+        if (to != from && (address.rank < 0 || address.rank == to) &&
+            run->ranks[to].state != UNI__RANK_GONE &&
             uni__group_send(run->group, to, UNI__TO_WORKER_PEER, copy, frame->size,
                             frame->num_fds > 0 ? frame->fds[0] : -1, &err) < 0 &&
             err.code != UNI_EPEER)

@@ -454,6 +454,21 @@ static void sixty_four_workers(uni_program *program)
     uni_trainer_free(trainer);
 }
 
+/* More than the socket between controller and agent holds at once, in either direction. */
+static void five_hundred_workers(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_log_level_set(UNI_LOG_ERROR);
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 500, .max_failures = UNI_NO_RETRIES });
+    CHECK_OK(uni_trainer_fit(trainer,
+                             &(uni_run_options){ .program = (const char *const[]){ "true", NULL } },
+                             NULL, &err),
+             &err);
+    uni_trainer_free(trainer);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
 static void alone(uni_program *program)
 {
     uni_error err = { 0 };
@@ -484,5 +499,6 @@ const scenario scenarios[] = { { "fit_returns_by_rank", fit_returns_by_rank },
                                { "uneven_reports", uneven_reports },
                                { "callbacks_get_everything", callbacks_get_everything },
                                { "sixty_four_workers", sixty_four_workers },
+                               { "five_hundred_workers", five_hundred_workers },
                                { "alone", alone },
                                { NULL, NULL } };

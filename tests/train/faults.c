@@ -263,7 +263,7 @@ static void lost_progress_is_said(uni_program *program)
     uni_value_free(config);
     uni_result_free(result);
     config = scenario_config("signal", (double)SIGKILL, "never_load", 1.0, "attempts", 2.0,
-                             "settle_ms", 50.0, NULL);
+                             "settle_ms", 400.0, NULL);
     CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "trouble", .config = config },
                              &result, &err),
              &err);
@@ -473,6 +473,41 @@ static int parent_of(int pid)
 
 static int generations; /* 1: the agent, 2: the keeper */
 
+/* Stopped, not killed: the channel stays open, and nobody says that rank 0 has died meanwhile. */
+static void *freeze_agent(void *argument)
+{
+    uni_trainer *trainer = argument;
+    while (!uni_trainer_latest_run_dir(trainer))
+        scenario_sleep_ms(5);
+    int pid = scenario_worker_pid(uni_trainer_latest_run_dir(trainer), 0);
+    scenario_sleep_ms(200);
+    int agent = parent_of(pid), keeper = parent_of(agent);
+    CHECK(agent > 1 && keeper > 1);
+    kill(keeper, SIGSTOP);
+    kill(agent, SIGSTOP);
+    kill(pid, SIGKILL);
+    return NULL;
+}
+
+static void frozen_agent(uni_program *program)
+{
+    uni_error err = { 0 };
+    pthread_t thread;
+    uni_log_level_set(UNI_LOG_OFF);
+    double start = scenario_ms();
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){
+                     .num_workers = 2, .max_failures = UNI_NO_RETRIES, .silent_timeout = 1 });
+    pthread_create(&thread, NULL, freeze_agent, trainer);
+    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "with_children" }, NULL, &err) ==
+          UNI_EWORKER);
+    pthread_join(thread, NULL);
+    CHECK_CONTAINS(err.message, "rank 0");
+    uni_trainer_free(trainer);
+    CHECK(scenario_ms() - start < 20000);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
 static void *kill_ancestor(void *argument)
 {
     uni_trainer *trainer = argument;
@@ -586,7 +621,12 @@ static void resumed_after_controller_death(uni_program *program)
     CHECK(uni_trainer_fit(trainer, &again, &result, &err) == UNI_EBUSY && result == NULL);
     kill(controller, SIGKILL);
     waitpid(controller, NULL, 0);
+    /* As if the kill had come in the middle of writing run.json. */
+    char half[4200];
+    snprintf(half, sizeof half, "%s/run.json.tmp-0123abcd", run_dir);
+    CHECK(close(creat(half, 0600)) == 0);
     CHECK_OK(uni_trainer_fit(trainer, &again, &result, &err), &err);
+    CHECK(access(half, F_OK) < 0);
     CHECK(uni_result_attempts(result) == 2 &&
           uni_value_as_int(uni_result_returned(result, 1), -1) == 3);
     CHECK(uni_trainer_fit(trainer, &again, NULL, &err) == UNI_ESTATE); /* it has ended well now */
@@ -767,6 +807,7 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "no_progress", no_progress },
                                { "never_connects", never_connects },
                                { "killed_agent", killed_agent },
+                               { "frozen_agent", frozen_agent },
                                { "killed_controller", killed_controller },
                                { "everything_killed", everything_killed },
                                { "resumed_after_controller_death", resumed_after_controller_death },
