@@ -4,12 +4,11 @@ Reports are in lockstep, as v1 has them: train.report returns when the driver's 
 """
 
 import logging
-import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 from unisono import _codec, _driver, _unisono
-from unisono._unisono import Error
 from unisono.train._backend import backend_config, check_resources
 from unisono.train.callbacks import TrainingCallback, sink_of
 
@@ -65,7 +64,8 @@ class Trainer:
         self._num_workers, self._use_gpu = num_workers, use_gpu
         self._resources = check_resources(resources_per_worker, use_gpu)
         self._max_retries = max_retries
-        self._hook, self._last, self._iterator = None, {}, None
+        self._hook, self._last = None, {}
+        self._iterator = lambda: None  # a weak reference to the last one
         storage, name = _place(logdir)
         self._group = _driver.Group(self._config.name, self._config.settings(), mode="v1", num_workers=num_workers, storage_path=storage, name=name,
                                     max_failures=max_retries if max_retries != 0 else -2, no_retry_errors=True, lockstep=True, **self._resources)
@@ -81,7 +81,9 @@ class Trainer:
 
     def shutdown(self):
         """Ends the workers; start may be called again."""
-        self._iterator = None
+        iterator = self._iterator()
+        if iterator is not None:
+            iterator.close()
         self._group.trainer.shutdown()
 
     # ---- runs ----
@@ -136,8 +138,9 @@ class Trainer:
     def run_iterator(self, train_func, config=None, dataset=None, checkpoint=None, checkpoint_strategy=None):
         """The same, one iteration of all workers at a time."""
         self._check_active()
-        self._iterator = TrainingIterator(self, self._options(train_func, config, dataset, checkpoint, checkpoint_strategy))
-        return self._iterator
+        iterator = TrainingIterator(self, self._options(train_func, config, dataset, checkpoint, checkpoint_strategy))
+        self._iterator = weakref.ref(iterator)
+        return iterator
 
     def _finish(self, result):
         self._last = result

@@ -1,0 +1,67 @@
+"""RaySGD's TFTrainer on real TensorFlow: the example of the guide, written anew."""
+
+import os
+import tempfile
+import unittest
+
+import support
+from unisono.util.sgd.tf import TFTrainer
+
+CONFIG = {"batch_size": 32, "fit_config": {"steps_per_epoch": 8}, "evaluate_config": {"steps": 3}}
+
+
+def model_creator(config):
+    import tensorflow as tf
+
+    model = tf.keras.Sequential([tf.keras.layers.Dense(10, input_shape=(1,)), tf.keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mean_squared_error", metrics=["mean_squared_error"])
+    return model
+
+
+def data_creator(config):
+    import numpy
+    import tensorflow as tf
+
+    def data(size):
+        inputs = numpy.linspace(0, 1, size, dtype="float32").reshape(-1, 1)
+        return tf.data.Dataset.from_tensor_slices((inputs, inputs / 2)).shuffle(size, seed=1).repeat().batch(config["batch_size"])
+
+    return data(1000), data(400)
+
+
+class Example(unittest.TestCase):
+    def check(self, num_replicas):
+        trainer = TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=num_replicas, config=CONFIG)
+        before = trainer.validate()
+        for _ in range(3):
+            numbers = trainer.train()
+        after = trainer.validate()
+        self.assertEqual(set(numbers), {"train_loss", "train_mean_squared_error"})
+        self.assertEqual(set(after), {"validation_loss", "validation_mean_squared_error"})
+        self.assertLess(after["validation_loss"], before["validation_loss"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = trainer.save(os.path.join(folder, "model"))
+            trainer.train()
+            trainer.restore(path)
+        self.assertAlmostEqual(trainer.validate()["validation_loss"], after["validation_loss"], places=3)
+        self.assertEqual([weights.shape for weights in trainer.get_model().get_weights()], [(1, 10), (10,), (10, 1), (1,)])
+        trainer.shutdown()
+        with self.assertRaisesRegex(RuntimeError, "shut down"):
+            trainer.train()
+
+    def test_one_replica(self):
+        self.check(1)
+
+    def test_two_replicas(self):
+        self.check(2)
+
+    def test_errors_of_the_creators_come_back(self):
+        def broken(config):
+            raise KeyError("model")
+
+        with self.assertRaises(KeyError):
+            TFTrainer(model_creator=broken, data_creator=data_creator, config=CONFIG)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,177 @@
+"""The tensorflow backend on real TensorFlow: the scripts of the three guides, written anew and small."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import numpy
+
+import support
+from unisono import train
+from unisono.air import Checkpoint as AirCheckpoint
+from unisono.air import session
+from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer
+from unisono.train.tensorflow import TensorflowConfig, TensorflowTrainer
+
+TWO = ScalingConfig(num_workers=2)
+
+
+def toy():
+    random = numpy.random.default_rng(1)
+    return random.normal(0, 1, (100, 4)), random.uniform(0, 1, (100, 1))
+
+
+def build(tf):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, activation="linear", input_shape=(4,))])
+    model.compile(optimizer="Adam", loss="mean_squared_error", metrics=["mse"])
+    return model
+
+
+def v1_loop(config):
+    import tensorflow as tf
+
+    inputs, targets = toy()
+    start = 0
+    strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = build(tf)
+        state = train.load_checkpoint()
+        if state:
+            model.set_weights(state["model_weights"])
+            start = state["epoch"] + 1
+    for epoch in range(start, config["num_epochs"]):
+        model.fit(inputs, targets, batch_size=20, verbose=0)
+        train.save_checkpoint(epoch=epoch, model_weights=model.get_weights())
+    return start, strategy.num_replicas_in_sync, json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+
+
+def air_loop(config):
+    import tensorflow as tf
+
+    inputs, targets = toy()
+    start = 0
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = build(tf)
+        checkpoint = session.get_checkpoint()
+        if checkpoint:
+            state = checkpoint.to_dict()
+            model.set_weights(state["model_weights"])
+            start = state["epoch"] + 1
+    for epoch in range(start, config["num_epochs"]):
+        model.fit(inputs, targets, batch_size=20, verbose=0)
+        session.report({}, checkpoint=AirCheckpoint.from_dict(dict(epoch=epoch, model_weights=model.get_weights())))
+
+
+def new_loop(config):
+    import tensorflow as tf
+    from unisono.train.tensorflow.keras import ReportCheckpointCallback
+
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # nothing has touched the runtime before
+    inputs, targets = toy()
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        checkpoint = train.get_checkpoint()
+        if checkpoint:
+            with checkpoint.as_directory() as folder:
+                model = tf.keras.models.load_model(os.path.join(folder, "model.keras"))
+        else:
+            model = build(tf)
+    for epoch in range(config["num_epochs"]):
+        model.fit(inputs, targets, batch_size=20, verbose=0, callbacks=[ReportCheckpointCallback(metrics={"my_loss": "loss"})])
+    if config.get("die") and not checkpoint and train.get_context().get_world_rank() == 1:
+        import time
+
+        time.sleep(1)
+        os.kill(os.getpid(), 9)
+    train.report({"my_loss": 0.0, "loaded": bool(checkpoint)})
+
+
+class V1(unittest.TestCase):
+    def test_save_and_load(self):
+        group = Trainer(backend="tensorflow", num_workers=2)
+        group.start()
+        self.assertEqual(group.run(v1_loop, config={"num_epochs": 1}), [(0, 2, 0), (0, 2, 1)])
+        group.shutdown()
+        group.start()
+        self.assertEqual(group.run(v1_loop, config={"num_epochs": 3}, checkpoint=group.latest_checkpoint)[0][0], 1)
+        group.shutdown()
+        last = group.latest_checkpoint
+        self.assertEqual((last["epoch"], [weights.shape for weights in last["model_weights"]], str(last["model_weights"][0].dtype)),
+                         (2, [(4, 1), (1,)], "float32"))
+
+
+class Air(unittest.TestCase):
+    def test_ids_and_weights(self):
+        first = TensorflowTrainer(air_loop, train_loop_config={"num_epochs": 2}, scaling_config=TWO).fit()
+        last = TensorflowTrainer(air_loop, train_loop_config={"num_epochs": 5}, scaling_config=TWO,
+                                 resume_from_checkpoint=first.checkpoint).fit().checkpoint.to_dict()
+        self.assertEqual((last["epoch"], last["_current_checkpoint_id"], last["_preprocessor"]), (4, 3, None))
+        self.assertEqual([weights.shape for weights in last["model_weights"]], [(4, 1), (1,)])
+
+
+class New(unittest.TestCase):
+    def test_keras_callback_and_a_killed_worker(self):
+        result = TensorflowTrainer(new_loop, train_loop_config={"num_epochs": 2, "die": True}, scaling_config=TWO,
+                                   tensorflow_backend=TensorflowConfig(),
+                                   run_config=RunConfig(failure_config=FailureConfig(max_failures=1))).fit()
+        self.assertTrue(result.metrics["loaded"])
+        with result.checkpoint.as_directory() as folder:
+            self.assertIn("model.keras", os.listdir(folder))
+
+    def test_a_custom_loop_without_keras_fit(self):
+        def loop():
+            import tensorflow as tf
+
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            with strategy.scope():
+                weight = tf.Variable(1.0)
+
+            @tf.function
+            def step():
+                def one():
+                    replica = tf.distribute.get_replica_context()
+                    return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight * 2.0)
+
+                return strategy.run(one)
+
+            train.report({"sum": step(), "mirrored": tf.distribute.MirroredStrategy().num_replicas_in_sync})
+
+        metrics = TensorflowTrainer(loop, scaling_config=TWO).fit().metrics
+        self.assertEqual((metrics["sum"], metrics["mirrored"]), (4.0, 1))
+
+    def test_two_configurations_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "tensorflow_config and tensorflow_backend"):
+            TensorflowTrainer(air_loop, tensorflow_config=TensorflowConfig(), tensorflow_backend=TensorflowConfig())
+
+    def test_events_of_keras(self):
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+        from unisono.air.integrations.keras import ReportCheckpointCallback
+
+        with self.assertRaisesRegex(ValueError, "no event"):
+            ReportCheckpointCallback(checkpoint_on="epoch_over")
+
+
+class Directories(unittest.TestCase):
+    def test_the_guide_s_model_and_json(self):
+        def loop(config):
+            import tensorflow as tf
+
+            inputs, targets = toy()
+            with tf.distribute.MultiWorkerMirroredStrategy().scope():
+                model = build(tf)
+            for epoch in range(config["num_epochs"]):
+                history = model.fit(inputs, targets, batch_size=20, verbose=0)
+                with tempfile.TemporaryDirectory() as folder:
+                    model.save(os.path.join(folder, "model.keras"))
+                    with open(os.path.join(folder, "checkpoint.json"), "w") as file:
+                        json.dump({"epoch": epoch}, file)
+                    train.report({"loss": history.history["loss"][0]}, checkpoint=Checkpoint.from_directory(folder))
+
+        result = TensorflowTrainer(loop, train_loop_config={"num_epochs": 2}, scaling_config=TWO).fit()
+        with result.checkpoint.as_directory() as folder:
+            with open(os.path.join(folder, "checkpoint.json")) as file:
+                self.assertEqual(json.load(file), {"epoch": 1})
+
+
+if __name__ == "__main__":
+    support.main()

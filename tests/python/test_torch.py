@@ -1,0 +1,132 @@
+"""The torch backend on real PyTorch: the scripts of the guide, written anew."""
+
+import os
+import unittest
+
+import numpy
+import torch
+from torch import nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import support
+import unisono.train.torch
+from unisono import _codec, train
+from unisono.train import Checkpoint, ScalingConfig, Trainer
+from unisono.train.torch import TorchConfig, TorchTrainer
+
+
+def toy(n=96):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 4, generator=generator), torch.rand(n, 1, generator=generator)
+
+
+def linear(config):
+    """The guide's checkpoint example."""
+    inputs, targets = toy()
+    model, start = nn.Linear(4, 1), 0
+    state = train.load_checkpoint()
+    if state:
+        model.load_state_dict(state["model_weights"])
+        start = state["epoch"] + 1
+    model = unisono.train.torch.prepare_model(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
+    for epoch in range(start, config["num_epochs"]):
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        weights = model.state_dict()
+        consume_prefix_in_state_dict_if_present(weights, "module.")
+        train.save_checkpoint(epoch=epoch, model_weights=weights)
+    return start, type(model).__name__, torch.distributed.get_world_size(), torch.distributed.get_backend()
+
+
+class V1(unittest.TestCase):
+    def test_checkpoints_and_process_group(self):
+        group = Trainer(backend="torch", num_workers=2)
+        group.start()
+        self.assertEqual(group.run(linear, config={"num_epochs": 2}), [(0, "DistributedDataParallel", 2, "gloo")] * 2)
+        self.assertEqual(group.run(linear, config={"num_epochs": 4}, checkpoint=group.latest_checkpoint)[0][0], 2)
+        group.shutdown()
+        last = group.latest_checkpoint
+        self.assertEqual((last["epoch"], type(last["model_weights"]).__name__), (3, "OrderedDict"))
+        self.assertEqual({key: tuple(value.shape) for key, value in last["model_weights"].items()}, {"weight": (1, 4), "bias": (1,)})
+        nn.Linear(4, 1).load_state_dict(last["model_weights"])
+
+    def test_data_loaders_are_split(self):
+        def function():
+            loader = train.torch.prepare_data_loader(DataLoader(TensorDataset(torch.arange(20)), batch_size=3, shuffle=True))
+            seen = sorted(int(x) for (batch,) in loader for x in batch)
+            by_hand = DistributedSampler(TensorDataset(torch.arange(20)), shuffle=False)
+            return seen, list(by_hand), isinstance(loader.sampler, DistributedSampler), str(train.torch.get_device())
+
+        group = Trainer(backend=TorchConfig(init_method="tcp", timeout_s=60), num_workers=2)
+        group.start()
+        first, second = group.run(function)
+        group.shutdown()
+        self.assertEqual(sorted(first[0] + second[0]), list(range(20)))
+        self.assertEqual((first[1], second[1]), (list(range(0, 20, 2)), list(range(1, 20, 2))))
+        self.assertEqual(first[2:], (True, "cpu"))
+
+    def test_wrong_config(self):
+        with self.assertRaisesRegex(ValueError, "init_method"):
+            TorchConfig(init_method="file")
+
+
+class V2(unittest.TestCase):
+    def test_ddp_gradients_are_averaged_and_tensors_reported(self):
+        def loop():
+            torch.manual_seed(train.get_context().get_world_rank())
+            model = train.torch.prepare_model(nn.Linear(4, 1))
+            inputs, targets = toy()
+            rank = train.get_context().get_world_rank()
+            loss = nn.functional.mse_loss(model(inputs[rank::2]), targets[rank::2])
+            loss.backward()
+            gradient = model.module.weight.grad.clone()
+            gathered = [torch.zeros_like(gradient) for _ in range(2)]
+            torch.distributed.all_gather(gathered, gradient)
+            train.report({"loss": loss, "same": bool(torch.equal(*gathered)), "vector": torch.ones(2)},
+                         checkpoint=Checkpoint.from_dict({"weight": model.module.weight.detach(), "half": torch.ones(2, dtype=torch.bfloat16)}))
+
+        result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()
+        self.assertTrue(result.metrics["same"])
+        self.assertIsInstance(result.metrics["loss"], float)
+        self.assertEqual(result.metrics["vector"], [1.0, 1.0])
+        state = result.checkpoint.to_dict()
+        self.assertEqual((state["weight"].shape, state["half"].dtype), ((1, 4), torch.bfloat16))
+
+    def test_a_killed_worker(self):
+        def loop():
+            checkpoint = train.get_checkpoint()
+            start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+            for epoch in range(start, 4):
+                torch.distributed.all_reduce(torch.ones(1))
+                train.report({"start": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+                if epoch == 1 and start == 0 and train.get_context().get_world_rank() == 1:
+                    import time
+
+                    time.sleep(0.5)
+                    os.kill(os.getpid(), 9)
+
+        from unisono.train import FailureConfig, RunConfig
+
+        result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2),
+                              run_config=RunConfig(failure_config=FailureConfig(max_failures=1))).fit()
+        self.assertGreater(result.metrics["start"], 0)
+
+
+class Codec(unittest.TestCase):
+    def test_tensors(self):
+        value = {"a": torch.arange(6).reshape(2, 3).t(), "e": torch.empty(0, 3), "s": torch.tensor(2.0), "g": torch.ones(2, requires_grad=True),
+                 "b": torch.tensor([True]), "n": numpy.ones(2), "p": nn.Parameter(torch.ones(1))}
+        out = _codec.decode(_codec.encode_dict(value))
+        for key in "aesgb":
+            self.assertEqual(out[key].dtype, value[key].dtype)
+            self.assertTrue(torch.equal(out[key], value[key]))
+        self.assertTrue(out["g"].requires_grad)
+        self.assertIsInstance(out["p"], nn.Parameter)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,275 @@
+"""AIR and Ray Train 2.x on real workers, no framework."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import support
+from unisono import air, train
+from unisono.air import session
+from unisono.train import (Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingCallback,
+                           TrainingFailedError)
+from unisono.train.callbacks import MLflowLoggerCallback, TBXLoggerCallback
+
+TWO = ScalingConfig(num_workers=2)
+
+
+def fit(function, config=None, **keywords):
+    keywords.setdefault("scaling_config", TWO)
+    return DataParallelTrainer(function, train_loop_config=config, **keywords).fit()
+
+
+def save_directories(config):
+    checkpoint, start = train.get_checkpoint(), 0
+    if checkpoint:
+        with checkpoint.as_directory() as folder:
+            with open(os.path.join(folder, "state.json")) as file:
+                start = json.load(file)["epoch"] + 1
+    for epoch in range(start, config["num_epochs"]):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "state.json"), "w") as file:
+                json.dump({"epoch": epoch, "rank": train.get_context().get_world_rank()}, file)
+            with open(os.path.join(folder, "rank_%d" % train.get_context().get_world_rank()), "w") as file:
+                file.write("mine")
+            train.report({"loss": config["losses"][epoch] if "losses" in config else 1 / (epoch + 1), "start": start},
+                         checkpoint=Checkpoint.from_directory(folder))
+        if config.get("die") == epoch and start == 0 and train.get_context().get_world_rank() == 1:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save_dictionaries(config):
+    checkpoint = session.get_checkpoint()
+    start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+    for epoch in range(start, config["num_epochs"]):
+        session.report({}, checkpoint=Checkpoint.from_dict(dict(epoch=epoch, weights=(1, [2.5]))))
+
+
+class Fit(unittest.TestCase):
+    def test_metrics_are_rank_0_s(self):
+        def function():
+            for i in range(3):
+                train.report({"i": i, "rank": train.get_context().get_world_rank()})
+
+        result = fit(function)
+        self.assertEqual((result.metrics["i"], result.metrics["rank"], result.metrics["training_iteration"]), (2, 0, 3))
+        self.assertIsNone(result.error)
+        self.assertIsNone(result.checkpoint)
+        self.assertTrue(os.path.isdir(result.path))
+        self.assertTrue(repr(result).startswith("Result(\n  metrics={"))
+
+    def test_only_one_rank_reports(self):
+        def function():
+            if session.get_world_rank() == 0:
+                session.report({"x": 1})
+
+        self.assertEqual(fit(function).metrics["x"], 1)
+
+    def test_context(self):
+        def function():
+            context = train.get_context()
+            train.report({"size": context.get_world_size(), "local": context.get_local_rank(), "local_size": context.get_local_world_size(),
+                          "node": context.get_node_rank(), "name": context.get_experiment_name(), "dir": context.get_trial_dir(),
+                          "storage": context.get_storage(), "metadata": context.get_metadata(), "resources": context.get_trial_resources()})
+
+        result = fit(function, metadata={"a": 1}, run_config=RunConfig(name="context"))
+        metrics = result.metrics
+        self.assertEqual((metrics["size"], metrics["local"], metrics["local_size"], metrics["node"], metrics["name"]), (2, 0, 2, 0, "context"))
+        self.assertEqual((metrics["dir"], metrics["metadata"], metrics["resources"]), (result.path, {"a": 1}, {"CPU": 1}))
+        self.assertEqual(metrics["storage"], os.environ["UNISONO_RESULTS"])
+
+    def test_many_reports(self):
+        def function():
+            begin = time.perf_counter()
+            for i in range(20000):
+                train.report({"i": i, "loss": 0.5})
+            return time.perf_counter() - begin
+
+        result = fit(function)
+        self.assertEqual(result.metrics["i"], 19999)
+
+    def test_callbacks_and_loggers(self):
+        class Record(TrainingCallback):
+            seen = []
+
+            def handle_result(self, results, **info):
+                self.seen.append([result.get("i") for result in results])
+
+        def function():
+            for i in range(3):
+                train.report({"i": i, "nested": {"x": i}})
+
+        record = Record()
+        result = fit(function, run_config=RunConfig(callbacks=[record, TBXLoggerCallback(), MLflowLoggerCallback(experiment_name="mine")]))
+        self.assertEqual(record.seen, [[0, 0], [1, 1], [2, 2]])
+        names = os.listdir(result.path)
+        self.assertTrue(any("tfevents" in name for name in names), names)
+        self.assertIn("mlruns", names)
+
+
+class Directories(unittest.TestCase):
+    def test_files_of_all_ranks_are_merged(self):
+        result = fit(save_directories, {"num_epochs": 2})
+        with result.checkpoint.as_directory() as folder:
+            self.assertEqual(sorted(os.listdir(folder)), [".unisono-manifest.json", "rank_0", "rank_1", "state.json"])
+            with open(os.path.join(folder, "state.json")) as file:
+                self.assertEqual(json.load(file), {"epoch": 1, "rank": 0})
+        self.assertEqual(len(result.best_checkpoints), 2)
+
+    def test_resume_from_checkpoint(self):
+        first = fit(save_directories, {"num_epochs": 2})
+        second = fit(save_directories, {"num_epochs": 5}, resume_from_checkpoint=first.checkpoint)
+        self.assertEqual((second.metrics["start"], second.metrics["training_iteration"]), (2, 3))
+
+    def test_resume_from_a_directory_of_one_s_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "state.json"), "w") as file:
+                json.dump({"epoch": 6}, file)
+            result = fit(save_directories, {"num_epochs": 8}, resume_from_checkpoint=Checkpoint(folder))
+        self.assertEqual(result.metrics["start"], 7)
+
+    def test_killed_worker(self):
+        result = fit(save_directories, {"num_epochs": 5, "die": 2}, run_config=RunConfig(failure_config=FailureConfig(max_failures=1)))
+        self.assertGreater(result.metrics["start"], 0)
+        with self.assertRaisesRegex(TrainingFailedError, "rank 1"):
+            fit(save_directories, {"num_epochs": 5, "die": 2})
+
+    def test_keep_best(self):
+        config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
+        result = fit(save_directories, {"num_epochs": 4, "losses": [2, 4, 1, 3]}, run_config=RunConfig(checkpoint_config=config))
+        self.assertEqual(sorted(metrics["loss"] for _, metrics in result.best_checkpoints), [1, 2])
+        self.assertEqual(result.get_best_checkpoint("loss", "min").path, result.best_checkpoints[1][0].path)
+        with self.assertRaisesRegex(RuntimeError, "accuracy"):
+            result.get_best_checkpoint("accuracy", "min")
+        with self.assertRaises(ValueError):
+            result.get_best_checkpoint("loss", "best")
+
+    def test_result_from_path(self):
+        result = fit(save_directories, {"num_epochs": 2})
+        again = Result.from_path(result.path)
+        self.assertEqual(again.metrics, result.metrics)
+        self.assertEqual(again.checkpoint.path, result.checkpoint.path)
+        with self.assertRaises(RuntimeError):
+            Result.from_path(os.environ["TMPDIR"] + "/nothing")
+
+    def test_metadata_and_copies(self):
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint = Checkpoint.from_directory(folder)
+            checkpoint.update_metadata({"a": 1})
+            checkpoint.update_metadata({"b": 2})
+            self.assertEqual(checkpoint.get_metadata(), {"a": 1, "b": 2})
+            copy = checkpoint.to_directory()
+            self.assertEqual(Checkpoint(copy).get_metadata(), {"a": 1, "b": 2})
+            with self.assertRaisesRegex(TypeError, "as_directory"):
+                os.fspath(checkpoint)
+            with self.assertRaisesRegex(ValueError, "not a dictionary"):
+                checkpoint.to_dict()
+
+
+class Dictionaries(unittest.TestCase):
+    def test_the_ids_of_air(self):
+        first = fit(save_dictionaries, {"num_epochs": 5}).checkpoint.to_dict()
+        self.assertEqual(set(first), {"epoch", "weights", "_timestamp", "_preprocessor", "_current_checkpoint_id"})
+        self.assertEqual((first["epoch"], first["weights"], first["_preprocessor"], first["_current_checkpoint_id"]), (4, (1, [2.5]), None, 4))
+
+    def test_a_resumed_run_goes_on_from_the_id(self):
+        first = fit(save_dictionaries, {"num_epochs": 2})
+        last = fit(save_dictionaries, {"num_epochs": 5}, resume_from_checkpoint=first.checkpoint).checkpoint.to_dict()
+        self.assertEqual((last["epoch"], last["_current_checkpoint_id"]), (4, 3))
+
+    def test_resume_from_memory(self):
+        result = fit(save_dictionaries, {"num_epochs": 3}, resume_from_checkpoint=air.Checkpoint.from_dict({"epoch": 1}))
+        self.assertEqual(result.checkpoint.to_dict()["epoch"], 2)
+        self.assertEqual(len(result.best_checkpoints), 1)
+
+
+class Failures(unittest.TestCase):
+    def test_fit_raises_what_the_loop_raised(self):
+        def function():
+            raise LookupError("here")
+
+        with self.assertRaises(LookupError) as caught:
+            fit(function)
+        self.assertIsInstance(caught.exception, TrainingFailedError)
+        self.assertIsInstance(caught.exception.__cause__, LookupError)
+        self.assertIn("here", str(caught.exception))
+
+        def conflict():
+            raise OSError(5, "disk")
+
+        with self.assertRaises(TrainingFailedError) as caught:
+            fit(conflict)
+        self.assertEqual(caught.exception.__cause__.errno, 5)
+
+    def test_wrong_arguments(self):
+        for call in (lambda: ScalingConfig(num_workers=0), lambda: ScalingConfig(resources_per_worker={"GPU": 1}),
+                     lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0}), lambda: CheckpointConfig(num_to_keep=0),
+                     lambda: CheckpointConfig(checkpoint_score_order="best"), lambda: CheckpointConfig(checkpoint_frequency=-1),
+                     lambda: FailureConfig(max_failures=-2), lambda: FailureConfig(fail_fast="yes"),
+                     lambda: FailureConfig(fail_fast=True, max_failures=1), lambda: DataParallelTrainer(lambda a, b: None),
+                     lambda: RunConfig(stop={"x": 1})):
+            with self.assertRaises(ValueError):
+                call()
+        with self.assertRaises(DeprecationWarning):
+            RunConfig(local_dir="x")
+        with self.assertRaises(TypeError):
+            DataParallelTrainer(lambda: None, resume_from_checkpoint={"a": 1})
+        with self.assertRaisesRegex(NotImplementedError, "datasets"):
+            DataParallelTrainer(lambda: None, datasets={"train": [1]})
+        with self.assertRaisesRegex(TypeError, "Checkpoint.from_dict"):
+            fit(lambda: train.report({}, checkpoint={"a": 1}))
+
+    def test_configurations_show_what_is_not_default(self):
+        self.assertEqual(repr(ScalingConfig(num_workers=2)), "ScalingConfig(num_workers=2)")
+        self.assertEqual(ScalingConfig(num_workers=3).total_resources, {"CPU": 4})
+
+
+class Restore(unittest.TestCase):
+    def test_go_on_after_the_driver_died(self):
+        script = """
+import sys
+sys.path.insert(0, %r)
+import test_train
+from unisono.train import *
+def loop(config):
+    import os, time
+    test_train.save_directories(dict(config, num_epochs=3 if train_first(config) else 6))
+    if train_first(config):
+        time.sleep(60)
+def train_first(config):
+    import os
+    return not os.path.exists(config["flag"])
+DataParallelTrainer(loop, train_loop_config={"flag": %r}, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(name="again")).fit()
+"""
+        flag = os.path.join(os.environ["TMPDIR"], "second")
+        process = subprocess.Popen([sys.executable, "-c", script % (os.path.dirname(os.path.abspath(__file__)), flag)])
+        folder = os.path.join(os.environ["UNISONO_RESULTS"], "again")
+        wanted = os.path.join(folder, "run_001/checkpoints/checkpoint_000003")
+        deadline = time.monotonic() + 60
+        while not os.path.exists(wanted) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        open(flag, "w").close()
+        self.assertTrue(DataParallelTrainer.can_restore(folder))
+        self.assertFalse(DataParallelTrainer.can_restore(os.environ["TMPDIR"]))
+        result = DataParallelTrainer.restore(folder).fit()
+        self.assertEqual(result.path, os.path.join(folder, "run_001"))
+        self.assertEqual((result.metrics["start"], result.metrics["training_iteration"]), (3, 6))
+
+    def test_a_foreign_trainer_file_is_not_read(self):
+        fit(save_directories, {"num_epochs": 1}, run_config=RunConfig(name="foreign"))
+        folder = os.path.join(os.environ["UNISONO_RESULTS"], "foreign")
+        with open(os.path.join(folder, "trainer.pkl"), "r+b") as file:
+            file.write(bytes(32))
+        with self.assertRaisesRegex(ValueError, "your key"):
+            DataParallelTrainer.restore(folder)
+
+
+if __name__ == "__main__":
+    support.main()
