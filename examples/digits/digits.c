@@ -1,13 +1,12 @@
 /*
- * digits.c - the main job of ./quickstart: four workers train on real data, one is killed half way, the run recovers.
+ * digits.c - the main job of ./quickstart: four workers train one network on real data, one is killed half way, the run recovers.
  *
- * What the workers do together: each trains one network of an ensemble on its own resample of the images (bagging), and the driver lets the four
- * vote. There is no exchange of gradients: that needs the collectives, which are not part of this version. What the trainer does is
- * all real: ranks, reports, checkpoints with a part of every rank, the kill, the restart from the last complete checkpoint.
+ * The workers are one group (strategy multi_worker): each computes the gradient of its quarter of every batch, the gradients are added up
+ * over shared memory, and all make the same update. fit reports every epoch with a checkpoint of the model and its optimizer; after the kill all
+ * four go on from the last complete one, and end with the same weights as if nothing had happened.
  *
  * The kill comes from a callback in the driver, on the sink thread, with the pid that the run's own description gives.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
@@ -16,167 +15,99 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <unisono/native.h>
 #include <unisono/unisono.h>
 
 #include "dataset.h"
-#include "model.h"
 
-/* ---- a member's part of a checkpoint: member_R.msgpack = {"epoch", "model"} ---- */
+/* ---- the model ---- */
 
-static int write_file(const char *path, const void *data, size_t size, uni_error *err)
+static int make_model(uni_model **out, uni_error *err)
 {
-    FILE *file = fopen(path, "we");
-    if (!file)
-        return uni_error_set_errno(err, errno, "cannot write %s", path);
-    bool written = fwrite(data, 1, size, file) == size;
-    if (fclose(file) != 0 || !written)
-        return uni_error_set_errno(err, errno, "cannot write %s", path);
-    return 0;
+    uni_loss *loss = NULL;
+    UNI_TRY(uni_sequential_new(
+        out, "digits",
+        UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ DIGITS_PIXELS }),
+                   uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
+                   uni_layer_dropout(0.2f), uni_layer_dense(DIGITS_CLASSES, NULL)),
+        err));
+    uni_model_set_seed(*out, 1);
+    UNI_TRY(uni_loss_new(&loss, "sparse_categorical_crossentropy",
+                         &(uni_loss_options){ .from_logits = true }, err));
+    return uni_model_compile(
+        *out,
+        &(uni_compile_options){ .optimizer_name = "adam",
+                                .loss = loss,
+                                .metric_names = (const char *const[]){ "accuracy", NULL } },
+        err);
 }
 
-static int read_file(const char *path, void **data, size_t *size, uni_error *err)
+static uni_column pixels_of(const digits_part *part)
 {
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return uni_error_set_errno(err, errno, "cannot read %s", path);
-    const size_t limit = 1 << 20;
-    *data = malloc(limit);
-    *size = *data ? fread(*data, 1, limit, file) : 0;
-    fclose(file);
-    return *data ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to read %s", path);
+    return uni_column_view(UNI_F32, 2, (const int64_t[]){ part->count, DIGITS_PIXELS },
+                           part->pixels);
 }
 
-static int member_write(const char *dir, int member, int epoch, const digits_model *model,
-                        uni_error *err)
+static uni_column labels_of(const digits_part *part)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/member_%d.msgpack", dir, member);
-    uni_value *state = uni_value_dict();
-    void *bytes = NULL;
-    size_t size = 0;
-    int status = 0;
-    UNI_TRY_GOTO(uni_dict_take(state, "epoch", uni_value_int(epoch)), done);
-    UNI_TRY_GOTO(uni_dict_take(state, "model", digits_model_save(model)), done);
-    UNI_TRY_GOTO(uni_msgpack_write(&bytes, &size, state, err), done);
-    UNI_TRY_GOTO(write_file(path, bytes, size, err), done);
-done:
-    free(bytes);
-    uni_value_free(state);
-    return status;
-}
-
-static int member_read(const char *dir, int member, int *epoch, digits_model *model, uni_error *err)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/member_%d.msgpack", dir, member);
-    uni_value *state = NULL;
-    void *bytes = NULL;
-    size_t size = 0;
-    int status = 0;
-    UNI_TRY_GOTO(read_file(path, &bytes, &size, err), done);
-    UNI_TRY_GOTO(uni_msgpack_read(&state, bytes, size, err), done);
-    UNI_TRY_GOTO(digits_model_load(model, uni_dict_get(state, "model"), err), done);
-    *epoch = (int)uni_dict_get_int(state, "epoch", 0);
-done:
-    free(bytes);
-    uni_value_free(state);
-    return status;
+    return uni_column_view(UNI_U8, 2, (const int64_t[]){ part->count, 1 }, part->labels);
 }
 
 /* ---- the worker ---- */
 
-static int label_of(const float *probabilities)
+/* A pause after every epoch, so that a person can watch. */
+static int rest(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
 {
-    int best = 0;
-    for (int c = 1; c < DIGITS_CLASSES; c++)
-        best = probabilities[c] > probabilities[best] ? c : best;
-    return best;
-}
-
-/* Share of the part's images that the average of these models gets right. */
-static double accuracy(digits_model *const *models, int count, const digits_part *part)
-{
-    int right = 0;
-    for (int i = 0; i < part->count; i++) {
-        float sum[DIGITS_CLASSES] = { 0 }, one[DIGITS_CLASSES];
-        for (int m = 0; m < count; m++) {
-            digits_model_predict(models[m], part->pixels[i], one);
-            for (int c = 0; c < DIGITS_CLASSES; c++)
-                sum[c] += one[c];
-        }
-        right += label_of(sum) == part->labels[i];
-    }
-    return (double)right / part->count;
-}
-
-static int report_epoch(uni_session *session, int epoch, double loss, double right,
-                        const digits_model *model, uni_error *err)
-{
-    uni_value *metrics = uni_value_dict();
-    char *dir = NULL;
-    int status = 0;
-    UNI_TRY_GOTO(uni_dict_take(metrics, "epoch", uni_value_int(epoch)), done);
-    UNI_TRY_GOTO(uni_dict_take(metrics, "loss", uni_value_float(loss)), done);
-    UNI_TRY_GOTO(uni_dict_take(metrics, "accuracy", uni_value_float(right)), done);
-    UNI_TRY_GOTO(uni_session_checkpoint_dir(session, &dir, err), done);
-    UNI_TRY_GOTO(member_write(dir, uni_session_world_rank(session), epoch, model, err), done);
-    UNI_TRY_GOTO(
-        uni_session_report(session, metrics, &(uni_checkpoint_source){ .directory = dir }, err),
-        done);
-done:
-    free(dir);
-    uni_value_free(metrics);
-    return status;
-}
-
-static void rest(double seconds)
-{
+    double seconds = *(double *)self;
     struct timespec pause = { .tv_sec = (time_t)seconds,
                               .tv_nsec = (long)(fmod(seconds, 1) * 1e9) };
     nanosleep(&pause, NULL);
-}
-
-/* Goes on after the last complete checkpoint, if there is one. */
-static int load_last(uni_session *session, int *epoch, digits_model *model, uni_error *err)
-{
-    uni_checkpoint *last = NULL;
-    UNI_TRY(uni_session_get_checkpoint(session, &last, err));
-    if (!last)
-        return 0;
-    int status =
-        member_read(uni_checkpoint_path(last), uni_session_world_rank(session), epoch, model, err);
-    if (status == 0)
-        printf("rank %d goes on after epoch %d, from %s\n", uni_session_world_rank(session), *epoch,
-               uni_checkpoint_path(last));
-    uni_checkpoint_close(last);
-    return status;
+    return 0;
 }
 
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
+    static const uni_fit_callback_class rest_class = { .name = "rest", .epoch_end = rest };
     const uni_value *config = uni_session_config(session);
-    int epochs = (int)uni_dict_get_int(config, "epochs", 30), epoch = 0;
-    double lr = uni_dict_get_float(config, "lr", 0.05);
     double pace = uni_dict_get_float(config, "pace", 0);
-    double right = 0;
     digits_dataset *data = NULL;
-    digits_model *model = NULL;
-    int status = 0;
+    uni_strategy *strategy = NULL;
+    uni_model *model = NULL;
+    uni_fit_callback *callbacks[2] = { NULL, NULL };
+    int status = 0, epoch = 0;
     UNI_TRY_GOTO(digits_load(&data, uni_dict_get_string(config, "data", ""), err), done);
-    UNI_TRY_GOTO(digits_model_new(&model, (uint64_t)uni_dict_get_int(config, "seed", 1),
-                                  uni_session_world_rank(session), err),
-                 done);
-    UNI_TRY_GOTO(load_last(session, &epoch, model, err), done);
-    while (epoch < epochs && !uni_session_should_stop(session)) {
-        epoch++;
-        double loss = digits_model_train_epoch(model, &data->train, epoch, lr);
-        right = accuracy(&model, 1, &data->test);
-        rest(pace);
-        UNI_TRY_GOTO(report_epoch(session, epoch, loss, right, model, err), done);
-    }
-    *result = uni_value_float(right);
+    UNI_TRY_GOTO(uni_strategy_open(&strategy, "multi_worker", session, err), done);
+    UNI_TRY_GOTO(make_model(&model, err), done);
+    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
+    if (epoch > 0)
+        printf("rank %d goes on with epoch %d\n", uni_session_world_rank(session), epoch + 1);
+    UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
+    UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
+    UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &rest_class, &pace, err), done);
+    uni_column x = pixels_of(&data->train), y = labels_of(&data->train);
+    uni_column test_x = pixels_of(&data->test), test_y = labels_of(&data->test);
+    UNI_TRY_GOTO(
+        uni_strategy_fit(strategy, model,
+                         &(uni_fit_options){ .x = &x,
+                                             .num_x = 1,
+                                             .y = &y,
+                                             .num_y = 1,
+                                             .validation_x = &test_x,
+                                             .validation_y = &test_y,
+                                             .batch_size = 64,
+                                             .epochs = (int)uni_dict_get_int(config, "epochs", 30),
+                                             .initial_epoch = epoch,
+                                             .seed = 1,
+                                             .threads = 1,
+                                             .callbacks = callbacks,
+                                             .num_callbacks = 2 },
+                         NULL, err),
+        done);
 done:
-    digits_model_free(model);
+    for (int i = 0; i < 2; i++)
+        uni_fit_callback_free(callbacks[i]);
+    uni_model_free(model);
+    uni_strategy_free(strategy);
     free(data);
     return status;
 }
@@ -229,31 +160,36 @@ static void on_result(void *context, const uni_reports *reports)
     kill(pid, SIGKILL);
 }
 
-/* The networks of the latest checkpoint, each alone and all together. */
+/* The network of the latest checkpoint, on the images that nobody trained on. */
 static int judge(const job *it, const uni_result *result, uni_error *err)
 {
-    const char *latest = uni_result_latest_checkpoint(result);
-    if (!latest)
-        return uni_error_set(err, UNI_ENOTFOUND, "the run kept no checkpoint");
     digits_dataset *data = NULL;
-    digits_model **models = calloc((size_t)it->workers, sizeof *models);
-    int epoch = 0, status = models ? 0 : UNI_ENOMEM;
-    UNI_TRY_GOTO(status, done);
+    uni_checkpoint *latest = NULL;
+    uni_value *state = NULL, *measured = NULL;
+    uni_model *model = NULL;
+    int status = 0;
+    if (!uni_result_latest_checkpoint(result))
+        return uni_error_set(err, UNI_ENOTFOUND, "the run kept no checkpoint");
     UNI_TRY_GOTO(digits_load(&data, it->data, err), done);
-    printf("\nOf the %d digits that no worker was trained on, the networks get right:\n",
-           data->test.count);
-    for (int m = 0; m < it->workers; m++) {
-        UNI_TRY_GOTO(digits_model_new(&models[m], 0, m, err), done);
-        UNI_TRY_GOTO(member_read(latest, m, &epoch, models[m], err), done);
-        printf("  rank %d's alone after %d epochs: %.1f %%\n", m, epoch,
-               100 * accuracy(&models[m], 1, &data->test));
-    }
-    printf("  all %d together: %.1f %%\n", it->workers,
-           100 * accuracy(models, it->workers, &data->test));
+    UNI_TRY_GOTO(make_model(&model, err), done);
+    UNI_TRY_GOTO(uni_checkpoint_open(&latest, uni_result_latest_checkpoint(result), err), done);
+    UNI_TRY_GOTO(uni_checkpoint_read_dict(latest, &state, err), done);
+    int epochs = (int)uni_dict_get_int(state, "epoch", 0) + 1;
+    uni_dict_remove(state, "epoch");
+    UNI_TRY_GOTO(uni_model_set_state(model, state, err), done);
+    uni_column x = pixels_of(&data->test), y = labels_of(&data->test);
+    UNI_TRY_GOTO(uni_model_evaluate(model,
+                                    &(uni_fit_options){ .x = &x, .num_x = 1, .y = &y, .num_y = 1 },
+                                    &measured, err),
+                 done);
+    printf("\nOf the %d digits that no worker was trained on, the network gets %.1f %% right after "
+           "%d epochs.\n",
+           data->test.count, 100 * uni_dict_get_float(measured, "accuracy", 0), epochs);
 done:
-    for (int m = 0; models && m < it->workers; m++)
-        digits_model_free(models[m]);
-    free(models);
+    uni_value_free(measured);
+    uni_value_free(state);
+    uni_checkpoint_close(latest);
+    uni_model_free(model);
     free(data);
     return status;
 }
@@ -278,7 +214,7 @@ static void say_what_next(const job *it, const uni_result *result)
     } next[] = {
         { "show", "what was asked and what came out" },
         { "why", "what happened to the worker that was killed" },
-        { "plot -m accuracy", "a metric over the epochs" },
+        { "plot -m val_accuracy", "a metric over the epochs" },
         { "logs", "what the workers printed" },
     };
     for (size_t i = 0; i < sizeof next / sizeof next[0]; i++) {
@@ -298,7 +234,7 @@ static int run_job(uni_program *program, job *it, uni_error *err)
     UNI_TRY_GOTO(uni_dict_take(config, "epochs", uni_value_int(it->epochs)), done);
     UNI_TRY_GOTO(uni_dict_take(config, "pace", uni_value_float(it->pace)), done);
     UNI_TRY_GOTO(uni_dict_take(config, "data", uni_value_string(it->data)), done);
-    const char *const shown[] = { "loss", "accuracy", NULL };
+    const char *const shown[] = { "loss", "val_accuracy", NULL };
     UNI_TRY_GOTO(
         uni_sink_progress(&sinks[0], &(uni_sink_progress_options){ .metrics = shown }, err), done);
     UNI_TRY_GOTO(uni_sink_csv(&sinks[1], NULL, err), done);
@@ -328,7 +264,7 @@ done:
 }
 
 static const char usage[] =
-    "digits [options]: four workers train networks for handwritten digits\n"
+    "digits [options]: four workers train one network for handwritten digits\n"
     "  --workers N       4\n"
     "  --epochs N        30\n"
     "  --pace SECONDS    wait that long in every epoch, to have time to look (0)\n"
