@@ -1,5 +1,5 @@
 /*
- * tensorboard_file.h - the records of an event file. Used by this module only.
+ * tensorboard_file.h - the records of an event file, for this module and for nn's TensorBoard callback.
  *
  * A record, little-endian: u64 length, u32 masked CRC32C of these 8 bytes, the data, u32 masked
  * CRC32C of the data. Masked: rotated right by 15 and 0xa282ead8 added.

@@ -94,9 +94,9 @@ static void early_stopping(void **state)
         { { .patience = 2, .start_from_epoch = 4 }, { 1, 2, 3, 4, 5, 6, 7, 8 }, 7, 6 },
         { { .patience = 2, .mode = UNI_MONITOR_MAX }, { 1, 2, 1, 1, 5, 5, 5, 5 }, 4, 3 },
         { { .patience = 3, .has_baseline = true, .baseline = 1 },
-          { 5, 4, 3, 2, 1, 0.5, 0, 0 },
-          3,
-          2 },
+          { 5, 4, 3, 3, 1, 0.5, 0, 0 },
+          4,
+          3 },
         { { .patience = 1 }, { 8, 7, 6, 5, 4, 3, 2, 1 }, 8, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -292,6 +292,70 @@ static void csv_logger(void **state)
     free_problem(&p);
 }
 
+/* ---- TensorBoard: Keras's directories and tags; that TensorBoard reads them is tested in tests/ ---- */
+
+struct search {
+    const char *text;
+    size_t files, found;
+};
+
+static int look(void *context, const char *relative, const char *full, uint64_t size,
+                uni_error *err)
+{
+    struct search *search = context;
+    char *bytes = NULL;
+    size_t length = 0;
+    UNI_TRY(uni__read_file(&bytes, &length, full, 1 << 24, err));
+    search->files++;
+    search->found += memmem(bytes, length, search->text, strlen(search->text)) != NULL;
+    free(bytes);
+    return 0;
+}
+
+static bool has_text(const char *directory, const char *part, const char *text)
+{
+    char path[128];
+    struct search search = { .text = text };
+    snprintf(path, sizeof path, "%s/%s", directory, part);
+    OK(uni__walk_files(path, look, &search, err));
+    assert_int_equal(search.files, 1);
+    return search.found == 1;
+}
+
+static void tensorboard(void **state)
+{
+    problem p = make_problem(64);
+    uni_model *model = classifier("sgd");
+    char directory[] = "/tmp/unisono-board-XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    uni_fit_callback *callback = NULL;
+    OK(uni_callback_tensorboard(&callback, directory, 1, true, err));
+    fit_with(model, &p, callback, 2, NULL);
+    static const char *const train[] = {
+        "epoch_loss",         "epoch_accuracy",         "epoch_learning_rate",
+        "batch_loss",         "dense/kernel/histogram", "graph_keras_model",
+        "binary_crossentropy"
+    };
+    static const char *const validation[] = { "epoch_loss", "epoch_accuracy",
+                                              "evaluation_loss_vs_iterations" };
+    for (size_t i = 0; i < sizeof train / sizeof train[0]; i++)
+        assert_true(has_text(directory, "train", train[i]));
+    for (size_t i = 0; i < sizeof validation / sizeof validation[0]; i++)
+        assert_true(has_text(directory, "validation", validation[i]));
+    assert_false(has_text(directory, "validation", "val_"));
+    assert_false(has_text(directory, "train", "val_"));
+    uni_fit_callback_free(callback);
+    OK(uni__remove_tree(directory, err));
+    OK(uni_callback_tensorboard(&callback, "/proc/nowhere", 0, false, err));
+    uni_fit_options options = options_of(&p);
+    options.callbacks = &callback;
+    options.num_callbacks = 1;
+    REFUSED(UNI_ENOTFOUND, "/proc/nowhere", "", uni_model_fit(model, &options, NULL, err));
+    uni_fit_callback_free(callback);
+    uni_model_free(model);
+    free_problem(&p);
+}
+
 /* ---- NaN ---- */
 
 static void terminate_on_nan(void **state)
@@ -430,11 +494,11 @@ static void broken_backup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(early_stopping),    cmocka_unit_test(best_weights_are_restored),
-        cmocka_unit_test(reduce_on_plateau), cmocka_unit_test(epoch_dots),
-        cmocka_unit_test(progress),          cmocka_unit_test(csv_logger),
-        cmocka_unit_test(terminate_on_nan),  cmocka_unit_test(backup_and_restore),
-        cmocka_unit_test(broken_backup),
+        cmocka_unit_test(early_stopping),     cmocka_unit_test(best_weights_are_restored),
+        cmocka_unit_test(reduce_on_plateau),  cmocka_unit_test(epoch_dots),
+        cmocka_unit_test(progress),           cmocka_unit_test(csv_logger),
+        cmocka_unit_test(tensorboard),        cmocka_unit_test(terminate_on_nan),
+        cmocka_unit_test(backup_and_restore), cmocka_unit_test(broken_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
