@@ -17,6 +17,7 @@ struct vectorization {
     uni_text_output output;
     int64_t max_tokens, sequence_length;
     bool pad_to_max_tokens;
+    int64_t expected; /* size of the vocabulary that a file's asset will bring; 0: not known */
     uni__vocabulary vocabulary;
     const char **listing; /* with the special tokens, for uni_layer_vocabulary */
     size_t listing_size;
@@ -32,29 +33,34 @@ static size_t specials(const struct vectorization *self)
     return self->output == UNI_TEXT_INT ? 2 : 1;
 }
 
+/* Columns of the forms that have one a word. */
+static int64_t depth_of(const struct vectorization *self, size_t words)
+{
+    return self->pad_to_max_tokens && self->max_tokens > 0 ? self->max_tokens
+                                                           : (int64_t)(words + specials(self));
+}
+
 static int64_t depth(const struct vectorization *self)
 {
-    return self->pad_to_max_tokens && self->max_tokens > 0
-               ? self->max_tokens
-               : (int64_t)(self->vocabulary.count + specials(self));
+    return self->listing == NULL && self->expected > 0 && !self->pad_to_max_tokens
+               ? self->expected
+               : depth_of(self, self->vocabulary.count);
 }
 
 /* ---- the vocabulary ---- */
 
-static int list_words(struct vectorization *self, uni_error *err)
+/* NULL without memory. */
+static const char **list_words(const struct vectorization *self, const uni__vocabulary *vocabulary)
 {
-    size_t before = specials(self), size = before + self->vocabulary.count;
-    const char **listing = malloc(size * sizeof *listing);
+    size_t before = specials(self);
+    const char **listing = malloc((before + vocabulary->count) * sizeof *listing);
     if (listing == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+        return NULL;
     listing[0] = "";
     listing[before - 1] = "[UNK]";
-    for (size_t i = 0; i < self->vocabulary.count; i++)
-        listing[before + i] = self->vocabulary.words[i].text;
-    free(self->listing);
-    self->listing = listing;
-    self->listing_size = size;
-    return 0;
+    for (size_t i = 0; i < vocabulary->count; i++)
+        listing[before + i] = vocabulary->words[i].text;
+    return listing;
 }
 
 const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
@@ -70,29 +76,40 @@ const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
 static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_error *err)
 {
     struct vectorization *self = layer->self;
-    int64_t before = depth(self);
+    int64_t before = depth(self), after = depth_of(self, vocabulary->count);
+    if (self->max_tokens > 0 && (int64_t)(vocabulary->count + specials(self)) > self->max_tokens)
+        return uni_error_set(err, UNI_EINVAL,
+                             "%s: the vocabulary has %zu words, more than max_tokens %lld allows",
+                             uni_layer_name(layer), vocabulary->count, (long long)self->max_tokens);
+    if (layer->built && self->output != UNI_TEXT_INT && after != before)
+        return uni_error_set(err, UNI_ESTATE,
+                             "%s is built for %lld columns, but the new vocabulary has %lld; "
+                             "adapt before the model is built",
+                             uni_layer_name(layer), (long long)before, (long long)after);
+    const char **listing = list_words(self, vocabulary);
+    if (listing == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+    free(self->listing);
+    self->listing = listing;
+    self->listing_size = specials(self) + vocabulary->count;
     uni__vocabulary old = self->vocabulary;
     self->vocabulary = *vocabulary;
     *vocabulary = old; /* the caller clears it */
-    int status = 0;
-    if (self->max_tokens > 0 &&
-        (int64_t)(self->vocabulary.count + specials(self)) > self->max_tokens)
-        status = uni_error_set(
-            err, UNI_EINVAL, "%s: the vocabulary has %zu words, more than max_tokens %lld allows",
-            uni_layer_name(layer), self->vocabulary.count, (long long)self->max_tokens);
-    else if (layer->built && self->output != UNI_TEXT_INT && depth(self) != before)
-        status = uni_error_set(err, UNI_ESTATE,
-                               "%s is built for %lld columns, but the new vocabulary has %lld; "
-                               "adapt before the model is built",
-                               uni_layer_name(layer), (long long)before, (long long)depth(self));
-    else
-        status = list_words(self, err);
-    if (status < 0) {
-        old = self->vocabulary;
-        self->vocabulary = *vocabulary;
-        *vocabulary = old;
-    }
-    return status;
+    return 0;
+}
+
+/* Zeros until the weights of the new words come. */
+static int clear_idf(uni_layer *layer, uni_error *err)
+{
+    struct vectorization *self = layer->self;
+    if (self->output != UNI_TEXT_TF_IDF)
+        return 0;
+    float *zeros = calloc(self->vocabulary.count + 1, sizeof *zeros);
+    if (zeros == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
+    free(self->idf);
+    self->idf = zeros;
+    return 0;
 }
 
 int uni__text_set_vocabulary(uni_layer *layer, size_t count, const char *const *words,
@@ -111,7 +128,7 @@ int uni__text_set_vocabulary(uni_layer *layer, size_t count, const char *const *
     if (status == 0)
         status = take_vocabulary(layer, &vocabulary, err);
     uni__vocabulary_clear(&vocabulary);
-    return status;
+    return status < 0 ? status : clear_idf(layer, err);
 }
 
 int uni__text_set_idf(uni_layer *layer, size_t count, const float *weights, float unknown,
@@ -222,7 +239,7 @@ static int vectorization_build(uni_layer *layer, void *self_, int num_inputs,
     UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, 1, err));
     UNI_TRY(
         uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
-    if (self->output != UNI_TEXT_INT && self->listing == NULL)
+    if (self->output != UNI_TEXT_INT && self->listing == NULL && self->expected == 0)
         return uni_error_set(err, UNI_ESTATE,
                              "%s: its output has a column a word, so adapt it (or give it a "
                              "vocabulary) before the model is built",
@@ -528,6 +545,7 @@ static int vectorization_set_config(uni_layer *layer, void *self_, const uni_val
     self->max_tokens = uni_dict_get_int(config, "max_tokens", 0);
     self->sequence_length = uni_dict_get_int(config, "output_sequence_length", 0);
     self->pad_to_max_tokens = uni_dict_get_bool(config, "pad_to_max_tokens", false);
+    self->expected = uni_dict_get_int(config, "vocabulary_size", 0);
     check(layer);
     UNI_TRY(uni__layer_check(layer, err));
     return read_vocabulary(layer, config, err);
