@@ -12,6 +12,8 @@ __all__ = ["Error", "air", "init", "is_initialized", "shutdown", "train", "util"
 
 
 def __getattr__(name):
+    if name.startswith("_"):  # a module of ours on its way to be imported
+        raise AttributeError("module 'unisono' has no attribute %r" % name)
     import importlib
     import importlib.util
 

@@ -5,7 +5,6 @@ shows what the workers print, and brings their exceptions back as themselves. Ru
 interrupted.
 """
 
-import json
 import os
 import sys
 import threading
@@ -231,6 +230,8 @@ class Group:
                     pass
 
     def _remote_exception(self, run_dir, code):
+        import json
+
         if code != "EFUNCTION":
             return None
         try:

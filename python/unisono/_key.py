@@ -1,7 +1,5 @@
 """The user's own key: 32 random bytes that only the user can read. Pickles that were written by this user carry a MAC with it."""
 
-import hashlib
-import hmac
 import os
 
 _SIZE = 32
@@ -43,8 +41,12 @@ def user_key():
 
 
 def mac(data, key=None):
-    return hmac.new(user_key() if key is None else key, data, hashlib.sha256).digest()
+    import hmac  # with OpenSSL behind it: only when it is needed
+
+    return hmac.new(user_key() if key is None else key, data, "sha256").digest()
 
 
 def fits(data, code, key=None):
+    import hmac
+
     return hmac.compare_digest(mac(data, key), code)

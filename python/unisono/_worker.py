@@ -11,8 +11,6 @@ if __name__ == "__main__":
 
     _worker.main()
 
-import traceback
-
 from unisono import _codec, _driver, _key, _session, _unisono
 
 
@@ -40,6 +38,8 @@ def _set_up_backend(session, attachment):
 
 def _save_failure(session, secret, error):
     """The exception for the driver: in the run's directory (only the user can read it), with a MAC of the run's secret."""
+    import traceback
+
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickled = _codec.dumps(error.with_traceback(None))
