@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import threading
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Client, Listener
 
 from unisono import _codec, _driver, _key
 from unisono.util.sgd.tf import replica
@@ -41,8 +41,13 @@ class TFTrainer:
         accepting.start()
         while accepting.is_alive() and not self._done.is_set():
             accepting.join(0.1)
+        if accepting.is_alive():  # the workers are gone: nobody else will knock
+            with Client(listener.address, authkey=secret) as knock:
+                knock.send(None)
+            accepting.join()
         shutil.rmtree(self._folder, ignore_errors=True)
-        if self._done.is_set():
+        if len(self._connections) < self.num_replicas:
+            self._connections = {}
             self._raise()
 
     def _run(self, options):
@@ -55,10 +60,17 @@ class TFTrainer:
             self._done.set()
 
     def _accept(self, listener):
-        while len(self._connections) < self.num_replicas:
-            connection = listener.accept()
-            self._connections[connection.recv()] = connection
-        listener.close()
+        try:
+            while len(self._connections) < self.num_replicas:
+                connection = listener.accept()
+                rank = connection.recv()
+                if rank is None:
+                    return
+                self._connections[rank] = connection
+        except (EOFError, OSError):  # a worker died while it was building its model
+            pass
+        finally:
+            listener.close()
 
     def _raise(self):
         self._thread.join()
