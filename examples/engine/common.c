@@ -1,0 +1,154 @@
+/* common.c - see common.h. */
+#include "common.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the command line ---- */
+
+static bool read_options(example_options *options, int argc, char **argv)
+{
+    static const struct option names[] = {
+        { "data", required_argument, NULL, 'd' }, { "epochs", required_argument, NULL, 'e' },
+        { "seed", required_argument, NULL, 's' }, { "output", required_argument, NULL, 'o' },
+        { "quiet", no_argument, NULL, 'q' },      { NULL, 0, NULL, 0 },
+    };
+    int option;
+    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        if (option == 'd')
+            options->data = optarg;
+        else if (option == 'e')
+            options->epochs = atoi(optarg);
+        else if (option == 's')
+            options->seed = strtoull(optarg, NULL, 10);
+        else if (option == 'o')
+            options->output = optarg;
+        else if (option == 'q')
+            options->verbose = 0;
+        else
+            return false;
+    }
+    return optind == argc && options->epochs > 0 && options->seed > 0;
+}
+
+int example_main(int argc, char **argv, example_options defaults, const char *about,
+                 int (*run)(const example_options *options, uni_error *err))
+{
+    uni_error err = { 0 };
+    example_options options = defaults;
+    options.seed = options.seed > 0 ? options.seed : 1;
+    options.verbose = isatty(1) ? 1 : 2;
+    if (!read_options(&options, argc, argv)) {
+        fprintf(stderr,
+                "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n",
+                about, argv[0]);
+        return 2;
+    }
+    if (run(&options, &err) < 0) {
+        fprintf(stderr, "%s: %s\n", argv[0], err.message);
+        return 1;
+    }
+    return 0;
+}
+
+const char *example_cache(const char *name)
+{
+    static char path[1024];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache != NULL && cache[0] != '\0')
+        snprintf(path, sizeof path, "%s/unisono/data/%s", cache, name);
+    else
+        snprintf(path, sizeof path, "%s/.cache/unisono/data/%s", home != NULL ? home : "", name);
+    return path;
+}
+
+double example_last(const uni_value *history, const char *name)
+{
+    const uni_value *values = uni_dict_get(history, name);
+    size_t count = uni_list_size(values);
+    return count > 0 ? uni_value_as_float(uni_list_get(values, count - 1), 0) : 0;
+}
+
+/* ---- images ---- */
+
+static int add_image(image_set *images, const char *line, int64_t pixels, int white)
+{
+    if ((images->count & (images->count - 1)) == 0) { /* room for the next power of two */
+        size_t room = images->count > 0 ? 2 * (size_t)images->count : 1;
+        float *x = realloc(images->x, room * (size_t)pixels * sizeof *x);
+        images->x = x != NULL ? x : images->x;
+        int32_t *y = realloc(images->y, room * sizeof *y);
+        images->y = y != NULL ? y : images->y;
+        if (x == NULL || y == NULL)
+            return UNI_ENOMEM;
+    }
+    float *x = images->x + images->count * pixels;
+    for (int64_t i = 0; i <= pixels; i++) {
+        char *end = NULL;
+        double number = strtod(line, &end);
+        if (end == line || number < 0 || number > (i < pixels ? white : 1000))
+            return UNI_EFORMAT;
+        if (i < pixels)
+            x[i] = (float)(number / white);
+        else
+            images->y[images->count] = (int32_t)number;
+        line = end + (*end == ',');
+    }
+    images->count++;
+    return 0;
+}
+
+int images_load(image_set *train, image_set *test, const char *path, int64_t pixels, int white,
+                uni_error *err)
+{
+    *train = *test = (image_set){ .pixels = pixels };
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return uni_error_set_errno(err, errno,
+                                   "cannot open the images in %s (examples/engine/get-data fetches "
+                                   "them; --data FILE is another place)",
+                                   path);
+    char *line = NULL;
+    size_t size = 0;
+    int status = 0, row = 0;
+    for (; status == 0 && getline(&line, &size, file) > 0; row++)
+        status = add_image(row % 5 == 4 ? test : train, line, pixels, white);
+    free(line);
+    fclose(file);
+    if (status == 0 && test->count == 0)
+        status = UNI_EFORMAT;
+    if (status < 0) {
+        images_free(train);
+        images_free(test);
+        return uni_error_set(err, status,
+                             "line %d of %s is not an image: %lld numbers from 0 to %d and a class "
+                             "were expected",
+                             row, path, (long long)pixels, white);
+    }
+    return 0;
+}
+
+void images_free(image_set *images)
+{
+    free(images->x);
+    free(images->y);
+    images->x = NULL;
+    images->y = NULL;
+    images->count = 0;
+}
+
+uni_column images_x(const image_set *images, int ndim, const int64_t *shape)
+{
+    int64_t dims[UNI_TENSOR_MAX_DIMS] = { images->count };
+    memcpy(dims + 1, shape, (size_t)ndim * sizeof *shape);
+    return uni_column_view(UNI_F32, ndim + 1, dims, images->x);
+}
+
+uni_column images_y(const image_set *images)
+{
+    return uni_column_view(UNI_I32, 1, &images->count, images->y);
+}
