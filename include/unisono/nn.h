@@ -73,7 +73,8 @@ UNI_API void uni_model_free(uni_model *model);
 /* A model inside another one: takes the model. */
 UNI_API uni_layer *uni_model_as_layer(uni_model *model);
 
-/* Before build. Default 0: drawn from the system; then weights differ from run to run. */
+/* Default: drawn from the system; then weights differ from run to run. On a model that is built (with an input layer it is at once) the
+ * random initial values are drawn again; zeros, ones, constants and loaded tables stay. 0 is ignored. */
 UNI_API void uni_model_set_seed(uni_model *model, uint64_t seed);
 UNI_API UNI_MUST_USE int uni_model_build(uni_model *model, int num_inputs, const uni_spec *inputs,
                                          uni_error *err);
@@ -112,7 +113,7 @@ typedef struct uni_compile_options {
     uni_metric *const *metrics; /* of the first output unless metric_outputs says otherwise */
     int num_metrics;
     const int *metric_outputs;
-    int gradient_accumulation_steps; /* 0: 1 */
+    int gradient_accumulation_steps; /* batches an update, as if they were one batch; 0: 1 */
 } uni_compile_options;
 UNI_API UNI_MUST_USE int uni_model_compile(uni_model *model, const uni_compile_options *options,
                                            uni_error *err);
@@ -167,7 +168,8 @@ typedef struct uni_replica {
     int index, count;
     uni_sync sync; /* for synchronised batch normalisation; sum NULL: local statistics */
     void *context;
-    /* Adds gradients (all trainable spans) and `sums` over all replicas; afterwards all have the same. */
+    /* Adds gradients (all trainable spans) and `sums` over all replicas; afterwards all have the same. gradients NULL: only the sums (a
+     * batch that waits for its update, the end of a validation or of an epoch). */
     int (*reduce)(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
                   uni_error *err);
     /* The range of the flat buffer that this replica updates (NULL: all of it), and the wait until all updated theirs. */

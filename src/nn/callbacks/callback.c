@@ -161,6 +161,8 @@ void uni__print_fd(int fd, const char *format, ...)
     va_start(arguments, format);
     int length = vsnprintf(small, sizeof small, format, arguments);
     va_end(arguments);
+    if (fd == STDOUT_FILENO)
+        fflush(stdout); /* what the program printed before stays before */
     if (length >= (int)sizeof small && (text = malloc((size_t)length + 1)) != NULL) {
         va_start(arguments, format);
         vsnprintf(text, (size_t)length + 1, format, arguments);

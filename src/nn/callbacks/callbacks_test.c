@@ -292,6 +292,57 @@ static void csv_logger(void **state)
     free_problem(&p);
 }
 
+/* ---- ModelCheckpoint ---- */
+
+static void model_checkpoint(void **state)
+{
+    problem p = make_problem(64);
+    uni_model *model = classifier("sgd"), *loaded = classifier("sgd");
+    uni_value *history = NULL;
+    uni_fit_callback *callback = NULL;
+    char directory[] = "/tmp/unisono-checkpoint-XXXXXX", path[200], name[300];
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/deep/{epoch:02d}-{val_loss:.3f}.safetensors", directory);
+    OK(uni_callback_model_checkpoint(&callback, path, NULL, err));
+    fit_with(model, &p, callback, 2, &history);
+    uni_fit_callback_free(callback);
+    for (size_t epoch = 0; epoch < 2; epoch++) {
+        snprintf(name, sizeof name, "%s/deep/%02zu-%.3f.safetensors", directory, epoch + 1,
+                 history_at(history, "val_loss", epoch));
+        assert_true(uni__path_exists(name));
+    }
+    uni_model_set_seed(loaded, 1234);
+    OK(uni_model_load_weights(loaded, name, err));
+    assert_true(model_distance(model, loaded) == 0);
+    /* Only the best: a number that never gets better is written once. */
+    snprintf(path, sizeof path, "%s/best-{epoch}.safetensors", directory);
+    OK(uni_callback_model_checkpoint(
+        &callback, path,
+        &(uni_model_checkpoint_options){ .save_best_only = true, .save_weights_only = true }, err));
+    struct scripted inner = insides(callback);
+    play(callback, inner.class_, inner.self, model, (const double[]){ 3, 4, 2, 5 }, 4);
+    uni_fit_callback_free(callback);
+    static const bool written[4] = { true, false, true, false };
+    for (int epoch = 0; epoch < 4; epoch++) {
+        snprintf(name, sizeof name, "%s/best-%d.safetensors", directory, epoch + 1);
+        assert_int_equal(uni__path_exists(name), written[epoch]);
+    }
+    snprintf(path, sizeof path, "%s/{nothing:.2f}.safetensors", directory);
+    OK(uni_callback_model_checkpoint(&callback, path, NULL, err));
+    uni_fit_options options = options_of(&p);
+    options.callbacks = &callback;
+    options.num_callbacks = 1;
+    REFUSED(UNI_ENOTFOUND, "nothing", "logs", uni_model_fit(model, &options, NULL, err));
+    uni_fit_callback_free(callback);
+    REFUSED(UNI_EINVAL, ".keras", "model.bin",
+            uni_callback_model_checkpoint(&callback, "model.bin", NULL, err));
+    OK(uni__remove_tree(directory, err));
+    uni_value_free(history);
+    uni_model_free(model);
+    uni_model_free(loaded);
+    free_problem(&p);
+}
+
 /* ---- TensorBoard: Keras's directories and tags; that TensorBoard reads them is tested in tests/ ---- */
 
 struct search {
@@ -494,11 +545,12 @@ static void broken_backup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(early_stopping),     cmocka_unit_test(best_weights_are_restored),
-        cmocka_unit_test(reduce_on_plateau),  cmocka_unit_test(epoch_dots),
-        cmocka_unit_test(progress),           cmocka_unit_test(csv_logger),
-        cmocka_unit_test(tensorboard),        cmocka_unit_test(terminate_on_nan),
-        cmocka_unit_test(backup_and_restore), cmocka_unit_test(broken_backup),
+        cmocka_unit_test(early_stopping),    cmocka_unit_test(best_weights_are_restored),
+        cmocka_unit_test(reduce_on_plateau), cmocka_unit_test(epoch_dots),
+        cmocka_unit_test(progress),          cmocka_unit_test(csv_logger),
+        cmocka_unit_test(model_checkpoint),  cmocka_unit_test(tensorboard),
+        cmocka_unit_test(terminate_on_nan),  cmocka_unit_test(backup_and_restore),
+        cmocka_unit_test(broken_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,18 +6,21 @@
 
 #include <string.h>
 
+#include "nn/loss/names.h"
+
 void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *name)
 {
+    static const char *const names[] = {
+        "linear",   "relu",         "leaky_relu", "elu",     "gelu",        "sigmoid",
+        "tanh",     "softplus",     "silu",       "swish",   "selu",        "exponential",
+        "softsign", "hard_sigmoid", "relu6",      "softmax", "log_softmax",
+    };
     int kind = uni_activation_from_name(name);
-    if (kind < 0)
-        uni_layer_fail(layer, UNI_ENOTFOUND,
-                       "there is no activation \"%s\"; there are linear, relu, leaky_relu, elu, "
-                       "gelu, sigmoid, tanh, softplus, "
-                       "silu (swish), selu, exponential, softsign, hard_sigmoid, relu6, softmax "
-                       "and log_softmax",
-                       name);
-    else
+    uni_error err = { 0 };
+    if (kind >= 0)
         *out = (uni_activation)kind;
+    else if (uni__unknown_name(&err, "activation", name, names, sizeof names / sizeof names[0]) < 0)
+        uni_layer_fail(layer, err.code, "%s", err.message);
 }
 
 /* Elementwise layers: the input's shape, as float32. */

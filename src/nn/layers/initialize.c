@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "base/random.h"
+#include "nn/loss/names.h"
 
 enum kind {
     CONSTANT,
@@ -66,13 +67,12 @@ int uni__initializer_resolve(uni_initializer *out, const uni_initializer *given,
     uni_initializer result = given != NULL ? *given : (uni_initializer){ 0 };
     const char *name = result.name != NULL ? result.name : default_name;
     const struct entry *entry = find(name);
-    if (entry == NULL)
-        return uni_error_set(err, UNI_ENOTFOUND,
-                             "there is no initializer \"%s\"; there are zeros, ones, constant, "
-                             "identity, random_uniform, "
-                             "random_normal, truncated_normal, orthogonal, glorot_, he_ and "
-                             "lecun_uniform and _normal",
-                             name);
+    if (entry == NULL) {
+        const char *names[sizeof table / sizeof table[0]];
+        for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+            names[i] = table[i].name;
+        return uni__unknown_name(err, "initializer", name, names, sizeof table / sizeof table[0]);
+    }
     result.name = entry->name;
     if (entry->kind == UNIFORM && result.low == 0 && result.high == 0) {
         result.low = -0.05;

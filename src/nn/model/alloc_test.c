@@ -73,6 +73,17 @@ static void check(int status, const uni_error *err)
         fail_msg("%s", err->message);
 }
 
+/* The counter itself works, or zero would prove nothing. */
+static void counts(void **state)
+{
+    void *(*volatile allocate)(size_t size) = malloc;
+    atomic_store(&counting, true);
+    void *memory = allocate(10);
+    atomic_store(&counting, false);
+    assert_int_equal(atomic_exchange(&allocations, 0), 1);
+    free(memory);
+}
+
 /* ---- models ---- */
 
 static uni_model *head(uni_error *err)
@@ -259,7 +270,8 @@ static void own_loop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(fit_head), cmocka_unit_test(fit_images),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(counts), cmocka_unit_test(fit_head),
+                                        cmocka_unit_test(fit_images),
                                         cmocka_unit_test(fit_sequences),
                                         cmocka_unit_test(own_loop) };
     return cmocka_run_group_tests(tests, NULL, NULL);
