@@ -363,8 +363,9 @@ int uni__draft_commit(uni__draft *draft, const uni_value *metrics, const uni_val
 {
     uni__store *store = draft->store;
     uni__checkpoint_info *entry = NULL;
+    const bool none = draft->none;
     int status = describe(draft, metrics, scores, timestamp, err);
-    if (status == 0 && draft->none) {
+    if (status == 0 && none) {
         store->next_number++;
         if (info)
             *info = (uni__checkpoint_info){
@@ -377,7 +378,7 @@ int uni__draft_commit(uni__draft *draft, const uni_value *metrics, const uni_val
     } else if (status == 0) {
         status = write_checkpoint(draft, &entry, err);
     }
-    if (status < 0 || draft->none) {
+    if (status < 0 || none) {
         uni__draft_abandon(draft);
         return status;
     }

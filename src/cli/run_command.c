@@ -130,6 +130,8 @@ static int real_run(cli_context *context, const run_values *values, uni_trainer 
     request->run.sinks = output.sinks;
     request->run.num_sinks = output.num_sinks ? output.num_sinks : -1;
     int status = uni_trainer_fit(trainer, &request->run, &result, &err);
+    request->run.sinks = NULL; /* they end here */
+    request->run.num_sinks = 0;
     cli_run_output_close(&output);
     int code = UNI_EXIT_OK;
     if (!result) {

@@ -241,6 +241,10 @@ uni_tensor *uni_tape_added_losses(uni_tape *tape)
 void uni_tape_watch(uni_tape *tape, uni_tensor *tensor)
 {
     if (tensor && tensor->dtype == UNI_F32) {
+        /* A parameter that this step does not learn has no place in the gradient store: its gradient
+         * is kept with the tensor, as of any input. */
+        if (!tensor->needs_gradient)
+            tensor->parameter = NULL;
         tensor->watched = true;
         tensor->needs_gradient = tape->recording;
     }

@@ -184,6 +184,35 @@ static void watched_result_keeps_its_gradient(void **state)
     uni_tape_free(tape);
 }
 
+/* Without a gradient store, with another model's, and frozen: the gradient is the tensor's own. */
+static void watched_weight_outside_the_store_has_a_gradient(void **state)
+{
+    (void)state;
+    uni_tape *tape = new_tape(1);
+    uni_parameters *store = NULL, *other = NULL;
+    uni_gradients *gradients = NULL;
+    assert_int_equal(uni_parameters_new(&store, NULL), 0);
+    assert_int_equal(uni_parameters_new(&other, NULL), 0);
+    uni_parameter *w = weight(store, "w", SHAPE(2), 3);
+    weight(other, "v", SHAPE(1), 1);
+    assert_int_equal(uni_gradients_new(&gradients, other, NULL), 0);
+    for (int round = 0; round < 2; round++) {
+        uni_tape_begin(tape, round == 0 ? &(uni_step){ .record = true }
+                                        : &(uni_step){ .gradients = gradients });
+        uni_tensor *x = uni_tape_parameter(tape, w);
+        uni_tape_watch(tape, x);
+        assert_int_equal(
+            uni_tape_gradient(tape, uni_op_sum(tape, uni_op_mul(tape, x, x)), NULL, NULL), 0);
+        assert_non_null(uni_tensor_gradient(x));
+        assert_float_equal(uni_tensor_gradient(x)[1], 6, 0);
+    }
+    assert_float_equal(uni_gradients_data(gradients, NULL)[0], 0, 0);
+    uni_gradients_free(gradients);
+    uni_parameters_free(other);
+    uni_parameters_free(store);
+    uni_tape_free(tape);
+}
+
 static void unused_and_frozen_weights_have_gradient_zero(void **state)
 {
     (void)state;
@@ -540,6 +569,7 @@ int main(void)
         cmocka_unit_test(wrong_shapes_and_types_are_refused),
         cmocka_unit_test(gradients_are_refused_without_a_record),
         cmocka_unit_test(watched_input_has_a_gradient),
+        cmocka_unit_test(watched_weight_outside_the_store_has_a_gradient),
         cmocka_unit_test(watched_result_keeps_its_gradient),
         cmocka_unit_test(unused_and_frozen_weights_have_gradient_zero),
         cmocka_unit_test(store_keeps_values_when_it_grows_and_moves),

@@ -70,17 +70,24 @@ struct uni__persist {
     int64_t memory_iteration;
 };
 
-static void ask(uni__persist *persist, job request)
+static void no_memory(uni__persist *persist)
+{
+    uni__run_fatal(persist->run, UNI__CAUSE_INTERNAL,
+                   &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
+}
+
+static job *new_job(job request)
 {
     job *item = malloc(sizeof *item);
-    if (!item) {
-        uni__run_fatal(
-            persist->run, UNI__CAUSE_INTERNAL,
-            &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
-        return;
+    if (item) {
+        *item = request;
+        item->next = NULL;
     }
-    *item = request;
-    item->next = NULL;
+    return item;
+}
+
+static void enqueue(uni__persist *persist, job *item)
+{
     pthread_mutex_lock(&persist->lock);
     if (persist->last)
         persist->last->next = item;
@@ -89,6 +96,15 @@ static void ask(uni__persist *persist, job request)
     persist->last = item;
     pthread_cond_signal(&persist->more);
     pthread_mutex_unlock(&persist->lock);
+}
+
+static void ask(uni__persist *persist, job request)
+{
+    job *item = new_job(request);
+    if (item)
+        enqueue(persist, item);
+    else
+        no_memory(persist);
 }
 
 /* ---- answers, on the controller thread ---- */
@@ -279,7 +295,7 @@ static void do_commit(uni__persist *persist, pending *checkpoint)
 {
     uni_error err = { 0 };
     uni_value *metrics = NULL;
-    uni__checkpoint_info info;
+    uni__checkpoint_info info = { 0 };
     if (checkpoint->failed || !checkpoint->draft) {
         if (checkpoint->draft)
             uni__draft_abandon(checkpoint->draft);
@@ -479,16 +495,22 @@ static void add(uni__persist *persist, job request, int64_t iteration, bool alon
 {
     request.attempt = persist->run->attempt;
     request.checkpoint = gather(persist, request.rank, iteration, alone);
-    if (!request.checkpoint) {
-        uni__run_fatal(
-            persist->run, UNI__CAUSE_INTERNAL,
-            &(uni_error){ .code = UNI_ENOMEM, .message = "no memory to keep a checkpoint" });
+    job *part = new_job(request), *commit = NULL;
+    if (alone)
+        commit = new_job((job){ .kind = COMMIT, .checkpoint = request.checkpoint });
+    if (!request.checkpoint || !part || (alone && !commit) ||
+        (request.kind == ADD_DIRECTORY && !request.path)) {
+        no_memory(persist);
+        if (alone)
+            free(request.checkpoint); /* has nothing yet; others are in the list */
         free(request.path);
+        free(part);
+        free(commit);
         return;
     }
-    ask(persist, request);
-    if (alone)
-        ask(persist, (job){ .kind = COMMIT, .checkpoint = request.checkpoint });
+    enqueue(persist, part);
+    if (commit)
+        enqueue(persist, commit);
 }
 
 void uni__persist_add_dict(uni__persist *persist, int rank, int64_t iteration, bool alone, int slot,
