@@ -16,7 +16,7 @@ enum uni__agent_frame {
     UNI__AGENT_KILL, /* rank, signal: to the worker's process group */
     UNI__AGENT_KILL_ALL, /* {}: SIGKILL for every descendant, answered by ALL_DEAD */
     /* agent -> controller */
-    UNI__AGENT_HELLO, /* pid: of the agent */
+    UNI__AGENT_HELLO, /* pid: of the agent; keeper: of its keeper */
     UNI__AGENT_SPAWNED, /* rank, pid */
     UNI__AGENT_SPAWN_FAILED, /* rank, errno, what */
     UNI__AGENT_EXITED, /* rank, pid, exit_code, signal, core, oom */

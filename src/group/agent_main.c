@@ -371,7 +371,7 @@ static void serve(agent *self)
     }
 }
 
-static void agent_run(int channel)
+static void agent_run(int channel, pid_t keeper)
 {
     agent self = { 0 };
     sigset_t child;
@@ -381,7 +381,7 @@ static void agent_run(int channel)
     self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     uni__wire_init(&self.wire, channel);
     uni__oom_look(&self.oom);
-    send_to_controller(&self, UNI__AGENT_HELLO, about(-1, getpid()));
+    send_to_controller(&self, UNI__AGENT_HELLO, with_int(about(-1, getpid()), "keeper", keeper));
     if (self.signals >= 0)
         serve(&self);
     self.orphaned = true;
@@ -411,11 +411,11 @@ int main(int argc, char **argv)
         signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    pid_t agent_pid = fork();
+    pid_t keeper = getpid(), agent_pid = fork();
     if (agent_pid == 0) {
         close(alive);
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-        agent_run(channel);
+        agent_run(channel, keeper);
     }
     prctl(PR_SET_NAME, "unisono-keeper");
     close(channel);

@@ -167,10 +167,11 @@ static int start_loop(uni__group *group, uni_error *err)
     uv_prepare_init(&group->loop, &group->prepare);
     uv_timer_init(&group->loop, &group->tick);
     uv_timer_init(&group->loop, &group->after);
+    uv_timer_init(&group->loop, &group->deaf);
     uv_signal_init(&group->loop, &group->signals[0]);
     uv_signal_init(&group->loop, &group->signals[1]);
     group->async.data = group->prepare.data = group->tick.data = group->after.data =
-        group->signals[0].data = group->signals[1].data = group;
+        group->deaf.data = group->signals[0].data = group->signals[1].data = group;
     uv_prepare_start(&group->prepare, uni__links_before_sleep);
     uv_timer_start(&group->tick, on_tick, TICK_MS, TICK_MS);
     group->last_tick_ns = uni__monotonic_ns();
@@ -279,6 +280,7 @@ static void begin_closing(void *argument)
     }
     /* The agent reads the end of its channel, kills what is left and ends; the keeper follows: on_alive_end stops the loop. */
     uni__links_hang_up(group);
+    uni__links_expect_end(group, 3000);
     uv_timer_start(&group->after, on_close_timeout, 4000, 0);
 }
 

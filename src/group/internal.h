@@ -39,11 +39,12 @@ struct uni__group {
     uv_async_t async;
     uv_prepare_t prepare;
     uv_timer_t tick, after;
+    uv_timer_t deaf; /* runs while the agent owes an answer */
     uv_poll_t *event_poll, *agent_poll, *alive_poll;
     uv_signal_t signals[2];
     bool handles_signals;
     pthread_t thread;
-    int num_slots, event_fd, alive_fd, agent_pid;
+    int num_slots, event_fd, alive_fd, agent_pid, keeper_pid;
     uni__slot *slots;
     uni__wire agent;
     bool agent_alive, closing;
@@ -61,6 +62,8 @@ int uni__links_start_events(uni__group *group,
                             uni_error *err) UNI_MUST_USE; /* the eventfd that workers ring */
 void uni__links_before_sleep(uv_prepare_t *handle);
 void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
+/* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
+void uni__links_expect_end(uni__group *group, int milliseconds);
 void uni__links_empty_slot(uni__slot *worker);
 void uni__links_free_poll(uv_handle_t *handle);
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,13 @@
 #include "group/launch.h"
 
 #define SEND_TIMEOUT_MS 5000
+#define KILL_ALL_MS 4000 /* the agent gives up by itself after 2 s */
+#define KEEPER_MS 3000
 #define ROUND_FRAMES 8192 /* frames of one worker in one round: fairness between ranks */
 #define LINE_MAX_BYTES (1u << 20) /* of the report pipe */
 #define MESSAGE_MAX_BYTES (1u << 30)
+
+static void take_agent_frames(uni__group *group);
 
 /* ---- pollers: on the heap, because libuv frees a handle only in a later round of the loop ---- */
 
@@ -137,6 +142,8 @@ void uni__links_before_sleep(uv_prepare_t *handle)
     if (group->closing)
         return;
     drain_all(group);
+    if (group->agent.size > group->agent.consumed)
+        take_agent_frames(group); /* came in during a send: the poller has not seen them */
     bool more = false;
     for (int i = 0; i < group->num_slots; i++) {
         uni__slot *worker = &group->slots[i];
@@ -282,6 +289,7 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
     switch (frame->type) {
     case UNI__AGENT_HELLO:
         group->agent_pid = (int)uni_dict_get_int(message, "pid", 0);
+        group->keeper_pid = (int)uni_dict_get_int(message, "keeper", 0);
         break;
     case UNI__AGENT_SPAWNED:
         if (worker) {
@@ -308,6 +316,7 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
                                    uni_dict_get_int(message, "stopped", 0) != 0);
         break;
     case UNI__AGENT_ALL_DEAD:
+        uv_timer_stop(&group->deaf);
         group->events->all_dead(group->context, (int)uni_dict_get_int(message, "left", 0));
         break;
     default:
@@ -316,19 +325,26 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
     uni_value_free(message);
 }
 
-static void read_agent(uni__group *group)
+static void take_agent_frames(uni__group *group)
 {
     uni__wire_frame frame;
-    if (group->agent.fd < 0)
-        return;
-    int filled = uni__wire_fill(&group->agent, NULL), found = 0;
+    int found = 0;
     while (group->agent.fd >= 0 && (found = uni__wire_next(&group->agent, &frame, NULL)) > 0) {
         agent_frame(group, &frame);
         uni__wire_frame_done(&frame);
     }
-    if ((filled < 0 || found < 0) && group->agent.fd >= 0) {
+    if (found < 0)
         uni__links_hang_up(group);
-    }
+}
+
+static void read_agent(uni__group *group)
+{
+    if (group->agent.fd < 0)
+        return;
+    int filled = uni__wire_fill(&group->agent, NULL);
+    take_agent_frames(group);
+    if (filled < 0)
+        uni__links_hang_up(group);
 }
 
 static void on_agent(uv_poll_t *handle, int status, int events)
@@ -343,6 +359,7 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
     poll_end(&group->alive_poll);
     close(group->alive_fd);
     group->alive_fd = -1;
+    uv_timer_stop(&group->deaf);
     if (group->agent.fd >= 0) {
         /* Read what it still said; its end of file follows, or it lost its keeper and goes on without: then let it go too. */
         read_agent(group);
@@ -365,11 +382,48 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
     group->events->agent_lost(group->context);
 }
 
+static void on_deaf(uv_timer_t *handle)
+{
+    uni__group *group = handle->data;
+    if (group->alive_fd < 0 || group->agent_pid <= 0)
+        return;
+    uni__warn("unisono-agent (pid %d) does not answer, was it stopped? It is killed, and its "
+              "workers with it",
+              group->agent_pid);
+    /* Its number cannot be somebody else's yet: the keeper, which waits for it, is there. */
+    kill(group->agent_pid, SIGKILL);
+    if (group->keeper_pid > 0)
+        kill(group->keeper_pid, SIGCONT);
+}
+
+void uni__links_expect_end(uni__group *group, int milliseconds)
+{
+    uv_update_time(&group->loop);
+    uv_timer_start(&group->deaf, on_deaf, (uint64_t)milliseconds, 0);
+}
+
+/* The agent is gone, its keeper still ends what is left of the tree: the next one starts after that. */
+static void wait_for_keeper(uni__group *group)
+{
+    struct pollfd end = { .fd = group->alive_fd, .events = POLLIN };
+    if (group->alive_fd < 0)
+        return;
+    if (poll(&end, 1, KEEPER_MS) == 0)
+        uni__warn("what is left of the last worker group takes long to end");
+    poll_end(&group->alive_poll);
+    close(group->alive_fd);
+    group->alive_fd = -1;
+    uv_timer_stop(&group->deaf);
+}
+
 int uni__links_start_agent(uni__group *group, uni_error *err)
 {
     int channel;
+    wait_for_keeper(group);
+    group->agent_pid = group->keeper_pid = 0;
     UNI_TRY(uni__launch_agent(&channel, &group->alive_fd, err));
     uni__wire_init(&group->agent, channel);
+    group->agent.fills_while_sending = true;
     group->agent_alive = true;
     UNI_TRY(poll_begin(&group->agent_poll, group, channel, on_agent, group, err));
     return poll_begin(&group->alive_poll, group, group->alive_fd, on_alive_end, group, err);
@@ -484,10 +538,12 @@ static void say_all_dead(void *argument)
 
 void uni__group_kill_all(uni__group *group)
 {
-    if (group->agent_alive)
+    if (group->agent_alive) {
         tell_agent(group, UNI__AGENT_KILL_ALL, -1, SIGKILL);
-    else
+        uni__links_expect_end(group, KILL_ALL_MS);
+    } else if (group->alive_fd < 0) {
         uni__group_post(group, say_all_dead, group);
+    } /* otherwise the keeper is at it: agent_lost follows */
 }
 
 uni__page *uni__group_page(uni__group *group, int rank)
@@ -522,4 +578,6 @@ void uni__links_hang_up(uni__group *group)
     poll_end(&group->agent_poll);
     uni__wire_close(&group->agent);
     group->agent_alive = false;
+    if (!group->closing)
+        uni__links_expect_end(group, KILL_ALL_MS);
 }

@@ -43,14 +43,32 @@ void uni__wire_close(uni__wire *wire)
     wire->fd = -1;
 }
 
-static int wait_for(int fd, short events, int timeout_ms)
+/* > 0: *events has what came; 0: nothing within the time. */
+static int wait_for(int fd, short *events, int timeout_ms)
 {
-    struct pollfd poller = { .fd = fd, .events = events };
+    struct pollfd poller = { .fd = fd, .events = *events };
     int ready;
     do
         ready = poll(&poller, 1, timeout_ms);
     while (ready < 0 && errno == EINTR);
+    *events = poller.revents;
     return ready;
+}
+
+static int wait_for_room(uni__wire *wire, int timeout_ms, uni_error *err)
+{
+    uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
+    for (;;) {
+        uint64_t now = uni__monotonic_ns();
+        short events = wire->fills_while_sending ? POLLOUT | POLLIN : POLLOUT;
+        if (now >= deadline ||
+            wait_for(wire->fd, &events, (int)((deadline - now) / 1000000u) + 1) == 0)
+            return uni_error_set(err, UNI_ETIMEOUT,
+                                 "the other side did not read a message for %d ms", timeout_ms);
+        if (events != POLLIN)
+            return 0; /* there is room, or the next send says what is wrong */
+        UNI_TRY(uni__wire_fill(wire, err));
+    }
 }
 
 /* One sendmsg with everything, then plain sends for what did not fit. */
@@ -79,9 +97,7 @@ static int send_bytes(uni__wire *wire, const void *data, size_t size, const int 
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (wait_for(wire->fd, POLLOUT, timeout_ms) == 0)
-                return uni_error_set(err, UNI_ETIMEOUT,
-                                     "the other side did not read a message for %d ms", timeout_ms);
+            UNI_TRY(wait_for_room(wire, timeout_ms, err));
         } else if (errno != EINTR) {
             int saved = errno;
             uni_error_set_errno(err, saved, "cannot send to the other side");
@@ -305,7 +321,8 @@ int uni__wire_receive(uni__wire *wire, uni__wire_frame *frame, int timeout_ms, u
         if (now >= deadline)
             return uni_error_set(err, UNI_ETIMEOUT, "no message came within %d ms", timeout_ms);
         uint64_t left = (deadline - now) / 1000000u + 1;
-        if (wait_for(wire->fd, POLLIN, deadline == UINT64_MAX ? -1 : (int)left) > 0)
+        short events = POLLIN;
+        if (wait_for(wire->fd, &events, deadline == UINT64_MAX ? -1 : (int)left) > 0)
             UNI_TRY(uni__wire_fill(wire, err));
     }
 }

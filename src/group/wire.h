@@ -9,6 +9,7 @@
 #ifndef UNISONO_GROUP_WIRE_H
 #define UNISONO_GROUP_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <unisono/value.h>
@@ -24,6 +25,9 @@ typedef struct uni__wire {
     size_t size, capacity, consumed;
     int fds[4 * UNI__WIRE_MAX_FDS];
     int num_fds;
+    bool
+        fills_while_sending; /* a send that finds no room takes in what has come meanwhile (without descriptors): two sides that both
+                                 send never wait for each other. Its owner looks for whole frames afterwards. */
 } uni__wire;
 
 typedef struct uni__wire_frame {
