@@ -36,6 +36,9 @@ class Replica:
         options["verbose"] = int(options["verbose"])
         return options
 
+    def ready(self):
+        """The model is built."""
+
     def train(self):
         history = self.model.fit(self.train_data, **self._options("fit_config"))
         self.epoch += 1
@@ -62,8 +65,8 @@ class Replica:
 def serve(asked):
     """The train function of every worker."""
     connection = Client(asked["address"], authkey=asked["secret"])
+    connection.send(_session.world_rank())  # first: building the model waits for the other ranks
     replica = Replica(asked)
-    connection.send(_session.world_rank())
     while True:
         try:
             command, argument = _codec.loads(connection.recv_bytes())

@@ -49,6 +49,7 @@ class TFTrainer:
         if len(self._connections) < self.num_replicas:
             self._connections = {}
             self._raise()
+        self._call("ready")
 
     def _run(self, options):
         try:
