@@ -1,6 +1,4 @@
 /* all_gather_pull.c - everybody reads everybody's part. n x b bytes read by each rank. */
-#include <string.h>
-
 #include "comm/algorithm.h"
 
 static void copy_window(uni_comm_request *request, const uni__pull *pull)
@@ -13,7 +11,7 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
         int m = (request->lane->mine + i) % n;
         char *to = (char *)call->out + ((size_t)m * call->count + pull->first) * size;
         if (to != pull->views[m])
-            memcpy(to, pull->views[m], bytes);
+            request->comm->kernels->copy(to, pull->views[m], bytes);
     }
 }
 

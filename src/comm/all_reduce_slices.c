@@ -16,8 +16,6 @@
  * half takes k + 1), and that the results of k - 2 were copied out (so their half takes k).
  * Each rank copies b (n-1)/n in and out, and reads b and writes 2 b/n between.
  */
-#include <string.h>
-
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
 
@@ -38,7 +36,7 @@ static void slice_of(size_t n, size_t size, int rank, int ranks, size_t *begin, 
 static size_t window_elements(const uni_comm_request *request)
 {
     size_t ranks = (size_t)request->comm->size, size = uni_dtype_size(request->call.dtype);
-    size_t slice = UNI__HALF_BYTES / (ranks + 1) / LINE * (LINE / size);
+    size_t slice = UNI__WINDOW_BYTES / ranks / LINE * (LINE / size);
     return slice * ranks;
 }
 
@@ -56,9 +54,9 @@ static void fill(uni_comm_request *request, size_t window)
     char *half = uni__board_half(request, request->lane->mine, window);
     const char *in = (const char *)request->call.in + window * window_elements(request) * size;
     if (begin > 0)
-        memcpy(half, in, begin * size);
+        request->comm->kernels->copy(half, in, begin * size);
     if (count > end)
-        memcpy(half + end * size, in + end * size, (count - end) * size);
+        request->comm->kernels->copy(half + end * size, in + end * size, (count - end) * size);
 }
 
 static char *results_of(const uni_comm_request *request, int member)
@@ -91,8 +89,8 @@ static void take_results(uni_comm_request *request)
     for (int m = 0; m < comm->size; m++) {
         slice_of(window_count(request, request->window), size, m, comm->size, &begin, &end);
         if (m != comm->rank && end > begin)
-            memcpy((char *)request->call.out + offset + begin * size, results_of(request, m),
-                   (end - begin) * size);
+            request->comm->kernels->copy((char *)request->call.out + offset + begin * size,
+                                         results_of(request, m), (end - begin) * size);
     }
 }
 

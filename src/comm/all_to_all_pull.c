@@ -1,6 +1,4 @@
 /* all_to_all_pull.c - rank r reads segment r of everybody. n x b bytes read by each rank. */
-#include <string.h>
-
 #include "comm/algorithm.h"
 
 static void copy_window(uni_comm_request *request, const uni__pull *pull)
@@ -10,8 +8,9 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
     int n = request->lane->members;
     for (int i = 1; i <= n && bytes > 0; i++) {
         int m = (request->lane->mine + i) % n;
-        memcpy((char *)call->out + ((size_t)m * call->count + pull->first) * size,
-               pull->views[m] + (size_t)request->comm->rank * pull->stride, bytes);
+        request->comm->kernels->copy(
+            (char *)call->out + ((size_t)m * call->count + pull->first) * size,
+            pull->views[m] + (size_t)request->comm->rank * pull->stride, bytes);
     }
 }
 

@@ -343,6 +343,10 @@ int uni__board_start(uni_comm_request *request, bool *again, uni_error *err)
     atomic_store_explicit(&slot->finished, lane->finished, memory_order_relaxed);
     atomic_store_explicit(&uni__lane_progress(lane, lane->mine)->started, seq,
                           memory_order_relaxed);
+    uni__rank_line *line = &board->header->ranks[comm->rank];
+    int cpu = sched_getcpu();
+    if (atomic_load_explicit(&line->cpu, memory_order_relaxed) != cpu)
+        atomic_store_explicit(&line->cpu, cpu, memory_order_relaxed);
     if (!visible && request->algorithm->fill) {
         request->algorithm->fill(request, 0);
         uni__board_publish(request, UNI__PHASE_ARRIVED + 1);

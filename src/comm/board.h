@@ -33,7 +33,11 @@
 #define UNI__SLOTS 16 /* of lane 0 */
 #define UNI__PAIR_SLOTS 4
 #define UNI__AREAS 16 /* staging areas a rank */
-#define UNI__HALF_BYTES (256u * 1024u) /* an area has two halves */
+/* Data goes through staging by windows. 1 MiB is more than a core's second-level cache: what is read has been written
+ * back to the shared one by then, and fetching it there is three times faster than out of another core's cache
+ * (docs/collectives.md). Behind a window there is room for as many results. */
+#define UNI__WINDOW_BYTES (1024u * 1024u)
+#define UNI__HALF_BYTES (2u * UNI__WINDOW_BYTES) /* an area has two halves */
 #define UNI__ABORT_TEXT 900
 
 enum { UNI__FLAG_VISIBLE = 1, UNI__FLAG_STAGED = 2 };
@@ -62,6 +66,7 @@ typedef struct uni__rank_line {
     _Alignas(64) _Atomic uint32_t state;
     _Atomic uint32_t pid;
     _Atomic uint64_t start_time; /* of the process, from /proc; 0 where it cannot be read */
+    _Atomic int32_t cpu; /* where it ran when it last came to a collective */
     _Atomic uint64_t waits; /* while it sleeps: whom for and why, see wait.c; 0: it does not */
 } uni__rank_line;
 
@@ -96,6 +101,7 @@ typedef struct uni__board {
     uni__lane *pairs; /* [from * size + to]; those of others are unused */
     uni__area areas[UNI__AREAS];
     uint64_t spin_ns;
+    uint64_t moved_ns; /* when this rank last stepped aside, see wait.c */
     uint64_t *frozen_since; /* by rank; 0: was not seen stopped */
     void *keeper; /* thread: frees the board with the last rank */
 } uni__board;

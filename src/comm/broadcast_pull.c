@@ -1,7 +1,5 @@
 /* broadcast_pull.c - everybody reads from the root. b bytes read by each rank. send and recv are the
  * same between two: the sender is the root of its pair. */
-#include <string.h>
-
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
 
@@ -12,7 +10,8 @@ static void copy_window(uni_comm_request *request, const uni__pull *pull)
     int root = pair ? 0 : call->root;
     size_t size = uni_dtype_size(call->dtype);
     if (request->lane->mine != root && pull->count > 0)
-        memcpy((char *)call->out + pull->first * size, pull->views[root], pull->count * size);
+        request->comm->kernels->copy((char *)call->out + pull->first * size, pull->views[root],
+                                     pull->count * size);
 }
 
 static int step(uni_comm_request *request, uni_error *err)
@@ -24,7 +23,7 @@ static int step(uni_comm_request *request, uni_error *err)
  * send to each other first do not block each other. A wrong recv then fails there and here next time. */
 static int send_step(uni_comm_request *request, uni_error *err)
 {
-    bool small = uni__call_bytes(&request->call) <= UNI__HALF_BYTES;
+    bool small = uni__call_bytes(&request->call) <= UNI__WINDOW_BYTES;
     uni__slot *mine = uni__lane_slot(request->lane, request->lane->mine, request->seq);
     bool staged =
         !(atomic_load_explicit(&mine->what, memory_order_relaxed) >> 24 & UNI__FLAG_VISIBLE);

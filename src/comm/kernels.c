@@ -69,7 +69,7 @@ static void reduce_block(const uni__kernels *kernels, int type, uni_comm_op op, 
     if (divisor != 0 && divisor != 1)
         kernels->divide[type](first, divisor, n);
     for (int o = 1; o < num_out; o++)
-        memcpy((char *)out[o] + offset, first, n * size);
+        kernels->copy((char *)out[o] + offset, first, n * size);
 }
 
 void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op op, double divisor,

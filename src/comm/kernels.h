@@ -22,6 +22,9 @@ typedef struct uni__kernels {
     uni__combine combine[5][3]; /* by uni__kernel_type and sum, min, max */
     uni__combine2 combine2[2]; /* sum of float32 and float64 */
     uni__divide divide[2]; /* float32, float64 */
+    /* memcpy by plain vector moves: glibc's uses "rep movsb" from 2 KiB on, which is several times slower
+     * into lines that another core has (measured: docs/collectives.md). */
+    void (*copy)(void *dst, const void *src, size_t bytes);
 } uni__kernels;
 
 extern const uni__kernels uni__kernels_base, uni__kernels_avx2;

@@ -52,6 +52,26 @@ INTEGERS(i32, int32_t, uint32_t)
 INTEGERS(i64, int64_t, uint64_t)
 INTEGERS(u8, uint8_t, unsigned)
 
+typedef int64_t vector __attribute__((vector_size(32), aligned(1), may_alias));
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    vector *d = dst;
+    const vector *s = src;
+    size_t vectors = bytes / sizeof *d;
+    size_t i = 0;
+    for (; i + 4 <= vectors; i += 4) {
+        vector a = s[i], b = s[i + 1], c = s[i + 2], e = s[i + 3];
+        d[i] = a;
+        d[i + 1] = b;
+        d[i + 2] = c;
+        d[i + 3] = e;
+    }
+    size_t done = i * sizeof *d;
+    if (bytes > done)
+        memcpy((char *)dst + done, (const char *)src + done, bytes - done);
+}
+
 #define ROW(suffix)                                                                                \
     {                                                                                              \
         sum_##suffix, min_##suffix, max_##suffix                                                   \
@@ -62,4 +82,5 @@ const uni__kernels KERNELS = {
     .combine = { ROW(f32), ROW(f64), ROW(i32), ROW(i64), ROW(u8) },
     .combine2 = { sum2_f32, sum2_f64 },
     .divide = { divide_f32, divide_f64 },
+    .copy = copy,
 };

@@ -13,8 +13,6 @@
  * One phase a window is enough: who sees all peers at 2 + k knows that window k - 1 was read by all, so
  * its half may be filled with k + 1. There is no last phase; the areas are guarded by the board.
  */
-#include <string.h>
-
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
 
@@ -24,7 +22,7 @@ static size_t window_elements(const uni_comm_request *request)
 {
     size_t segments = uni__call_segments(&request->call, request->comm->size);
     size_t size = uni_dtype_size(request->call.dtype);
-    return UNI__HALF_BYTES / segments / size;
+    return UNI__WINDOW_BYTES / segments / size;
 }
 
 static size_t num_windows(const uni_comm_request *request)
@@ -52,8 +50,9 @@ void uni__pull_fill(uni_comm_request *request, size_t window)
     size_t bytes = window_count(request, window) * size;
     char *half = uni__board_half(request, request->lane->mine, window);
     for (size_t s = 0; s < segments && bytes > 0; s++)
-        memcpy(half + s * each * size,
-               (const char *)call->in + (s * call->count + window * each) * size, bytes);
+        request->comm->kernels->copy(
+            half + s * each * size,
+            (const char *)call->in + (s * call->count + window * each) * size, bytes);
 }
 
 static int read_in_place(uni_comm_request *request, uni__pull_window pull, uni_error *err)

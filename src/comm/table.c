@@ -22,8 +22,8 @@ typedef struct row {
 #define ANY_RANKS INT32_MAX
 
 static const row rows[] = {
-    { UNI__KIND_ALL_REDUCE, 16384, 2, &uni__all_reduce_small },
-    { UNI__KIND_ALL_REDUCE, 4096, ANY_RANKS, &uni__all_reduce_small },
+    { UNI__KIND_ALL_REDUCE, 512, 2, &uni__all_reduce_small },
+    { UNI__KIND_ALL_REDUCE, 2048, ANY_RANKS, &uni__all_reduce_small },
     { UNI__KIND_ALL_REDUCE, ANY_SIZE, ANY_RANKS, &uni__all_reduce_slices },
     { UNI__KIND_REDUCE_APPLY, ANY_SIZE, ANY_RANKS, &uni__reduce_apply_slices },
     { UNI__KIND_REDUCE, ANY_SIZE, ANY_RANKS, &uni__reduce_to_root },
@@ -31,7 +31,7 @@ static const row rows[] = {
     { UNI__KIND_ALL_GATHER, ANY_SIZE, ANY_RANKS, &uni__all_gather_pull },
     { UNI__KIND_REDUCE_SCATTER, ANY_SIZE, ANY_RANKS, &uni__reduce_scatter_pull },
     { UNI__KIND_ALL_TO_ALL, ANY_SIZE, ANY_RANKS, &uni__all_to_all_pull },
-    { UNI__KIND_SEND, UNI__HALF_BYTES, ANY_RANKS, &uni__send_small },
+    { UNI__KIND_SEND, UNI__WINDOW_BYTES, ANY_RANKS, &uni__send_small },
     { UNI__KIND_SEND, ANY_SIZE, ANY_RANKS, &uni__send_pull },
 };
 #define NUM_ROWS (sizeof rows / sizeof rows[0])

@@ -5,11 +5,17 @@
  * begun the collective in question. A circle of ranks each of which waits for the next to begin something
  * can never end (an all_reduce here, a recv there): found within 200 ms and an error for all.
  *
+ * Two ranks on one core spin for nothing: the peer cannot run while we wait for it. The kernel brings that about
+ * by itself on a busy machine (who is woken often lands beside the waker) and leaves it so. Hence every rank
+ * tells its core; who finds the peer on its own sleeps at once, and the higher rank of the two steps aside:
+ * it leaves that core out of its affinity mask for a moment, which makes the kernel move it.
+ *
  * waits: bit 63 set; bit 62: the rank waited for has not begun it; bits 40 to 61 the rank; below it the
  * low 40 bits of the number.
  *
  * The rank's thread.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -22,6 +28,7 @@
 #define LOOK_NS 20000000u /* 20 ms */
 #define WARN_NS 10000000000ull
 #define CIRCLE_LOOKS 6
+#define MOVE_NS 1000000u /* not more often than this */
 
 static inline void relax(void)
 {
@@ -63,6 +70,36 @@ static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
                 return false;
         }
     }
+}
+
+/* Off this core, when there is another one for us. */
+static void step_aside(uni_comm *comm, int cpu)
+{
+    uint64_t now = uni__monotonic_ns();
+    cpu_set_t all, others;
+    if (now - comm->board->moved_ns < MOVE_NS || sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    comm->board->moved_ns = now;
+    others = all;
+    CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        (void)sched_setaffinity(0, sizeof all, &all);
+    atomic_store_explicit(&comm->board->header->ranks[comm->rank].cpu, sched_getcpu(),
+                          memory_order_relaxed);
+}
+
+/* How long to spin for a peer: not at all when it needs our core. */
+static uint64_t spin_for(uni_comm *comm, int rank)
+{
+    uint64_t spin_ns = comm->board->spin_ns;
+    int cpu = spin_ns ? sched_getcpu() : -1;
+    if (spin_ns == 0 ||
+        atomic_load_explicit(&comm->board->header->ranks[rank].cpu, memory_order_relaxed) != cpu)
+        return spin_ns;
+    if (comm->rank < rank)
+        return 0;
+    step_aside(comm, cpu);
+    return sched_getcpu() != cpu ? spin_ns : 0;
 }
 
 static void say_wait(uni_comm_request *request)
@@ -167,7 +204,8 @@ int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
     _Atomic uint64_t *word =
         &uni__lane_slot(request->lane, request->next_member, request->seq)->word;
     uint64_t target = target_of(request);
-    if (spin(word, target, comm->board->spin_ns))
+    if (spin(word, target, 0) ||
+        spin(word, target, spin_for(comm, uni__lane_rank(request->lane, request->next_member))))
         return 0;
     uint64_t now = uni__monotonic_ns();
     watch seen = { .begun = now, .warned = now };
