@@ -234,6 +234,7 @@ void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error
     run->no_retry = true;
     if (run->state == UNI__RUN_FINISHING) {
         /* All ranks are done: only what we do ourselves can fail now. */
+        uni__cause_clear(&run->cause);
         run->cause = cause;
         complete_cause(run, &run->cause);
         finish(run, "failed", error->code, "%s", error->message);
@@ -430,7 +431,7 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
                         .iteration = run->progress_mark,
                         .wall_seconds = uni__wall_seconds() };
     char message[512];
-    snprintf(message, sizeof message, "restart %d%s%.400s", run->failures,
+    snprintf(message, sizeof message, "restart %d%s%.400s", run->attempt,
              fd >= 0 || from[0] ? " from " : " from the beginning",
              fd >= 0   ? "the checkpoint in memory"
              : from[0] ? (name ? name + 1 : from)

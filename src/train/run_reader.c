@@ -57,6 +57,14 @@ static int home_directory(char **out, uni_error *err)
     return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
 }
 
+/* s3://bucket; and s3:/bucket, which is what path libraries make of it. A directory may be called "a:b". */
+static bool has_scheme(const char *path)
+{
+    size_t letters = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789+.-");
+    return letters > 0 && path[letters] == ':' && path[letters + 1] == '/';
+}
+
 int uni_run_storage(const char *storage, char **out, uni_error *err)
 {
     *out = NULL;
@@ -64,8 +72,7 @@ int uni_run_storage(const char *storage, char **out, uni_error *err)
         storage = getenv("UNISONO_RESULTS");
     if (!storage || !storage[0])
         return home_directory(out, err);
-    const char *scheme = strstr(storage, "://");
-    if (scheme) {
+    if (has_scheme(storage)) {
         if (strncmp(storage, "file://", 7) != 0 || storage[7] != '/')
             return uni_error_set(err, UNI_EUNSUPPORTED,
                                  "storage path %s: only directories of this machine (a path or "
@@ -167,7 +174,7 @@ static void nearest_name(const char *storage, const char *name, char *out, size_
         if (entry->d_name[0] == '.')
             continue;
         size_t distance = edit_distance(wanted, entry->d_name);
-        if (distance < best) {
+        if (distance > 0 && distance < best) { /* its own name: a directory without a run */
             best = distance;
             snprintf(out, size, "%s", entry->d_name);
         }
@@ -284,16 +291,17 @@ static int read_description(uni_run *run, uni_error *err)
     return status;
 }
 
-/* NAME/run_001 from the description, or from the path when it was moved by hand. */
+/* NAME/run_001, by where it is: a run that was copied or moved by hand is found under its new name, not under the one in run.json. */
 static char *make_id(const uni_run *run)
 {
-    const char *id = uni_dict_get_string(run->description, "id", NULL);
-    if (id)
-        return strdup(id);
-    const char *slash = strrchr(run->dir, '/');
-    while (slash && slash > run->dir && slash[-1] != '/')
+    char *real = realpath(run->dir, NULL);
+    const char *dir = real ? real : run->dir;
+    const char *slash = strrchr(dir, '/');
+    while (slash && slash > dir && slash[-1] != '/')
         slash--;
-    return strdup(slash ? slash : run->dir);
+    char *id = strdup(slash ? slash : dir);
+    free(real);
+    return id;
 }
 
 /* Takes dir. */

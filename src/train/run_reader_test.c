@@ -93,6 +93,8 @@ static void test_storage(void **state)
     assert_string_equal(path, "/a/b");
     free(path);
     assert_int_equal(uni_run_storage("s3://bucket", &path, &err), UNI_EUNSUPPORTED);
+    assert_int_equal(uni_run_storage("s3:/bucket", &path, &err), UNI_EUNSUPPORTED);
+    assert_int_equal(uni_run_storage("file:/a", &path, &err), UNI_EUNSUPPORTED);
     assert_null(path);
     unsetenv("UNISONO_RESULTS");
     setenv("HOME", "/home/me", 1);
@@ -128,6 +130,17 @@ static void test_names(void **state)
     assert_int_equal(uni_run_open(&run, "digist", here->dir, &err), UNI_ENOTFOUND);
     assert_non_null(strstr(err.message, "Did you mean digits?"));
     assert_null(run);
+    /* Renamed by hand: it goes by where it is, not by what run.json says. */
+    char *before = uni__path_join(here->dir, "words", NULL);
+    char *after = uni__path_join(here->dir, "letters", NULL);
+    assert_int_equal(rename(before, after), 0);
+    expect_id(here, "letters", "letters/run_001");
+    expect_id(here, NULL, "letters/run_001");
+    /* A directory without a run is not offered as the name that was meant. */
+    assert_int_equal(mkdir(before, 0700), 0);
+    assert_int_equal(uni_run_open(&run, "words", here->dir, &err), UNI_ENOTFOUND);
+    assert_null(strstr(err.message, "Did you mean words"));
+    free(before), free(after);
     free(first);
 }
 

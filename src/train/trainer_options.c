@@ -52,6 +52,12 @@ static int check_names(const uni_trainer_options *asked, uni_error *err)
     static const char *const launchers[] = { "local", NULL };
     if (asked->launcher)
         UNI_TRY(one_of("launcher", asked->launcher, launchers, err));
+    for (const char *at = asked->name; at && *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "the name has a control character (byte %d): it is shown in "
+                                 "terminals and listed one a line, leave it out",
+                                 *at);
     if (asked->name && (!asked->name[0] || strchr(asked->name, '/') || asked->name[0] == '.'))
         return uni_error_set(
             err, UNI_EINVAL,
@@ -170,8 +176,11 @@ int uni__find_program(const char *name, char **out, uni_error *err)
     char path[PATH_MAX];
     *out = NULL;
     if (strchr(name, '/')) {
+        struct stat info;
         if (access(name, X_OK) < 0)
             return uni_error_set_errno(err, errno, "the program %s cannot be executed", name);
+        if (stat(name, &info) == 0 && S_ISDIR(info.st_mode))
+            return uni_error_set(err, UNI_EINVAL, "the program %s is a directory", name);
         *out = uni__path_absolute(name, err);
         return *out ? 0 : UNI_ENOMEM;
     }

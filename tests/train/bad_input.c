@@ -79,6 +79,8 @@ static void trainer_options(uni_program *program)
     refused(&(uni_trainer_options){ .storage_path = "s3://bucket/runs" }, UNI_EUNSUPPORTED, "s3");
     refused(&(uni_trainer_options){ .working_directory = "/nowhere", .storage_path = storage },
             UNI_ENOTFOUND, "/nowhere");
+    refused(&(uni_trainer_options){ .name = "two\nlines", .storage_path = storage }, UNI_EINVAL,
+            "control character");
     CHECK(access("s3:", F_OK) < 0);
     char *left = scenario_list(storage, NULL);
     CHECK(strcmp(left, "file") == 0);
@@ -115,6 +117,8 @@ static void run_options(uni_program *program)
         trainer,
         &(uni_run_options){ .program = (const char *const[]){ "no-such-program-here", NULL } },
         UNI_ENOTFOUND, "no-such-program-here");
+    run_refused(trainer, &(uni_run_options){ .program = (const char *const[]){ "/tmp", NULL } },
+                UNI_EINVAL, "/tmp is a directory");
     uni_trainer_free(trainer);
     /* A program that never called uni_main. */
     uni_error err = { 0 };
