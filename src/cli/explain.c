@@ -100,6 +100,16 @@ void cli_cause_sentence(const uni_value *cause, char *out, size_t size)
 
 /* ---- the block ---- */
 
+/* Causes that are nobody's in particular (a time limit, no progress) are the run's. */
+static const char *whose(const uni_value *cause, char *out, size_t size)
+{
+    int64_t rank = uni_dict_get_int(cause, "rank", -1);
+    if (rank < 0)
+        return "the run";
+    snprintf(out, size, "rank %lld", (long long)rank);
+    return out;
+}
+
 #define LABEL 13
 
 static void fact(const cli_terminal *terminal, const char *label, const char *text)
@@ -244,8 +254,8 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
         int64_t iteration = uni_dict_get_int(cause, "iteration", 0);
         if (iteration > 0)
             snprintf(reached, sizeof reached, "after iteration %lld", (long long)iteration);
-        snprintf(text, sizeof text, "rank %lld %s %s",
-                 (long long)uni_dict_get_int(cause, "rank", 0), says, reached);
+        char who[32];
+        snprintf(text, sizeof text, "%s %s %s", whose(cause, who, sizeof who), says, reached);
         fact(terminal, label, text);
     }
 }
@@ -282,13 +292,9 @@ static bool is_plain(const uni_value *cause)
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
                         size_t max_log_lines)
 {
-    char says[200], text[1600];
-    int64_t rank = uni_dict_get_int(cause, "rank", -1);
+    char says[200], who[32], text[1600];
     cli_cause_sentence(cause, says, sizeof says);
-    if (rank >= 0)
-        snprintf(text, sizeof text, "rank %lld %s", (long long)rank, says);
-    else
-        snprintf(text, sizeof text, "the run %s", says);
+    snprintf(text, sizeof text, "%s %s", whose(cause, who, sizeof who), says);
     fact(terminal, "first cause", text);
     const char *message = uni_dict_get_string(cause, "message", "");
     if (message[0] && !is_plain(cause)) {

@@ -7,6 +7,10 @@
 #include "cli/run_view.h"
 #include "cli/table.h"
 
+/* train_YYYY-MM-DD_HH-MM-SS/run_NNN: the other commands want it whole. Only narrow terminals cut it. */
+#define WHOLE_ID 33
+#define CUT_ID 16
+
 typedef struct ls_values {
     const char *storage, *color, *metric;
     const char *status;
@@ -133,9 +137,15 @@ static int call_ls(cli_context *context, const cli_parsed *parsed)
 {
     const ls_values *values = parsed->values;
     cli_column columns[] = {
-        { "RUN", false, 0, 16 }, { "STATUS", false, 0, 0 }, { "STARTED", false, 0, 0 },
-        { "TOOK", true, 0, 0 },  { "RANKS", true, 2, 0 },   { "ITER", true, 0, 0 },
-        { "", true, 0, 0 },      { "TRIES", true, 1, 0 },   { "WHAT", false, 3, 10 },
+        { "RUN", false, 0, context->out.width < 80 ? CUT_ID : WHOLE_ID },
+        { "STATUS", false, 0, 0 },
+        { "STARTED", false, 0, 0 },
+        { "TOOK", true, 0, 0 },
+        { "RANKS", true, 2, 0 },
+        { "ITER", true, 0, 0 },
+        { "", true, 0, 0 },
+        { "TRIES", true, 1, 0 },
+        { "WHAT", false, 3, 10 },
     };
     const int num_columns = 9, metric_column = 6;
     if (values->metric)

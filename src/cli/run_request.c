@@ -239,11 +239,15 @@ static int make_from(run_request *out, const run_values *values, uni_error *err)
 
 static int check_numbers(const run_values *values, uni_error *err)
 {
-    if (values->num_workers < 1 || values->num_workers > 65536)
+    if (values->num_workers > 65536)
+        return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at most 65536 are possible",
+                             values->num_workers);
+    if (values->num_workers < 1)
         return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at least 1 worker is needed",
                              values->num_workers);
     if (values->max_failures < -1 || values->max_failures > 1000000)
-        return uni_error_set(err, UNI_EINVAL, "--max-failures %lld: 0 is none, -1 without limit",
+        return uni_error_set(err, UNI_EINVAL,
+                             "--max-failures %lld: up to 1000000; 0 is none, -1 without limit",
                              values->max_failures);
     if (values->cpus < 0 || !isfinite(values->cpus))
         return uni_error_set(err, UNI_EINVAL, "--cpus must be above 0");

@@ -41,6 +41,23 @@ void cli_status_text(const cli_terminal *terminal, uni_run_status status, char *
              uni_run_status_name(status));
 }
 
+/* Of a run whose controller was killed: when it last wrote something. */
+static double last_sign_of_life(const uni_run *run)
+{
+    static const char *const files[] = { "results.jsonl", "journal.jsonl" };
+    double last = uni_dict_get_float(uni_run_description(run), "updated", 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct stat info;
+        char *path = uni__path_join(uni_run_dir(run), files[i], NULL);
+        if (path && stat(path, &info) == 0) {
+            double written = (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec * 1e-9;
+            last = written > last ? written : last;
+        }
+        free(path);
+    }
+    return last;
+}
+
 double cli_run_seconds(const uni_run *run, double now)
 {
     const uni_value *about = uni_run_description(run);
@@ -48,7 +65,7 @@ double cli_run_seconds(const uni_run *run, double now)
     if (uni_run_is_live(run))
         end = now;
     else if (!(end > 0))
-        end = uni_dict_get_float(about, "updated", 0);
+        end = last_sign_of_life(run);
     double seconds = end - uni_dict_get_float(about, "created", end);
     return seconds > 0 ? seconds : 0;
 }

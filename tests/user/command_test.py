@@ -88,6 +88,21 @@ def test_ls_and_show_are_json(storage):
     assert "one/run_001" in listed and "one/run_001" in json.dumps(json.loads(shown))
 
 
+def test_ls_keeps_the_names_whole(storage):
+    name = "train_2026-01-31_12-00-00"
+    run(unisono_run("--name", name, "--", "true"), storage)
+    out, _ = run(["env", "COLUMNS=80", program("unisono"), "ls"], storage)
+    assert name + "/run_001" in out and max(map(len, out.splitlines())) <= 80, out
+
+
+def test_nobodys_cause_and_a_preemption_read_well(storage):
+    _, err = run(unisono_run("-n", "2", "-f", "1", "--progress-timeout", "0.3s", "--", "sleep", "30"), storage, expect=124)
+    assert "rank -1" not in err and err.count("the run made no progress") == 2, err
+    script = 'test "$UNISONO_ATTEMPT" != 1 || kill -TERM $$; exit 0'
+    _, err = run(unisono_run("-n", "1", "-f", "1", "--", "sh", "-c", script), storage)
+    assert "restart 1" in err and "restart 0" not in err, err
+
+
 def test_fifty_at_once(storage):
     command = unisono_run("-n", "1", "--name", "many", "--", "true")
     processes = [start(command, storage) for _ in range(50)]
