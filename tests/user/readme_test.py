@@ -30,7 +30,7 @@ def test_commands(storage):
 def test_program(storage):
     source = os.path.join(storage, "readme.c")
     with open(source, "w", encoding="utf-8") as file:
-        file.write("#include <stdio.h>\n" + "".join(blocks("c")))
+        file.write("".join(blocks("c")))
     binary = os.path.join(storage, "readme")
     library = os.path.dirname(support.library())
     subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-I" + os.path.join(support.SOURCE, "include"), "-o", binary,
