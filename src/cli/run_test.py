@@ -17,6 +17,7 @@ import time
 import unittest
 
 UNISONO = os.path.abspath(sys.argv[1])
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it comes ignored, and the command leaves it so
 
 
 class Base(unittest.TestCase):

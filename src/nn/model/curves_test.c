@@ -48,7 +48,7 @@ static uni_model *mnist_cnn(int64_t size, uni_error *err)
 static uni_symbol *conv_norm(uni_graph *graph, uni_symbol *x, int filters, int stride, int block,
                              char part)
 {
-    char conv[16], norm[16];
+    char conv[32], norm[32];
     snprintf(conv, sizeof conv, "conv%d%c", block, part);
     snprintf(norm, sizeof norm, "norm%d%c", block, part);
     uni_conv_layer_options options = { .strides = { stride },
