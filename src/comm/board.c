@@ -158,6 +158,15 @@ uni__progress *uni__lane_progress(const uni__lane *lane, int member)
     return (uni__progress *)member_memory(lane, member);
 }
 
+uni__progress *uni__pair_progress(const uni_comm *comm, int from, int to, int member)
+{
+    size_t index = (size_t)from * (size_t)comm->size + (size_t)to;
+    uni__lane lane = { .slots = UNI__PAIR_SLOTS };
+    lane.memory = comm->board->lane.memory + lane_bytes(comm->size, UNI__SLOTS) +
+                  index * lane_bytes(2, UNI__PAIR_SLOTS);
+    return uni__lane_progress(&lane, member);
+}
+
 uni__slot *uni__lane_slot(const uni__lane *lane, int member, uint64_t seq)
 {
     return (uni__slot *)(member_memory(lane, member) + sizeof(uni__progress)) +

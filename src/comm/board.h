@@ -124,6 +124,8 @@ int uni__board_aborted(uni_comm *comm, uni_error *err);
 int uni__lane_rank(const uni__lane *lane, int member);
 uni__slot *uni__lane_slot(const uni__lane *lane, int member, uint64_t seq);
 uni__progress *uni__lane_progress(const uni__lane *lane, int member);
+/* Of any pair, also of two others; member 0 is `from`. */
+uni__progress *uni__pair_progress(const uni_comm *comm, int from, int to, int member);
 /* My phase is reached: peers that wait for it go on. */
 void uni__board_publish(uni_comm_request *request, uint64_t phase);
 /* Have all members reached it? Remembers whom to wait for. The first time (arrival) it compares what the

@@ -65,7 +65,7 @@ static void rank_doing(uni_comm *comm, int rank, uni__text *text)
     else
         uni__text_add_format(text, "is in #%llu %s", (unsigned long long)started, what);
     if (waits)
-        uni__text_add_format(text, ", waits for rank %d", (int)(waits >> 40 & 0x3fffff));
+        uni__text_add_format(text, ", waits for rank %d", (int)(waits >> 40 & 0xfffff));
     if (atomic_load(&board->header->ranks[rank].state) == UNI__RANK_CLOSED)
         uni__text_add_string(text, ", closed");
 }

@@ -10,8 +10,9 @@
  * tells its core; who finds the peer on its own sleeps at once, and the higher rank of the two steps aside:
  * it leaves that core out of its affinity mask for a moment, which makes the kernel move it.
  *
- * waits: bit 63 set; bit 62: the rank waited for has not begun it; bits 40 to 61 the rank; below it the
- * low 40 bits of the number.
+ * waits: bit 63 set; bit 62: the rank waited for has not begun it; bits 60 and 61 the lane (0: all ranks, 1: from
+ * the one who waits to the other, 2: from the other); bits 40 to 59 the rank; below it the low 40 bits of
+ * the number. A stopped rank cannot take its word back, so who follows a circle looks whether it still holds.
  *
  * The rank's thread.
  */
@@ -107,9 +108,24 @@ static void say_wait(uni_comm_request *request)
     uni_comm *comm = request->comm;
     uint64_t rank = (uint64_t)uni__lane_rank(request->lane, request->next_member);
     uint64_t hard = peer_has_begun(request) ? 0 : 1;
+    uint64_t lane = request->lane->first_rank < 0 ? 0 : request->lane->mine == 0 ? 1 : 2;
     atomic_store_explicit(&comm->board->header->ranks[comm->rank].waits,
-                          1ull << 63 | hard << 62 | rank << 40 | (request->seq & 0xffffffffffull),
+                          1ull << 63 | hard << 62 | lane << 60 | rank << 40 |
+                              (request->seq & 0xffffffffffull),
                           memory_order_relaxed);
+}
+
+/* Does `rank` still wait for somebody to begin something? Whom for, or -1. */
+static int waits_for(uni_comm *comm, int rank, uint64_t waits)
+{
+    int other = (int)(waits >> 40 & 0xfffff), lane = (int)(waits >> 60 & 3);
+    if ((waits >> 62) != 3 || other >= comm->size || lane == 3)
+        return -1;
+    uni__progress *progress = lane == 0   ? uni__lane_progress(&comm->board->lane, other)
+                              : lane == 1 ? uni__pair_progress(comm, rank, other, 1)
+                                          : uni__pair_progress(comm, other, rank, 0);
+    uint64_t started = atomic_load_explicit(&progress->started, memory_order_relaxed);
+    return (started & 0xffffffffffull) < (waits & 0xffffffffffull) ? other : -1;
 }
 
 /* A circle of ranks that all wait for the next to begin something, unchanged for several looks. */
@@ -120,11 +136,9 @@ static bool in_circle(uni_comm *comm, watch *seen)
     int rank = comm->rank;
     for (int steps = 0; steps < comm->size; steps++) {
         uint64_t waits = atomic_load_explicit(&ranks[rank].waits, memory_order_relaxed);
-        if ((waits >> 62) != 3)
-            break;
         sum += waits * (uint64_t)(rank + 1);
-        rank = (int)(waits >> 40 & 0x3fffff);
-        if (rank >= comm->size)
+        rank = waits_for(comm, rank, waits);
+        if (rank < 0)
             break;
         if (rank == comm->rank) {
             seen->circle_looks = sum == seen->circle ? seen->circle_looks + 1 : 0;
