@@ -208,6 +208,22 @@ int uni_model_save(const uni_model *model, const char *path, uni_error *err)
 
 /* ---- loading ---- */
 
+/* A text with a NUL in it would end there for us, and be another name than the file says. Words of vocabularies may have one. */
+static bool has_nul(const uni_value *value)
+{
+    size_t size = 0;
+    if (uni_value_type_of(value) == UNI_TYPE_STRING)
+        return strlen(uni_value_as_bytes(value, &size)) != size;
+    for (size_t i = 0; i < uni_list_size(value); i++)
+        if (has_nul(uni_list_get(value, i)))
+            return true;
+    for (size_t i = 0; i < uni_dict_size(value); i++)
+        if (strcmp(uni_dict_key_at(value, i), "vocabulary") != 0 &&
+            has_nul(uni_dict_value_at(value, i)))
+            return true;
+    return false;
+}
+
 static int read_config(uni_model **out, const uni__contents *contents, uni_error *err)
 {
     const uni__item *item = uni__contents_find(contents, UNI__ITEM_MEMBER, "config.json");
@@ -218,6 +234,8 @@ static int read_config(uni_model **out, const uni__contents *contents, uni_error
     if (status == 0 && uni_value_type_of(config) != UNI_TYPE_DICT)
         status = uni_error_set(err, UNI_EFORMAT, "it is no dictionary but a %s",
                                uni_value_type_name(uni_value_type_of(config)));
+    if (status == 0 && has_nul(config))
+        status = uni_error_set(err, UNI_EFORMAT, "a name in it has a NUL");
     if (status == 0)
         status = uni_model_from_config(out, config, err);
     if (status < 0)

@@ -384,7 +384,7 @@ int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *e
     if (status == 0 && sequential)
         status = build_sequential(model, inner, err);
     const uni_value *compile = uni_dict_get(config, "compile_config");
-    if (status == 0 && uni_value_type_of(compile) == UNI_TYPE_DICT)
+    if (status == 0 && uni_dict_size(compile) > 0) /* {} for an inner model, which was not compiled */
         status = read_compile(model, compile, err);
     if (status < 0) {
         uni_model_free(model);

@@ -1,0 +1,37 @@
+"""Opens the files that unisono saved with real Keras, in one process (importing TensorFlow takes seconds): see keras_files.sh.
+
+    keras_files.py DIRECTORY      NAME.keras and NAME.weights.h5 for every model of reference/models
+"""
+
+import pathlib
+import sys
+
+REFERENCE = pathlib.Path(__file__).parent / "reference"
+sys.path.insert(0, str(REFERENCE))
+sys.dont_write_bytecode = True
+
+import check_keras_opens  # noqa: E402
+
+
+def run(*arguments):
+    sys.argv = ["check_keras_opens.py", *map(str, arguments)]
+    try:
+        return check_keras_opens.main() or 0
+    except SystemExit as end:
+        return end.code or 0
+
+
+def main(directory):
+    wrong = 0
+    for model in sorted(directory.glob("*.keras")):
+        name = model.stem
+        expected = REFERENCE / "models" / f"{name.removesuffix('_deflated')}.expected.safetensors"
+        wrong += run(model, "--expected", expected) != 0
+        if name == "text":  # vocabularies are not among the weights
+            continue
+        wrong += run(directory / f"{name}.weights.h5", "--into", REFERENCE / "models" / f"{name}.keras", "--expected", expected) != 0
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
