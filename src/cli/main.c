@@ -2,9 +2,11 @@
  * main.c - the unisono command: finds the command, parses its words by its table, calls it. All
  * else is in the commands' own files.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/command.h"
@@ -130,8 +132,17 @@ static int finish_output(cli_context *context, int code)
     return code ? code : cli_fail(context, "", &err);
 }
 
+/* Started without them (>&-), the next files to be opened would get their numbers, and what is printed would end up in results.jsonl. */
+static void fill_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+            return;
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_descriptors();
     cli_context context = { .program = argv[0],
                             .out = cli_terminal_of(stdout, "auto"),
                             .err = cli_terminal_of(stderr, "auto"),

@@ -88,6 +88,14 @@ def test_ls_and_show_are_json(storage):
     assert "one/run_001" in listed and "one/run_001" in json.dumps(json.loads(shown))
 
 
+def test_closed_descriptors_are_not_taken_by_files(storage):
+    worker = 'echo out; echo err >&2; "%s" report loss=1' % program("unisono")
+    run(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *unisono_run("-n", "2", "--name", "closed", "--", "sh", "-c", worker)], storage)
+    with open(os.path.join(storage, "closed/run_001/results.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert sum("metrics" in line for line in lines) == 2, lines
+
+
 def test_ls_keeps_the_names_whole(storage):
     name = "train_2026-01-31_12-00-00"
     run(unisono_run("--name", name, "--", "true"), storage)
