@@ -137,6 +137,7 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
     if (!place) {
         /* No room now, or an unusually long report: by way of a buffer. */
         session->packer.size = 0;
+        session->packer.overflow = false;
         packer = session->packer;
     }
     uint64_t iteration = (uint64_t)session->iteration;
