@@ -27,7 +27,11 @@ static int epochs_with_trouble(uni_session *session, uni_value **result, uni_err
                     uni_session_attempt(session) <= uni_dict_get_int(config, "attempts", 1);
         if (mine) {
             /* Everything before is complete: the restart goes on exactly here. */
-            scenario_sleep_ms((int)uni_dict_get_int(config, "settle_ms", 300));
+            if (epoch > 0 && !uni_dict_get(config, "no_checkpoint") &&
+                !scenario_wait_checkpoint(uni_session_run_dir(session), epoch))
+                return uni_error_set(err, UNI_ETIMEOUT, "no checkpoint of epoch %d",
+                                     (int)epoch - 1);
+            scenario_sleep_ms((int)uni_dict_get_int(config, "settle_ms", 50));
             printf("trouble at epoch %d\n", (int)epoch);
             fflush(stdout);
             if (uni_dict_get(config, "signal"))
@@ -570,8 +574,7 @@ static void killed_controller(uni_program *program)
     snprintf(run_dir, sizeof run_dir, "%s/child/run_001", scenario_storage());
     pid_t controller = fork_controller(program, "with_children", NULL);
     CHECK(scenario_worker_pid(run_dir, 1) > 0);
-    scenario_sleep_ms(300);
-    CHECK(scenario_count_processes(run_dir) >= 6);
+    CHECK(scenario_wait_processes(run_dir, 6));
     kill(controller, SIGKILL);
     waitpid(controller, NULL, 0);
     CHECK(scenario_nothing_left(run_dir));
@@ -613,8 +616,7 @@ static void resumed_after_controller_death(uni_program *program)
     /* Rank 1 waits for a minute at epoch 3: by then epochs 0 to 2 are complete. */
     uni_value *config = scenario_config("settle_ms", 60000.0, NULL);
     pid_t controller = fork_controller(program, "trouble", config);
-    CHECK(scenario_worker_pid(run_dir, 1) > 0);
-    scenario_sleep_ms(500);
+    CHECK(scenario_worker_pid(run_dir, 1) > 0 && scenario_wait_checkpoint(run_dir, 3));
     uni_trainer *trainer =
         scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .name = "child" });
     uni_run_options again = { .function = "trouble", .resume_run = run_dir };

@@ -85,7 +85,7 @@ uni_value *scenario_description(const char *run_dir)
 
 int scenario_worker_pid(const char *run_dir, int rank)
 {
-    for (int i = 0; i < 500; i++, scenario_sleep_ms(10)) {
+    for (int i = 0; i < 2000; i++, scenario_sleep_ms(10)) {
         uni_value *description = scenario_description(run_dir);
         const uni_value *workers = uni_dict_get(description, "workers");
         int pid = (int)uni_dict_get_int(uni_list_get(workers, (size_t)rank), "pid", 0);
@@ -94,6 +94,26 @@ int scenario_worker_pid(const char *run_dir, int rank)
             return pid;
     }
     return 0;
+}
+
+bool scenario_wait_checkpoint(const char *run_dir, int64_t number)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/checkpoints/checkpoint_%06d", run_dir, (int)number);
+    for (int i = 0; i < 2000; i++, scenario_sleep_ms(10))
+        if (access(path, F_OK) == 0) {
+            scenario_sleep_ms(50); /* it is in its place; the controller hears of it next */
+            return true;
+        }
+    return false;
+}
+
+bool scenario_wait_processes(const char *marker, int count)
+{
+    for (int i = 0; i < 200; i++, scenario_sleep_ms(100))
+        if (scenario_count_processes(marker) >= count)
+            return true;
+    return false;
 }
 
 static int file_has(const char *pid, const char *file, const char *marker)

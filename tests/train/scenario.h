@@ -56,8 +56,12 @@ uni_trainer *scenario_trainer(uni_program *program,
 uni_value *scenario_config(const char *key, double number, ...) __attribute__((sentinel));
 /* run.json of a run; NULL when it cannot be read. The caller frees it. */
 uni_value *scenario_description(const char *run_dir);
-/* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 5 s. */
+/* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 20 s. */
 int scenario_worker_pid(const char *run_dir, int rank);
+/* Waits until the run has the checkpoint of that number; false after 20 s. */
+bool scenario_wait_checkpoint(const char *run_dir, int64_t number);
+/* Waits until that many processes have the marker; false after 20 s. */
+bool scenario_wait_processes(const char *marker, int count);
 /* true when no process has `marker` in its environment or command line within two seconds. */
 int scenario_nothing_left(const char *marker);
 int scenario_count_processes(const char *marker);
