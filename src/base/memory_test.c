@@ -171,7 +171,7 @@ static int build(void *context, uni_error *err)
     else
         uni_value_free(list);
     for (int i = 0; i < 20 && status == 0; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "k%d", i);
         status = uni_dict_take(root, key, uni_value_int(i));
         if (status < 0) /* what was in it is still found */
