@@ -126,10 +126,9 @@ static int int_at(PyObject *dict, const char *key)
     return value && value != Py_None ? (int)PyLong_AsLong(value) : 0;
 }
 
-#define RANKS_MAX 4096
 static int json_sink(uni_sink **out, PyObject *asked, uni_error *err)
 {
-    static int ranks[RANKS_MAX]; /* with the GIL; copied by the sink */
+    int *ranks = NULL;
     uni_sink_json_options options = { .dir = text_at(asked, "dir"),
                                       .filename = text_at(asked, "filename") };
     PyObject *list = PyDict_GetItemString(asked, "ranks");
@@ -137,11 +136,15 @@ static int json_sink(uni_sink **out, PyObject *asked, uni_error *err)
         options.num_ranks = -1;
     } else if (list) {
         options.num_ranks = (int)PyList_Size(list);
-        for (int i = 0; i < options.num_ranks && i < RANKS_MAX; i++)
+        options.ranks = ranks = PyMem_Calloc((size_t)options.num_ranks + 1, sizeof *ranks);
+        if (!ranks)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a list of ranks");
+        for (int i = 0; i < options.num_ranks; i++)
             ranks[i] = (int)PyLong_AsLong(PyList_GetItem(list, i));
-        options.ranks = ranks;
     }
-    return PyErr_Occurred() ? UNI_EINVAL : uni_sink_json(out, &options, err);
+    int status = PyErr_Occurred() ? UNI_EINVAL : uni_sink_json(out, &options, err);
+    PyMem_Free(ranks);
+    return status;
 }
 
 static int mlflow_sink(door_state *state, door_run *run, PyObject *asked, uni_error *err)

@@ -46,8 +46,17 @@ def current():
     if _current is None and "UNISONO_SESSION" in os.environ:
         session = _unisono.open_session()  # a program below `unisono run`
         if session.is_worker:
+            import atexit
+
             _current = Current(session, {})
+            atexit.register(_close)
     return _current
+
+
+def _close():
+    """The last checkpoint is handed over before the program ends."""
+    global _current
+    _current = None
 
 
 def outside(name):

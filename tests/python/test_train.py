@@ -229,6 +229,23 @@ class Failures(unittest.TestCase):
         self.assertEqual(ScalingConfig(num_workers=3).total_resources, {"CPU": 4})
 
 
+class Command(unittest.TestCase):
+    def test_a_script_below_unisono_run(self):
+        import unisono
+
+        command = os.path.join(os.path.dirname(unisono.__file__), "../../src/cli/unisono")
+        if not os.path.exists(command):
+            self.skipTest("the command is not built")
+        script = ("from unisono import train\n"
+                  "for i in range(3):\n"
+                  "    train.report({'i': i}, checkpoint=train.Checkpoint.from_dict({'i': i}))\n")
+        done = subprocess.run([command, "run", "-n", "2", "--name", "below", "--", sys.executable, "-c", script], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        result = Result.from_path(os.path.join(os.environ["UNISONO_RESULTS"], "below"))
+        self.assertEqual((result.metrics["i"], result.checkpoint.to_dict()["i"]), (2, 2))
+
+
 class Restore(unittest.TestCase):
     def test_go_on_after_the_driver_died(self):
         script = """
