@@ -158,7 +158,8 @@ void *uni_comm_buffer_data(const uni_comm_buffer *buffer)
 
 void *uni_comm_buffer_peer(const uni_comm_buffer *buffer, int rank)
 {
-    if (rank < 0 || rank >= buffer->comm->size || !buffer->base)
+    if (rank < 0 || rank >= buffer->comm->size || !buffer->base ||
+        (buffer->own_only && rank != buffer->comm->rank))
         return NULL;
     return buffer->base + (size_t)rank * buffer->stride;
 }

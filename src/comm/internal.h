@@ -67,7 +67,7 @@ struct uni_comm_request {
 struct uni_comm_buffer {
     uni_comm *comm;
     int index; /* in comm->segments */
-    bool shared;
+    bool shared, own_only; /* own_only: peers do not see it (mpi) */
     size_t bytes, stride, mapped;
     char *base; /* rank 0's part; rank p's is at p * stride (shared: stride 0) */
     void *keeper; /* thread: what the last one frees */

@@ -54,6 +54,13 @@ int uni__comm_open_thread(uni_comm **out, const uni__rendezvous *peers,
                           const uni_comm_options *options, int open_timeout_ms,
                           uni_error *err) UNI_MUST_USE;
 
+/* Over MPI: rank and size are those of MPI's world (the process was started by mpirun or srun). peers may be NULL; of it
+ * only the abort word, alive and abort_reason are used. family: see src/comm/mpi/mpi_internal.h, or NULL. After an error
+ * the process must end by _exit: MPI is not called any more, not even to finalise. */
+int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
+                       const uni_comm_options *options, const char *family,
+                       uni_error *err) UNI_MUST_USE;
+
 /* For threads of one process. hub_new makes what all share; each rank's rendezvous is good until
  * hub_free. */
 typedef struct uni__thread_hub uni__thread_hub;

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
+#include "comm/rendezvous.h"
 #include "harness.h"
 
 static const char *transport = "thread";
@@ -419,8 +421,35 @@ static void test_fused_step(void **state)
     on_all_sizes(step_rank);
 }
 
+/* Under mpirun this process is one rank: every function once, on one communicator. */
+static int run_as_mpi_rank(void)
+{
+    static const rank_function functions[] = { all_reduce_rank, large_rank,    weighted_rank,
+                                               ring_rank,       requests_rank, moves_rank };
+    static rank_result result;
+    uni_error err = { 0 };
+    rank me = { .result = &result };
+    if (uni__comm_open_mpi(&me.comm, NULL, NULL, NULL, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
+        return err.code == UNI_EUNSUPPORTED ? 77 : 1;
+    }
+    me.rank = uni_comm_rank(me.comm);
+    me.size = uni_comm_size(me.comm);
+    for (size_t i = 0; i < LENGTH(functions); i++) {
+        const char *wrong = functions[i](&me);
+        if (wrong) {
+            fprintf(stderr, "function %zu: %s\n", i, wrong);
+            _exit(1);
+        }
+    }
+    uni_comm_close(me.comm);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "mpi") == 0)
+        return run_as_mpi_rank();
     if (argc > 1)
         transport = argv[1];
     if (argc > 2)

@@ -1,0 +1,284 @@
+/*
+ * mpi.c - the transport over MPI: every collective is MPI's own nonblocking one, moved on by tests.
+ *
+ * MPI tells nothing about a dead peer (traps: MPI_Test never errors after a kill) and nothing about ranks that call
+ * different collectives. So while a rank waits it asks the rendezvous (abort word, alive), and after 100 ms it
+ * sends a note to all others with what it is in; who gets a note with the same number but another call has found the
+ * disagreement, and gives up with a note that names it. After an error MPI is never called again, not even to
+ * finalise: the process must end by _exit. The rank's thread; abort from any thread sets a word only.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/board.h"
+#include "comm/kinds.h"
+#include "comm/mpi/mpi_internal.h"
+
+#define SPIN_NS 200000u
+#define LOOK_NS 20000000u
+#define NOTE_NS 100000000u
+#define WARN_NS 10000000000ull
+
+typedef struct mpi_state {
+    const uni__mpi_plugin *plugin;
+    void *state;
+    _Atomic uint32_t aborted; /* 1: the text is being written, 2: it is there */
+    char abort_text[UNI__MPI_NOTE_SIZE];
+    uint64_t waiting_since, looked, noted, warned; /* of the oldest request that waits */
+    uint64_t waiting_for; /* its order */
+    bool dead; /* MPI is not called any more */
+} mpi_state;
+
+static uint64_t what_of(const uni__call *call)
+{
+    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
+           (uint64_t)call->root << 32;
+}
+
+static int dead(uni_comm *comm, int code, uni_error *err, const char *text)
+{
+    mpi_state *mpi = comm->state;
+    mpi->dead = true;
+    return uni_error_set(err, code, "%s", text);
+}
+
+/* Gives up for all: the others learn it from a note. */
+static int give_up(uni_comm_request *request, int code, uni_error *err, const char *reason)
+{
+    mpi_state *mpi = request->comm->state;
+    uni__mpi_note note = { .rank = request->comm->rank, .code = code, .number = request->number };
+    char why[UNI__MPI_WHY_SIZE], text[UNI__MPI_NOTE_SIZE], what[96];
+    uni__describe_what(what_of(&request->call), request->call.count, what, sizeof what);
+    snprintf(text, sizeof text, "%s #%llu: %.300s. rank %d was in %s",
+             uni__kind_name(request->call.kind), (unsigned long long)request->number, reason,
+             request->comm->rank, what);
+    snprintf(note.text, sizeof note.text, "%s", text);
+    if (!mpi->dead)
+        (void)mpi->plugin->send_notes(mpi->state, &note, why);
+    return dead(request->comm, code, err, text);
+}
+
+static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    uni__call *call = &request->call;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    *again = false;
+    bool pair = call->kind == UNI__KIND_SEND || call->kind == UNI__KIND_RECV;
+    request->number = pair ? comm->begun : comm->count;
+    request->late_rank = -1;
+    request->total_weight = call->weight;
+    uni__mpi_call plain = { .kind = call->kind,
+                            .dtype = call->dtype,
+                            .op = (int)call->op,
+                            .root = call->root,
+                            .count = call->count,
+                            .in = call->in,
+                            .out = call->out };
+    if (call->op == UNI_COMM_MEAN)
+        plain.weight = &request->total_weight;
+    int status = mpi->plugin->start(mpi->state, &plain, &request->handle, why);
+    return status < 0 ? dead(comm, status, err, why) : 0;
+}
+
+static int mpi_step(uni_comm_request *request, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    const uni__call *call = &request->call;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    int done = 0;
+    int status = mpi->plugin->test(mpi->state, request->handle, &done, why);
+    if (status < 0)
+        return give_up(request, status, err, why);
+    if (!done)
+        return 0;
+    bool takes = call->kind != UNI__KIND_REDUCE || call->root == comm->rank;
+    int type = uni__kernel_type(call->dtype);
+    if (call->op == UNI_COMM_MEAN && takes && request->total_weight != 0 && type >= 0)
+        comm->kernels->divide[type](call->out, request->total_weight, call->count);
+    if (call->kind == UNI__KIND_REDUCE_APPLY) {
+        status = call->apply(call->apply_context, call->out, 0, call->count, err);
+        if (status < 0)
+            return status;
+    }
+    return 1;
+}
+
+/* What others say: that they give up, or what they are in. */
+static int read_notes(uni_comm_request *request, uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    uni__mpi_note note;
+    char why[UNI__MPI_WHY_SIZE], reason[360], ours[96], theirs[96];
+    for (int got = 1; got;) {
+        if (mpi->plugin->next_note(mpi->state, &note, &got, why) < 0)
+            return give_up(request, UNI_EPEER, err, why);
+        if (!got)
+            break;
+        if (note.code != 0)
+            return dead(request->comm, note.code, err, note.text);
+        uint64_t mine = what_of(&request->call);
+        bool same_number = note.number == request->number;
+        if (!same_number || (note.what == mine && note.count == request->call.count))
+            continue;
+        uni__describe_what(mine, request->call.count, ours, sizeof ours);
+        uni__describe_what(note.what, note.count, theirs, sizeof theirs);
+        snprintf(reason, sizeof reason,
+                 "the ranks do not call the same: rank %d calls %s, rank %d calls %s",
+                 request->comm->rank, ours, note.rank, theirs);
+        return give_up(request, UNI_EMISMATCH, err, reason);
+    }
+    return 0;
+}
+
+static int check_peers(uni_comm_request *request, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    const uni__rendezvous *peers = &comm->peers;
+    char why[256] = "the group is being ended", reason[300];
+    if (peers->abort_word && atomic_load(peers->abort_word) != 0) {
+        if (peers->vtable && peers->vtable->abort_reason)
+            peers->vtable->abort_reason(peers->context, why, sizeof why);
+        return give_up(request, UNI_ECANCELED, err, why);
+    }
+    for (int r = 0; r < comm->size && peers->vtable && peers->vtable->alive; r++)
+        if (r != comm->rank && !peers->vtable->alive(peers->context, r, why, sizeof why)) {
+            snprintf(reason, sizeof reason, "rank %d %s", r, why);
+            return give_up(request, UNI_EWORKER, err, reason);
+        }
+    return 0;
+}
+
+static int look(uni_comm_request *request, uint64_t now, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    uint64_t waited = now - mpi->waiting_since;
+    mpi->looked = now;
+    if (atomic_load(&mpi->aborted) == 2)
+        return give_up(request, UNI_ECANCELED, err, mpi->abort_text);
+    UNI_TRY(check_peers(request, err));
+    UNI_TRY(read_notes(request, err));
+    bool pair = request->call.kind == UNI__KIND_SEND || request->call.kind == UNI__KIND_RECV;
+    if (waited > NOTE_NS && now - mpi->noted > NOTE_NS && !pair) {
+        char why[UNI__MPI_WHY_SIZE];
+        uni__mpi_note note = { .rank = comm->rank,
+                               .number = request->number,
+                               .what = what_of(&request->call),
+                               .count = request->call.count };
+        mpi->noted = now;
+        if (mpi->plugin->send_notes(mpi->state, &note, why) < 0)
+            return give_up(request, UNI_EPEER, err, why);
+    }
+    if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
+        return give_up(request, UNI_ETIMEOUT, err, "not all ranks came in time (timeout_ms)");
+    if (waited > WARN_NS && now - mpi->warned > WARN_NS) {
+        mpi->warned = now;
+        uni__warn("%s #%llu: rank %d waits for other ranks since %.0f s",
+                  uni__kind_name(request->call.kind), (unsigned long long)request->number,
+                  comm->rank, (double)waited * 1e-9);
+    }
+    return 0;
+}
+
+/* MPI moves only when it is called, so nobody sleeps for long here. */
+static int mpi_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    uint64_t now = uni__monotonic_ns();
+    if (mpi->waiting_for != request->order) {
+        mpi->waiting_for = request->order;
+        mpi->waiting_since = mpi->looked = mpi->noted = mpi->warned = now;
+    }
+    if (now - mpi->looked > LOOK_NS || atomic_load(&mpi->aborted) == 2)
+        UNI_TRY(look(request, now, err));
+    if (now - mpi->waiting_since > 100 * SPIN_NS)
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    else if (now - mpi->waiting_since > SPIN_NS)
+        sched_yield();
+    return 0;
+}
+
+/* Other hosts do not see our memory: everybody has a copy of its own. */
+static int mpi_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
+{
+    buffer->mapped = (buffer->bytes + 4095) & ~(size_t)4095;
+    void *memory =
+        mmap(NULL, buffer->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a buffer of %zu bytes", buffer->bytes);
+    buffer->own_only = true;
+    buffer->stride = 0;
+    buffer->base = memory;
+    return 0;
+}
+
+static void mpi_release(uni_comm_buffer *buffer)
+{
+    munmap(buffer->base, buffer->mapped);
+}
+
+static void mpi_abort(uni_comm *comm, const char *reason)
+{
+    mpi_state *mpi = comm->state;
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&mpi->aborted, &none, 1))
+        return;
+    snprintf(mpi->abort_text, sizeof mpi->abort_text, "%.400s", reason);
+    atomic_store(&mpi->aborted, 2);
+}
+
+static void mpi_close(uni_comm *comm)
+{
+    mpi_state *mpi = comm->state;
+    if (mpi && mpi->state)
+        mpi->plugin->close(mpi->state, comm->finalized && !mpi->dead && !comm->broken.code);
+    free(mpi);
+}
+
+static const uni__transport mpi_transport = {
+    .name = "mpi",
+    .start = mpi_start,
+    .step = mpi_step,
+    .pause = mpi_pause,
+    .alloc = mpi_alloc,
+    .release = mpi_release,
+    .abort = mpi_abort,
+    .close = mpi_close,
+};
+
+int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
+                       const uni_comm_options *options, const char *family, uni_error *err)
+{
+    const uni__mpi_plugin *plugin = NULL;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    uni__rendezvous world = { 0 };
+    if (peers)
+        world = *peers;
+    *out = NULL;
+    UNI_TRY(uni__mpi_plugin_load(&plugin, family, err));
+    mpi_state *mpi = calloc(1, sizeof *mpi);
+    if (!mpi)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+    mpi->plugin = plugin;
+    int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
+    if (status == 0) {
+        status = uni__comm_new(out, &world, options, &mpi_transport, err);
+        if (status == 0) {
+            (*out)->state = mpi;
+            return 0;
+        }
+    } else {
+        uni_error_set(err, status, "MPI cannot be started: %s", why);
+    }
+    free(mpi);
+    return status;
+}

@@ -1,0 +1,294 @@
+/*
+ * plugin.c - the plug-in for one MPI family: nonblocking calls, tests, notes. The only file of the library that
+ * includes mpi.h. Compiled once for each family that the build finds. See plugin.h.
+ */
+#include <mpi.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unisono/comm.h>
+
+#include "comm/kinds.h"
+#include "comm/mpi/plugin.h"
+
+#if defined(OPEN_MPI)
+#define FAMILY "openmpi"
+#else
+#define FAMILY "mpich"
+#endif
+
+#define TAG_DATA 1
+#define TAG_NOTE 2
+#define MAX_NOTES 64 /* sent and not known to have left */
+
+typedef struct state {
+    MPI_Comm data, notes;
+    int rank, size;
+    int initialised_here;
+    uni__mpi_note sent[MAX_NOTES];
+    MPI_Request sending[MAX_NOTES];
+    int next_sent;
+} state;
+
+typedef struct handle {
+    MPI_Request requests[2]; /* the call and the weights */
+    int num_requests;
+    void *copy_to; /* what had to go through memory of our own */
+    void *temporary;
+    size_t copy_bytes;
+} handle;
+
+static int fail(int code, const char *what, char *why)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    snprintf(why, UNI__MPI_WHY_SIZE, "%s: " FAMILY " says: %.300s", what, text);
+    return UNI_EPEER;
+}
+
+static int plugin_open(void **out, int *rank, int *size, char *why)
+{
+    int initialised = 0, finalised = 0, level = 0, code;
+    state *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) {
+        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for MPI");
+        return UNI_ENOMEM;
+    }
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (finalised) {
+        free(s);
+        snprintf(why, UNI__MPI_WHY_SIZE,
+                 "MPI was finalised in this process already; it can be started only once");
+        return UNI_ESTATE;
+    }
+    if (!initialised && (code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))) {
+        free(s);
+        return fail(code, "MPI_Init_thread", why);
+    }
+    s->initialised_here = !initialised;
+    if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &s->data)) ||
+        (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->notes))) {
+        free(s);
+        return fail(code, "MPI_Comm_dup", why);
+    }
+    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(s->data, rank);
+    MPI_Comm_size(s->data, size);
+    s->rank = *rank;
+    s->size = *size;
+    for (int i = 0; i < MAX_NOTES; i++)
+        s->sending[i] = MPI_REQUEST_NULL;
+    *out = s;
+    return 0;
+}
+
+static MPI_Datatype type_of(int dtype)
+{
+
+    switch (dtype) {
+    case UNI_F32:
+        return MPI_FLOAT;
+    case UNI_F64:
+        return MPI_DOUBLE;
+    case UNI_I32:
+        return MPI_INT32_T;
+    case UNI_I64:
+        return MPI_INT64_T;
+    case UNI_U8:
+        return MPI_UINT8_T;
+    case UNI_I8:
+    case UNI_B8:
+        return MPI_BYTE;
+    case UNI_I16:
+    case UNI_U16:
+    case UNI_F16:
+    case UNI_BF16:
+        return MPI_UINT16_T;
+    case UNI_U32:
+        return MPI_UINT32_T;
+    default:
+        return MPI_UINT64_T;
+    }
+}
+
+static MPI_Op op_of(int op)
+{
+    return op == UNI_COMM_MIN ? MPI_MIN : op == UNI_COMM_MAX ? MPI_MAX : MPI_SUM;
+}
+
+/* reduce_scatter into its own place of the input is not what MPI_IN_PLACE means. */
+static void *scatter_target(handle *h, const uni__mpi_call *call, int size, size_t bytes)
+{
+    const char *in = call->in, *out = call->out;
+    if (out < in || out >= in + bytes * (size_t)size)
+        return call->out;
+    h->temporary = malloc(bytes ? bytes : 1);
+    h->copy_to = call->out;
+    h->copy_bytes = bytes;
+    return h->temporary;
+}
+
+static int start_call(state *s, const uni__mpi_call *call, handle *h)
+{
+
+    MPI_Datatype type = type_of(call->dtype);
+    int count = (int)call->count, size = 1;
+    MPI_Type_size(type, &size);
+    size_t bytes = call->count * (size_t)size;
+    MPI_Request *request = &h->requests[0];
+    const void *in = call->in == call->out ? MPI_IN_PLACE : call->in;
+    switch (call->kind) {
+    case UNI__KIND_ALL_REDUCE:
+    case UNI__KIND_REDUCE_APPLY:
+        return MPI_Iallreduce(in, call->out, count, type, op_of(call->op), s->data, request);
+    case UNI__KIND_REDUCE:
+        return MPI_Ireduce(s->rank == call->root ? in : call->in, call->out, count, type,
+                           op_of(call->op), call->root, s->data, request);
+    case UNI__KIND_BROADCAST:
+        return MPI_Ibcast(call->out, count, type, call->root, s->data, request);
+    case UNI__KIND_ALL_GATHER:
+        in = call->in == (char *)call->out + bytes * (size_t)s->rank ? MPI_IN_PLACE : call->in;
+        return MPI_Iallgather(in, count, type, call->out, count, type, s->data, request);
+    case UNI__KIND_REDUCE_SCATTER: {
+        void *target = scatter_target(h, call, s->size, bytes);
+        return target ? MPI_Ireduce_scatter_block(call->in, target, count, type, op_of(call->op),
+                                                  s->data, request)
+                      : MPI_ERR_NO_MEM;
+    }
+    case UNI__KIND_ALL_TO_ALL:
+        return MPI_Ialltoall(call->in, count, type, call->out, count, type, s->data, request);
+    case UNI__KIND_SEND:
+        return MPI_Isend(call->in, count, type, call->root, TAG_DATA, s->data, request);
+    case UNI__KIND_RECV:
+        return MPI_Irecv(call->out, count, type, call->root, TAG_DATA, s->data, request);
+    default:
+        return MPI_Ibarrier(s->data, request);
+    }
+}
+
+static int plugin_start(void *context, const uni__mpi_call *call, void **out, char *why)
+{
+    state *s = context;
+    if (call->count > INT_MAX) {
+        snprintf(why, UNI__MPI_WHY_SIZE, "MPI counts to %d elements in a call; split the %zu",
+                 INT_MAX, call->count);
+        return UNI_ELIMIT;
+    }
+    handle *h = calloc(1, sizeof *h);
+    if (!h) {
+        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for a call of MPI");
+        return UNI_ENOMEM;
+    }
+    h->requests[0] = h->requests[1] = MPI_REQUEST_NULL;
+    int code = start_call(s, call, h);
+    h->num_requests = 1;
+    if (code == MPI_SUCCESS && call->weight) {
+        code = MPI_Iallreduce(MPI_IN_PLACE, call->weight, 1, MPI_DOUBLE, MPI_SUM, s->data,
+                              &h->requests[1]);
+        h->num_requests = 2;
+    }
+    if (code != MPI_SUCCESS) {
+        free(h->temporary);
+        free(h);
+        return fail(code, "a collective could not start", why);
+    }
+    *out = h;
+    return 0;
+}
+
+static int plugin_test(void *context, void *argument, int *done, char *why)
+{
+    handle *h = argument;
+    MPI_Status statuses[2];
+    int code = MPI_Testall(h->num_requests, h->requests, done, statuses);
+    if (code == MPI_ERR_IN_STATUS)
+        code = statuses[0].MPI_ERROR != MPI_SUCCESS ? statuses[0].MPI_ERROR : statuses[1].MPI_ERROR;
+    if (code != MPI_SUCCESS)
+        return fail(code, "a collective failed", why);
+    if (*done) {
+        if (h->copy_to)
+            memcpy(h->copy_to, h->temporary, h->copy_bytes);
+        free(h->temporary);
+        free(h);
+    }
+    return 0;
+}
+
+static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why)
+{
+    state *s = context;
+    for (int r = 0; r < s->size; r++) {
+        int done = 1, place = s->next_sent;
+        if (r == s->rank)
+            continue;
+        MPI_Test(&s->sending[place], &done, MPI_STATUS_IGNORE);
+        if (!done)
+            return 0; /* nobody takes our notes: there is nothing more to say */
+        s->sent[place] = *note;
+        int code = MPI_Isend(&s->sent[place], (int)sizeof *note, MPI_BYTE, r, TAG_NOTE, s->notes,
+                             &s->sending[place]);
+        if (code != MPI_SUCCESS)
+            return fail(code, "a note could not be sent", why);
+        s->next_sent = (place + 1) % MAX_NOTES;
+    }
+    return 0;
+}
+
+static int plugin_next_note(void *context, uni__mpi_note *note, int *got, char *why)
+{
+    state *s = context;
+    MPI_Status status;
+    int code = MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, s->notes, got, &status);
+    if (code == MPI_SUCCESS && *got)
+        code = MPI_Recv(note, (int)sizeof *note, MPI_BYTE, status.MPI_SOURCE, TAG_NOTE, s->notes,
+                        MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS)
+        return fail(code, "a note could not be received", why);
+    if (*got) {
+        note->rank = status.MPI_SOURCE;
+        note->text[sizeof note->text - 1] = 0;
+    }
+    return 0;
+}
+
+static void plugin_close(void *context, int proper)
+{
+    state *s = context;
+    if (!proper)
+        return; /* MPI may still write into it */
+    /* Notes that nobody took are taken back, or MPI_Finalize would wait for them. */
+    for (int i = 0; i < MAX_NOTES; i++)
+        if (s->sending[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&s->sending[i]);
+            MPI_Request_free(&s->sending[i]);
+        }
+    MPI_Comm_free(&s->data);
+    MPI_Comm_free(&s->notes);
+    if (s->initialised_here)
+        MPI_Finalize();
+    free(s);
+}
+
+__attribute__((visibility("default"))) const uni__mpi_plugin *uni__mpi_plugin_get(void);
+
+const uni__mpi_plugin *uni__mpi_plugin_get(void)
+{
+    static const uni__mpi_plugin plugin = {
+        .version = UNI__MPI_PLUGIN_VERSION,
+        .family = FAMILY,
+        .open = plugin_open,
+        .start = plugin_start,
+        .test = plugin_test,
+        .send_notes = plugin_send_notes,
+        .next_note = plugin_next_note,
+        .close = plugin_close,
+    };
+    return &plugin;
+}

@@ -1,0 +1,49 @@
+/*
+ * plugin.h - what a plug-in for one MPI family offers, without a type of MPI in it (their ABIs differ, so
+ * each family has its own shared object, made from plugin.c with that family's mpi.h).
+ *
+ * The plug-in is opened with RTLD_LOCAL and needs nothing from the library. Every function returns 0 or a negative
+ * uni_status and then a sentence in `why` (WHY_SIZE bytes). The communicator's thread only.
+ */
+#ifndef UNISONO_COMM_MPI_PLUGIN_H
+#define UNISONO_COMM_MPI_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UNI__MPI_PLUGIN_VERSION 1u
+#define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
+#define UNI__MPI_WHY_SIZE 512
+#define UNI__MPI_NOTE_SIZE 480
+
+typedef struct uni__mpi_call {
+    int kind, dtype, op, root; /* as in uni__call */
+    size_t count;
+    const void *in;
+    void *out;
+    double *weight; /* NULL, or summed over the ranks in place */
+} uni__mpi_call;
+
+/* What a rank tells the others when it waits for long, or gives up. */
+typedef struct uni__mpi_note {
+    int32_t rank, code; /* code: 0 waiting, otherwise the error it gives up with */
+    uint64_t number, what, count; /* the collective it is in */
+    char text[UNI__MPI_NOTE_SIZE];
+} uni__mpi_note;
+
+typedef struct uni__mpi_plugin {
+    uint32_t version;
+    const char *family; /* "openmpi", "mpich" */
+    /* Initialises MPI when nobody has, and takes a communicator of its own over the whole world. */
+    int (*open)(void **state, int *rank, int *size, char *why);
+    int (*start)(void *state, const uni__mpi_call *call, void **handle, char *why);
+    /* *done is set when the call is complete; the handle is then gone. */
+    int (*test)(void *state, void *handle, int *done, char *why);
+    int (*send_notes)(void *state, const uni__mpi_note *note, char *why); /* to all others */
+    int (*next_note)(void *state, uni__mpi_note *note, int *got, char *why);
+    /* proper: all ranks are here and nothing is under way, so MPI may be finalised (if we initialised it).
+     * Otherwise nothing of MPI is called any more. */
+    void (*close)(void *state, int proper);
+} uni__mpi_plugin;
+
+#endif
