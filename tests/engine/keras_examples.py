@@ -41,7 +41,7 @@ def accuracy(model, test):
 def digits_mlp():
     train, test = digits((64,))
     model = keras.Sequential([L.Input((64,)), L.Dense(64, "relu"), L.Dense(32, "relu"), L.Dense(10, "softmax")])
-    model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(*train, epochs=20, verbose=0)
     return accuracy(model, test)
 
@@ -146,13 +146,56 @@ def transformer():
     return "%.4f" % model.evaluate(*windows(ids[head:], 64), verbose=0)
 
 
-def fortunes():
+def texts(shuffle):
+    """(texts, targets) of the training and of the held-out part, and the classifier with a layer in the role of the sentence embedding."""
+    import tensorflow as tf
+
     with open(os.path.join(CACHE, "fortunes.csv"), encoding="utf-8", newline="") as file:
         rows = [(row["question_text"], float(row["target"])) for row in csv.DictReader(file)]
-    return rows
+    vectorize = L.TextVectorization()
+    vectorize.adapt([text for i, (text, _) in enumerate(rows) if i % 5 != 4])
+
+    def part(held):
+        chosen = [row for i, row in enumerate(rows) if (i % 5 == 4) == held]
+        return vectorize(np.array([text for text, _ in chosen])), np.array([[target] for _, target in chosen], np.float32)
+
+    class Sentence(L.Layer):
+        """Word vectors added up and divided by the square root of their number."""
+
+        def build(self, shape):
+            self.table = self.add_weight(shape=(vectorize.vocabulary_size(), 128), initializer=keras.initializers.RandomNormal(stddev=0.1), name="table")
+
+        def call(self, ids):
+            known = tf.cast(ids > 0, tf.float32)
+            rows = tf.gather(self.table, ids) * known[..., None]
+            return tf.reduce_sum(rows, 1) / tf.sqrt(tf.maximum(tf.reduce_sum(known, 1, keepdims=True), 1))
+
+    model = keras.Sequential([L.Input((None,), dtype="int64"), Sentence(), L.Dense(256, "relu"), L.Dense(64, "relu"), L.Dense(1, "sigmoid")])
+
+    def batches(data):
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        return (dataset.shuffle(10000) if data is train and shuffle else dataset).batch(64, drop_remainder=True)
+
+    train, valid = part(False), part(True)
+    return model, batches(train), batches(valid)
 
 
-EXAMPLES = [digits_mlp, digits_cnn, linear, mnist_cnn, mnist_mlp, autoencoder, residual_cnn, transformer]
+def text_fit():
+    model, train, valid = texts(True)
+    model.compile(keras.optimizers.Adam(1e-4), "binary_crossentropy", metrics=[keras.metrics.BinaryAccuracy(name="accuracy")])
+    history = model.fit(train, epochs=100, validation_data=valid, verbose=0,
+                        callbacks=[keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, mode="min")]).history
+    return "%d epochs %.2f %%" % (len(history["loss"]), 100 * history["val_accuracy"][-1])
+
+
+def text_loop():
+    model, train, valid = texts(True)
+    model.compile("adam", "binary_crossentropy", metrics=[keras.metrics.BinaryAccuracy(name="accuracy")])
+    model.fit(train, epochs=20, verbose=0)
+    return "%.2f %%" % (100 * model.evaluate(valid, verbose=0)[1])
+
+
+EXAMPLES = [digits_mlp, digits_cnn, linear, mnist_cnn, mnist_mlp, autoencoder, residual_cnn, transformer, text_fit, text_loop]
 
 
 def main():

@@ -1,0 +1,179 @@
+"""examples_test.py - the engine's examples, run as a user runs them: each must reach what its first comment states.
+
+The numbers that are asserted are those of the files and of examples/engine/README.md; keras_examples.py beside this file says what Keras reaches. Data that
+is not in the repository comes from examples/engine/get-data; where that cannot be had the test is skipped and says so.
+"""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "user"))
+import support  # noqa: E402
+from support import SOURCE, Skip, run  # noqa: E402
+
+LICENCES = "/usr/share/common-licenses/"
+TABLE = r"Epoch (\d+), Loss: (\d+\.\d{4}), Accuracy: (\d+\.\d{4}), Valid Loss: (\d+\.\d{4}), Valid Accuracy: (\d+\.\d{4})"
+
+
+def example(name):
+    return os.path.join(support.BUILD, "examples", "engine", "engine_" + name)
+
+
+def need(name):
+    """Skips unless the data is there or can be had."""
+    done = subprocess.run([os.path.join(SOURCE, "examples/engine/get-data"), name], stderr=subprocess.PIPE, text=True, check=False, stdout=subprocess.DEVNULL)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+
+
+def train(storage, name, *options, **more):
+    return run([example(name), *options], storage, timeout=more.pop("timeout", 240), **more)
+
+
+def number(out, label):
+    found = re.findall(label + r": (\d+\.\d+)", out)
+    assert found, "no %r in:\n%s" % (label, out[-2000:])
+    return float(found[-1])
+
+
+def test_digits_mlp(storage):
+    out, _ = train(storage, "digits_mlp")
+    assert number(out, "test accuracy") >= 94.5, out[-300:]
+    assert len(re.findall(r"^Epoch \d+/20$", out, re.M)) == 20, out[:300]
+
+
+def test_the_same_seed_gives_the_same_numbers(storage):
+    def numbers(seed):
+        out, _ = train(storage, "digits_cnn", "--epochs", "2", "--seed", seed)
+        return re.findall(r"(?:loss|accuracy): (\d+\.\d+)", out)
+
+    assert numbers("3") == numbers("3") and numbers("3") != numbers("4")
+
+
+def test_digits_cnn(storage):
+    out, _ = train(storage, "digits_cnn")
+    assert number(out, "test accuracy") >= 97, out[-300:]
+    assert "Total params: 38,282" in out, out[:1500]
+
+
+def test_a_line(storage):
+    out, _ = train(storage, "linear", "--quiet")
+    lines = out.splitlines()
+    assert len(lines) == 4 and lines[3] == "success!" and re.fullmatch(r"dLoss: -\S+, dMSE: -\S+", lines[2]), out
+    assert float(re.search(r"'validation_loss': (\S+),", lines[1])[1]) <= 0.02, out
+
+
+def test_mnist_mlp(storage):
+    need("mnist")
+    out, _ = train(storage, "mnist_mlp")
+    assert number(out, "test accuracy") >= 87, out[-300:]
+
+
+def test_mnist_cnn(storage):
+    need("mnist")
+    out, _ = train(storage, "mnist_cnn")
+    assert number(out, "test accuracy") >= 82, out[-300:]
+    assert out.count("70/70") == 15, out[-300:]
+
+
+def test_autoencoder(storage):
+    need("mnist")
+    out, _ = train(storage, "autoencoder")
+    assert number(out, "test loss") <= 0.135, out[-300:]
+
+
+def test_residual_cnn(storage):
+    need("street")
+    out, _ = train(storage, "residual_cnn")
+    assert number(out, "test accuracy") >= 80, out[-300:]
+
+
+def test_transformer(storage):
+    if not os.path.exists(LICENCES + "GPL-3"):
+        raise Skip("no %sGPL-3 on this machine" % LICENCES)
+    out, _ = train(storage, "transformer")
+    assert number(out, "held-out loss") <= 2.2, out[-600:]
+
+
+def test_text_fit(storage):
+    need("fortunes")
+    out, _ = train(storage, "text_fit", "--output", os.path.join(storage, "nnlm-en-dim128"))
+    assert number(out, "validation accuracy") >= 80, out
+    # EpochDots: the first epoch's line with its names in order, then a dot an epoch; then the time.
+    found = re.fullmatch(r"\nEpoch: 0, accuracy:0\.\d{4},  loss:\d\.\d{4},  val_accuracy:0\.\d{4},  val_loss:\d\.\d{4},  \n(\.+)\n \n Time for \d+\.\d+ ms\n(\d+) epochs, .*\n", out)
+    assert found and len(found[1]) == int(found[2]) < 100, out
+    for part in ("train", "validation"):
+        files = os.listdir(os.path.join(storage, "nnlm-en-dim128", part))
+        assert len(files) == 1 and files[0].startswith("events.out.tfevents."), files
+
+
+def test_text_loop(storage):
+    need("fortunes")
+    out, _ = train(storage, "text_loop", "--output", storage)
+    lines = out.splitlines()
+    assert len(lines) == 22, out
+    table = [re.fullmatch(TABLE, line) for line in lines[:20]]
+    assert all(table) and [int(row[1]) for row in table] == list(range(1, 21)), out
+    assert re.fullmatch(r"Elapsed time in \(ms\): \d+\.\d\d", lines[20]), lines[20]
+    accuracy = re.fullmatch(r"The model accuracy : (\d\d\.\d\d)%", lines[21])
+    assert accuracy and float(accuracy[1]) >= 80, lines[21]
+    # The evaluation is of the same texts as the last epoch's validation, by another metric.
+    assert abs(float(accuracy[1]) - float(table[19][5])) < 0.01, lines[19:]
+    with open(os.path.join(storage, "history.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["epochs", "train_loss", "valid_loss", "train_acc", "valid_acc"] and len(rows) == 20, rows[:1]
+    for row, line in zip(rows, table):
+        shown = [row["epochs"]] + ["%.4f" % float(row[key]) for key in ("train_loss", "train_acc", "valid_loss", "valid_acc")]
+        assert shown == list(line.groups()), (row, line[0])
+
+
+def sentences(name, count):
+    with open(LICENCES + name, encoding="utf-8", errors="replace") as file:
+        return [part.strip() for part in re.split(r"[.;:]\s", file.read()) if len(part.split()) > 3][:count]
+
+
+def test_texts_of_ones_own(storage):
+    """Any CSV with question_text,target: here with quotes, commas and line ends inside, CRLF, and the columns in another order."""
+    path = os.path.join(storage, "own.csv")
+    pairs = [(text, i % 2) for both in zip(sentences("GPL-3", 200), sentences("Apache-2.0", 200)) for i, text in enumerate(both)]
+    pairs = pairs * (800 // len(pairs) + 1)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
+        writer.writerow(["target", "qid", "question_text"])
+        writer.writerows((target, i, text + ', "quoted"') for i, (text, target) in enumerate(pairs))
+    out, _ = train(storage, "text_loop", "--data", path, "--epochs", "8")
+    # Texts come more than once, so that the held-out ones are known: it must learn them.
+    assert float(re.search(r"The model accuracy : (\d+\.\d\d)%", out)[1]) > 95, out
+
+
+def test_bad_input_is_a_clear_error(storage):
+    _, err = train(storage, "text_loop", "--data", "/nonexistent/texts.csv", expect=1)
+    assert "/nonexistent/texts.csv" in err and "get-data" in err and "--data" in err, err
+    _, err = train(storage, "mnist_mlp", "--data", "/nonexistent/mnist.csv", expect=1)
+    assert "/nonexistent/mnist.csv" in err and "get-data" in err, err
+    path = os.path.join(storage, "bad.csv")
+    for text in ("question,target\na,1\n", "question_text,target\na,1\nb,yes\n", ""):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        _, err = train(storage, "text_fit", "--data", path, expect=1)
+        assert "question_text" in err and path in err, err
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("1,2,3\n")
+    _, err = train(storage, "digits_mlp", "--data", path, expect=1)
+    assert "line 1" in err and "64 numbers" in err, err
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("question_text,target\n" + "one,1\n" * 20)
+    _, err = train(storage, "text_loop", "--data", path, expect=1)
+    assert "fewer texts than one batch" in err, err
+    _, err = train(storage, "digits_mlp", "--epochs", "0", expect=2)
+    assert "usage" in err, err
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--without"]:
+        sys.argv[1:] = [name for name in dir() if name.startswith("test_") and name not in sys.argv[2:]]
+    support.main()
