@@ -37,6 +37,7 @@ static void on_tick(uv_timer_t *handle)
             group->events->silent(group->context, i, (double)(now - worker->heartbeat_ns) / 1e9);
         }
     }
+    uni__links_watch_agent(group, now);
     group->events->tick(group->context);
 }
 

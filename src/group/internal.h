@@ -48,7 +48,7 @@ struct uni__group {
     uni__slot *slots;
     uni__wire agent;
     bool agent_alive, closing;
-    uint64_t last_tick_ns;
+    uint64_t last_tick_ns, agent_looked_ns, agent_stopped_ns;
     void (*after_function)(void *context);
     const uni__group_events *events;
     void *context;
@@ -61,6 +61,8 @@ int uni__links_start_agent(uni__group *group, uni_error *err) UNI_MUST_USE;
 int uni__links_start_events(uni__group *group,
                             uni_error *err) UNI_MUST_USE; /* the eventfd that workers ring */
 void uni__links_before_sleep(uv_prepare_t *handle);
+/* At every tick: an agent that somebody stopped is killed after a few seconds. */
+void uni__links_watch_agent(uni__group *group, uint64_t now);
 void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
 /* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
 void uni__links_expect_end(uni__group *group, int milliseconds);

@@ -47,9 +47,11 @@ static int find_agent(char *out, size_t size, uni_error *err)
 {
     /* Beside the library, in libexec of the same prefix (with and without a multiarch folder), in a build tree, and in bin when the library is
      * in a Python's site-packages. */
-    static const char *const below[] = { "unisono-agent", "../libexec/unisono/unisono-agent",
+    static const char *const below[] = { "unisono-agent",
+                                         "../libexec/unisono/unisono-agent",
                                          "../../libexec/unisono/unisono-agent",
-                                         "../group/unisono-agent", "../src/group/unisono-agent",
+                                         "../group/unisono-agent",
+                                         "../src/group/unisono-agent",
                                          "../../../../bin/unisono-agent" };
     char folder[PATH_MAX];
     const char *asked = getenv("UNISONO_AGENT");

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@
 #define SEND_TIMEOUT_MS 5000
 #define KILL_ALL_MS 4000 /* the agent gives up by itself after 2 s */
 #define KEEPER_MS 3000
+#define AGENT_STOPPED_NS 4000000000ull
 #define ROUND_FRAMES 8192 /* frames of one worker in one round: fairness between ranks */
 #define LINE_MAX_BYTES (1u << 20) /* of the report pipe */
 #define MESSAGE_MAX_BYTES (1u << 30)
@@ -394,6 +396,33 @@ static void on_deaf(uv_timer_t *handle)
     kill(group->agent_pid, SIGKILL);
     if (group->keeper_pid > 0)
         kill(group->keeper_pid, SIGCONT);
+}
+
+/* The state letter of a process, or 0. */
+static char state_of(int pid)
+{
+    char path[64], line[512], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    size_t size = file ? fread(line, 1, sizeof line - 1, file) : 0;
+    if (file)
+        fclose(file);
+    line[size] = '\0';
+    const char *close_paren = strrchr(line, ')');
+    return close_paren && sscanf(close_paren + 1, " %c", &state) == 1 ? state : 0;
+}
+
+void uni__links_watch_agent(uni__group *group, uint64_t now)
+{
+    if (!group->agent_alive || group->agent_pid <= 0 || now - group->agent_looked_ns < 1000000000u)
+        return;
+    group->agent_looked_ns = now;
+    if (state_of(group->agent_pid) != 'T')
+        group->agent_stopped_ns = 0;
+    else if (!group->agent_stopped_ns)
+        group->agent_stopped_ns = now;
+    else if (now - group->agent_stopped_ns > AGENT_STOPPED_NS)
+        on_deaf(&group->deaf); /* nobody would tell us of a worker's end */
 }
 
 void uni__links_expect_end(uni__group *group, int milliseconds)

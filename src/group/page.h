@@ -24,7 +24,7 @@
 #include <unisono/status.h>
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 1u
+#define UNI__PAGE_VERSION 2u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)

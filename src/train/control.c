@@ -84,7 +84,13 @@ static void finish(uni__run *run, const char *status, int code, const char *form
         uni__run_note(run, "finish", record, true);
     else
         uni_value_free(record);
-    uni__run_describe(run, status);
+    /* A run whose end cannot be written down has not ended well: whoever looks later would find it running. */
+    if (uni__run_write_description(run, status, &err) < 0 && run->error.code == 0) {
+        uni_error_set(&run->error, err.code,
+                      "every rank succeeded, but that could not be written: %.800s", err.message);
+        run->cause.kind = err.code == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_INTERNAL;
+        snprintf(run->cause.message, sizeof run->cause.message, "%s", run->error.message);
+    }
     for (int i = 0; i < run->num_workers; i++)
         if (run->ranks[i].state == UNI__RANK_DONE)
             run->ranks[i].state = run->ranks[i].pid ? UNI__RANK_IDLE : UNI__RANK_GONE;

@@ -10,6 +10,7 @@
 #include "train/run_internal.h"
 
 #define SLOW_DISK_NS 1000000000ull
+#define DESCRIBE_NS 1000000000ull
 
 static uni__run *run_of(void *context)
 {
@@ -338,6 +339,13 @@ static void on_tick(void *context)
         check_limits(run, now);
     if (run->state != UNI__RUN_DONE)
         uni__run_cap_logs(run);
+    /* For those who look from outside: run.json is at most a second behind. */
+    if (run->state == UNI__RUN_RUNNING && now - run->described_ns > DESCRIBE_NS &&
+        run->described_mark != run->progress_mark) {
+        run->described_ns = now;
+        run->described_mark = run->progress_mark;
+        uni__run_describe(run, "running");
+    }
 }
 
 static void on_signalled(void *context, int number)

@@ -23,6 +23,7 @@
 #include "train/run_internal.h"
 
 #define TAIL_BYTES 16384
+#define OLDER_SECONDS 2
 #define PLACE_TRIES 10000
 
 /* ---- making it ---- */
@@ -391,12 +392,37 @@ static void cap_log(const char *path, uint64_t cap)
     free(older);
 }
 
+/* A fast writer can get far beyond the cap between two looks, so the older part may be larger than it: cut to its newest `cap` bytes once those
+ * who read along have had two seconds to take it. */
+static void trim_older(const char *path, uint64_t cap)
+{
+    struct stat info;
+    char *older = NULL;
+    if (asprintf(&older, "%s.1", path) < 0)
+        return;
+    if (stat(older, &info) == 0 && (uint64_t)info.st_size > cap &&
+        uni__wall_seconds() - (double)info.st_ctim.tv_sec > OLDER_SECONDS) {
+        off_t block = info.st_blksize > 0 ? info.st_blksize : 4096;
+        off_t drop = (info.st_size - (off_t)cap + block - 1) / block * block;
+        int fd = open(older, O_RDWR | O_CLOEXEC);
+        if (fd < 0 || drop >= info.st_size || fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, drop) < 0)
+            if (unlink(older) <
+                0) /* where heads cannot be cut off, nothing old is kept rather than too much */
+                uni__warn("cannot shorten %s: %s", older, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
+    free(older);
+}
+
 void uni__run_cap_logs(uni__run *run)
 {
     for (int i = 0; i < run->num_workers; i++) {
         char *path = uni__run_log_path(run, i);
-        if (path)
+        if (path) {
+            trim_older(path, run->trainer->options.log_cap);
             cap_log(path, run->trainer->options.log_cap);
+        }
         free(path);
     }
 }

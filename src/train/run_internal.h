@@ -161,6 +161,8 @@ struct uni__run {
     char victims[512];
     int exits_expected; /* processes that we are ending */
     uni__stop_reason stopping;
+    uint64_t described_ns; /* run.json was last written for its progress */
+    int64_t described_mark;
     int64_t stop_at;
     uint64_t stop_deadline_ns, stop_soft_ns;
     bool hard_stop, no_retry, writer_failed, said_lost_progress, said_slow_disk,

@@ -168,6 +168,7 @@ int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_sour
     if (source->dict && uni_value_type_of(source->dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a checkpoint must be a dictionary, not a %s",
                              uni_value_type_name(uni_value_type_of(source->dict)));
+    UNI_TRY(uni__session_is_own(session, err));
     UNI_TRY(wait_for_turn(session, err));
     return source->directory ? take_directory(session, source->directory, iteration, alone, err)
                              : take_dict(session, source->dict, iteration, alone, err);

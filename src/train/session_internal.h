@@ -35,6 +35,8 @@ struct uni_session {
     bool lockstep, detailed, took_checkpoint;
     unsigned warned;
 
+    const uint8_t *
+        own; /* 1 in the process that claimed the session, 0 in processes forked from it (MADV_WIPEONFORK) */
     uni__page *page;
     uni__wire wire;
     int event_fd;
@@ -60,6 +62,8 @@ int uni__session_alone(uni_session **out, uni_error *err) UNI_MUST_USE;
 /* Waits for the next order of the controller: the frame's type, or negative. RUN fills the session. function gets the name, malloc'ed. */
 int uni__session_next_order(uni_session *session, char **function, uni_error *err) UNI_MUST_USE;
 void uni__session_free(uni_session *session);
+/* UNI_ESTATE in a process that was forked from the worker: the ring has one writer. */
+int uni__session_is_own(const uni_session *session, uni_error *err) UNI_MUST_USE;
 
 /* session_send.c */
 /* One message to the controller, in as many frames as it takes; waits for room. UNI_EPEER when the controller is gone. */

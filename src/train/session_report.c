@@ -102,10 +102,29 @@ static void pack_autofill(uni_session *session, uni__packer *packer, const autof
     uni__pack_double(packer, (double)(session->last_report_ns - session->begun_ns) * 1e-9);
 }
 
-static void pack_numbers(uni__packer *packer, int count, const char *const *names,
-                         const double *values)
+/* Names that are filled in; what a caller gives under them is left out, but for _time_this_iter_s. */
+static bool is_autofilled(const uni_session *session, const char *name)
+{
+    static const char *const always[] = { "_timestamp", "_training_iteration" };
+    static const char *const detailed[] = { "_date", "_hostname", "_node_ip", "_pid",
+                                            "_time_total_s" };
+    if (name[0] != '_')
+        return false;
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+        if (strcmp(name, always[i]) == 0)
+            return true;
+    for (size_t i = 0; session->detailed && i < sizeof detailed / sizeof detailed[0]; i++)
+        if (strcmp(name, detailed[i]) == 0)
+            return true;
+    return false;
+}
+
+static void pack_numbers(const uni_session *session, uni__packer *packer, int count,
+                         const char *const *names, const double *values)
 {
     for (int i = 0; i < count; i++) {
+        if (is_autofilled(session, names[i]))
+            continue;
         pack_key(packer, names[i]);
         if (values[i] == floor(values[i]) && fabs(values[i]) < 9007199254740992.0)
             uni__pack_int(packer, (int64_t)values[i]);
@@ -119,6 +138,7 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
 {
     size_t bound = AUTOFILL_ROOM + sizeof session->hostname;
     bool gave_seconds = false;
+    int kept = 0;
     if (!session->is_worker) {
         uni__session_warn_alone(session, UNI__WARNED_REPORT, "report");
         session->iteration++;
@@ -129,7 +149,9 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
             return uni_error_set(err, UNI_EINVAL, "report: metric number %d has no name", i);
         bound += strlen(names[i]) + 14;
         gave_seconds |= names[i][0] == '_' && strcmp(names[i], "_time_this_iter_s") == 0;
+        kept += !is_autofilled(session, names[i]);
     }
+    UNI_TRY(uni__session_is_own(session, err));
     UNI_TRY(begin_iteration(session, err));
     autofill fill = measure(session, gave_seconds);
     uint8_t *place = bound <= SHORT_MAX ? uni__ring_reserve(session->page, bound) : NULL;
@@ -142,8 +164,8 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
     }
     uint64_t iteration = (uint64_t)session->iteration;
     uni__pack_raw(&packer, &iteration, sizeof iteration);
-    uni__pack_map(&packer, (size_t)(count + fill.count));
-    pack_numbers(&packer, count, names, values);
+    uni__pack_map(&packer, (size_t)(kept + fill.count));
+    pack_numbers(session, &packer, count, names, values);
     pack_autofill(session, &packer, &fill);
     if (place) {
         if (uni__ring_commit(session->page, place, packer.size, UNI__SAYS_REPORT, 0))
@@ -174,16 +196,21 @@ int uni_session_report(uni_session *session, const uni_value *metrics,
         session->iteration++;
         return 0;
     }
+    UNI_TRY(uni__session_is_own(session, err));
     /* The report is packed before anything is published, so that one that cannot be sent changes nothing. */
     uni__packer *packer = &session->packer;
-    size_t count = uni_dict_size(metrics);
+    size_t count = uni_dict_size(metrics), kept = 0;
+    for (size_t i = 0; i < count; i++)
+        kept += !is_autofilled(session, uni_dict_key_at(metrics, i));
     bool gave_seconds = uni_dict_get(metrics, "_time_this_iter_s") != NULL;
     uint64_t iteration = (uint64_t)session->iteration + 1;
     packer->size = 0;
     packer->overflow = false;
     uni__pack_raw(packer, &iteration, sizeof iteration);
-    uni__pack_map(packer, count + 2 + !gave_seconds + (session->detailed ? 5 : 0));
+    uni__pack_map(packer, kept + 2 + !gave_seconds + (session->detailed ? 5 : 0));
     for (size_t i = 0; i < count; i++) {
+        if (is_autofilled(session, uni_dict_key_at(metrics, i)))
+            continue;
         pack_key(packer, uni_dict_key_at(metrics, i));
         if (uni__pack_value(packer, uni_dict_value_at(metrics, i), err) < 0)
             return uni_error_prefix(err, "report: metric \"%s\"", uni_dict_key_at(metrics, i));

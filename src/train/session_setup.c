@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -99,6 +100,27 @@ static bool read_identity(identity *out)
            fcntl(out->event, F_GETFD) >= 0;
 }
 
+/* A page that the kernel empties in every child: who looks there knows whether it is the worker itself, without a system call. */
+static int mark_own(uni_session *session, uni_error *err)
+{
+    uint8_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return uni_error_set_errno(err, errno, "no memory for a session");
+    (void)madvise(page, 4096, MADV_WIPEONFORK);
+    page[0] = 1;
+    session->own = page;
+    return 0;
+}
+
+int uni__session_is_own(const uni_session *session, uni_error *err)
+{
+    if (*session->own)
+        return 0;
+    return uni_error_set(err, UNI_ESTATE,
+                         "this process was forked from a worker: only the worker itself may report "
+                         "and save checkpoints");
+}
+
 static int claim_page(uni_session *session, const identity *who, uni_error *err)
 {
     UNI_TRY(uni__page_map(&session->page, who->page, err));
@@ -116,6 +138,7 @@ static int claim_page(uni_session *session, const identity *who, uni_error *err)
     fcntl(who->channel, F_SETFD, FD_CLOEXEC);
     close(who->page);
     uni__wire_init(&session->wire, who->channel);
+    UNI_TRY(mark_own(session, err));
     session->is_worker = true;
     session->runs_functions = who->mode == 'f';
     return start_heart(session, err);
@@ -237,6 +260,8 @@ void uni__session_free(uni_session *session)
     uni__session_drop_snapshots(session);
     uni__session_drop_mail(session);
     uni__page_unmap(session->page);
+    if (session->own)
+        munmap((void *)session->own, 4096);
     uni__wire_close(&session->wire);
     if (session->event_fd >= 0)
         close(session->event_fd);

@@ -1,5 +1,6 @@
 /* basics.c - runs that go well: results by rank, warm workers, iterators, sinks, limits of sizes. */
 #include <math.h>
+#include <sys/wait.h>
 
 #include "scenario.h"
 
@@ -75,6 +76,30 @@ static int uneven(uni_session *session, uni_value **result, uni_error *err)
     return 0;
 }
 
+/* A child of a worker must not write into its ring; names that are filled in stay single. */
+static int forked_and_filled(uni_session *session, uni_value **result, uni_error *err)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        uni_error refused = { 0 };
+        int status = uni_session_report_numbers(session, 1, (const char *const[]){ "x" },
+                                                (const double[]){ 1 }, &refused);
+        _exit(status == UNI_ESTATE && strstr(refused.message, "forked") ? 0 : 1);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return uni_error_set(err, UNI_EINVAL, "a forked child could report");
+    UNI_TRY(uni_session_report_numbers(session, 2,
+                                       (const char *const[]){ "x", "_training_iteration" },
+                                       (const double[]){ 1, 77 }, err));
+    uni_value *metrics = uni_value_dict();
+    status = uni_dict_take(metrics, "_timestamp", uni_value_int(5));
+    if (status == 0)
+        status = uni_session_report(session, metrics, NULL, err);
+    uni_value_free(metrics);
+    return status;
+}
+
 static int config_length(uni_session *session, uni_value **result, uni_error *err)
 {
     *result = uni_value_int(
@@ -98,6 +123,7 @@ const uni_function functions[] = { { "report_epochs", report_epochs },
                                    { "large", large },
                                    { "uneven", uneven },
                                    { "config_length", config_length },
+                                   { "forked_and_filled", forked_and_filled },
                                    { "flood", flood },
                                    { NULL, NULL } };
 
@@ -393,6 +419,33 @@ static void uneven_reports(uni_program *program)
     uni_trainer_free(trainer);
 }
 
+static int check_filled(void *context, const uni_reports *reports, uni_error *err)
+{
+    CHECK(uni_dict_get_int(reports->by_rank[0], "_training_iteration", -1) == reports->iteration);
+    CHECK(uni_dict_get_int(reports->by_rank[0], "_timestamp", -1) > 1600000000);
+    ++*(int *)context;
+    return 0;
+}
+
+static void forks_and_names(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_run *run = NULL;
+    int seen = 0;
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 1, .max_failures = UNI_NO_RETRIES });
+    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "forked_and_filled" },
+                             &result, &err),
+             &err);
+    CHECK_OK(uni_run_open(&run, uni_result_run_dir(result), NULL, &err), &err);
+    CHECK_OK(uni_run_reports(run, check_filled, &seen, &err), &err);
+    CHECK(seen == 2);
+    uni_run_close(run);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
 typedef struct counts {
     int started, results, finished, code;
 } counts;
@@ -500,5 +553,6 @@ const scenario scenarios[] = { { "fit_returns_by_rank", fit_returns_by_rank },
                                { "callbacks_get_everything", callbacks_get_everything },
                                { "sixty_four_workers", sixty_four_workers },
                                { "five_hundred_workers", five_hundred_workers },
+                               { "forks_and_names", forks_and_names },
                                { "alone", alone },
                                { NULL, NULL } };

@@ -56,18 +56,18 @@ static int parent_of(int pid)
 typedef struct killer {
     uni_trainer *trainer;
     int kills, generation;
-    _Atomic int attempt, rows; /* of the newest attempt: iterations that all ranks have reported */
+    _Atomic int attempt, saved; /* the newest attempt, and the checkpoints that it has completed */
     volatile bool over;
 } killer;
 
-static void on_result(void *context, const uni_reports *reports)
+static void on_event(void *context, const uni_event *event)
 {
     killer *self = context;
-    if (reports->attempt != self->attempt) {
-        self->rows = 0;
-        self->attempt = reports->attempt;
+    if (event->kind == UNI_EVENT_CHECKPOINT && event->attempt != self->attempt) {
+        self->saved = 0;
+        self->attempt = event->attempt;
     }
-    self->rows++;
+    self->saved += event->kind == UNI_EVENT_CHECKPOINT;
 }
 
 static void *kill_at_random(void *argument)
@@ -77,7 +77,7 @@ static void *kill_at_random(void *argument)
     for (int i = 0, killed = 0; i < self->kills && !self->over; i++) {
         /* Only after some progress: the same failure twice without any would rightly end the run. */
         for (int tries = 0;
-             tries < 5000 && !self->over && (self->attempt <= killed || self->rows < 3); tries++)
+             tries < 5000 && !self->over && (self->attempt <= killed || self->saved < 3); tries++)
             scenario_sleep_ms(1);
         killed = self->attempt;
         scenario_sleep_ms((int)(rand_r(&seed) % 40));
@@ -120,7 +120,7 @@ static void killed_again_and_again(uni_program *program, int generation)
     uni_checkpoint_policy policy = { .num_to_keep = 3 };
     uni_sink *sink = NULL;
     CHECK_OK(
-        uni_sink_callback(&sink, &(uni_callback){ .on_result = on_result, .context = &self }, &err),
+        uni_sink_callback(&sink, &(uni_callback){ .on_event = on_event, .context = &self }, &err),
         &err);
     pthread_create(&thread, NULL, kill_at_random, &self);
     int status = uni_trainer_fit(trainer,
