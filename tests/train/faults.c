@@ -512,6 +512,8 @@ static void frozen_agent(uni_program *program)
     CHECK(scenario_nothing_left(scenario_storage()));
 }
 
+static int ancestor_signal = SIGKILL;
+
 static void *kill_ancestor(void *argument)
 {
     uni_trainer *trainer = argument;
@@ -522,8 +524,29 @@ static void *kill_ancestor(void *argument)
     for (int i = 0; i < generations; i++)
         pid = parent_of(pid);
     CHECK(pid > 1);
-    kill(pid, SIGKILL);
+    kill(pid, ancestor_signal);
     return NULL;
+}
+
+/* Nobody tells us of a worker's end while the agent is stopped: it is killed after a few seconds, though no worker gave cause to look. */
+static void stopped_agent(uni_program *program)
+{
+    uni_error err = { 0 };
+    pthread_t thread;
+    uni_log_level_set(UNI_LOG_OFF);
+    generations = 1;
+    ancestor_signal = SIGSTOP;
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 2, .max_failures = UNI_NO_RETRIES });
+    double begun = scenario_ms();
+    pthread_create(&thread, NULL, kill_ancestor, trainer);
+    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "deaf" }, NULL, &err) ==
+          UNI_EWORKER);
+    pthread_join(thread, NULL);
+    CHECK_CONTAINS(err.message, "unisono-agent");
+    CHECK(scenario_ms() - begun < 20000);
+    uni_trainer_free(trainer);
+    CHECK(scenario_nothing_left(scenario_storage()));
 }
 
 static void killed_agent(uni_program *program)
@@ -810,6 +833,7 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "never_connects", never_connects },
                                { "killed_agent", killed_agent },
                                { "frozen_agent", frozen_agent },
+                               { "stopped_agent", stopped_agent },
                                { "killed_controller", killed_controller },
                                { "everything_killed", everything_killed },
                                { "resumed_after_controller_death", resumed_after_controller_death },
