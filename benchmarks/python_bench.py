@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""python_bench.py - the Python package on the trainer's work: the suite python of ./bench. Its peer is Ray Train (peers/ray_train.py).
+
+  import_ms               `import unisono` in a new interpreter; median
+  fit_ms                  2 workers, 3 reports, no framework: DataParallelTrainer.fit(), median
+  reports_per_s           2 workers that report a small dictionary in a loop; reports of both ranks per second inside the loop
+  lockstep_reports_per_s  the same with v1's Trainer, whose report waits for the driver
+  recovery_ms             from kill -9 of a worker to the train function running again in both, median
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE = os.environ.get("UNISONO_PYTHON_PACKAGE", os.path.join(ROOT, "build-release/python"))
+sys.path.insert(0, PACKAGE)
+
+from unisono import train  # noqa: E402
+from unisono.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, Trainer  # noqa: E402
+
+WORKERS = 2
+
+
+def emit(metric, unit, value):
+    print(json.dumps({"metric": metric, "unit": unit, "unisono": float("%.4g" % value)}), flush=True)
+
+
+def import_ms(rounds):
+    code = "import time; begin = time.perf_counter(); import unisono; print((time.perf_counter() - begin) * 1000)"
+    return statistics.median(float(subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=PACKAGE), text=True,
+                                                  stdout=subprocess.PIPE, check=True).stdout) for _ in range(rounds))
+
+
+def fit(function, config=None, failures=0):
+    return DataParallelTrainer(function, train_loop_config=config, scaling_config=ScalingConfig(num_workers=WORKERS),
+                               run_config=RunConfig(verbose=0, failure_config=FailureConfig(max_failures=failures))).fit()
+
+
+def three_reports():
+    for epoch in range(3):
+        train.report({"epoch": epoch})
+
+
+def fit_ms(rounds):
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        fit(three_reports)
+        times.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(times)
+
+
+def many_reports(config):
+    train.report({"step": -1, "loss": 1.0})
+    begin = time.perf_counter()
+    for step in range(config["count"]):
+        train.report({"step": step, "loss": 1.0})
+    seconds = time.perf_counter() - begin
+    with open(os.path.join(config["marks"], "rate_%d" % train.world_rank()), "w", encoding="utf-8") as file:
+        file.write(repr(seconds))
+    return seconds
+
+
+def reports_per_s(count):
+    with tempfile.TemporaryDirectory() as marks:
+        fit(many_reports, {"count": count, "marks": marks})
+        seconds = [float(open(os.path.join(marks, "rate_%d" % rank), encoding="utf-8").read()) for rank in range(WORKERS)]
+    return WORKERS * count / max(seconds)
+
+
+def lockstep_reports_per_s(count):
+    trainer = Trainer("none", WORKERS)
+    trainer.start()
+    with tempfile.TemporaryDirectory() as marks:
+        seconds = trainer.run(many_reports, config={"count": count, "marks": marks})
+    trainer.shutdown()
+    return WORKERS * count / max(seconds)
+
+
+def wait_to_be_killed(config):
+    rank = train.world_rank()
+    again = os.path.exists(os.path.join(config["marks"], "first_%d" % rank))
+    path = os.path.join(config["marks"], "%s_%d" % ("second" if again else "first", rank))
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        file.write("%d %r" % (os.getpid(), time.time()))
+    os.rename(path + ".part", path)
+    if not again:
+        time.sleep(120)
+
+
+def read_mark(marks, name):
+    path, deadline = os.path.join(marks, name), time.monotonic() + 60
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the train function did not start within a minute")
+        time.sleep(0.002)
+    with open(path, encoding="utf-8") as file:
+        pid, when = file.read().split()
+    return int(pid), float(when)
+
+
+def recovery_ms():
+    with tempfile.TemporaryDirectory() as marks:
+        killed_at = []
+
+        def killer():
+            pids = [read_mark(marks, "first_%d" % rank)[0] for rank in range(WORKERS)]
+            time.sleep(0.2)
+            killed_at.append(time.time())
+            os.kill(pids[1], signal.SIGKILL)
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        fit(wait_to_be_killed, {"marks": marks}, failures=2)
+        thread.join()
+        again = max(read_mark(marks, "second_%d" % rank)[1] for rank in range(WORKERS))
+    return (again - killed_at[0]) * 1000
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with tempfile.TemporaryDirectory() as results:
+        os.environ["UNISONO_RESULTS"] = results
+        emit("import_ms", "ms", import_ms(3 if quick else 15))
+        emit("fit_ms", "ms", fit_ms(3 if quick else 15))
+        emit("reports_per_s", "1/s", reports_per_s(2000 if quick else 200000))
+        emit("lockstep_reports_per_s", "1/s", lockstep_reports_per_s(500 if quick else 10000))
+        emit("recovery_ms", "ms", statistics.median(recovery_ms() for _ in range(1 if quick else 7)))
+
+
+if __name__ == "__main__":
+    main()
