@@ -154,7 +154,7 @@ int uni__recorder_describe(uni__text *text, const char *dir, int last, uni_error
             size = file.size;
             describe_rank(text, &file, last);
             uni__record_file_free(&file);
-        } else if (status == 0 && rank > 0) {
+        } else if (status == 0 && any) {
             uni__text_add_format(text, "rank %d left no recorder file\n", rank);
         }
         free(path);

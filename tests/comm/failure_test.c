@@ -2,6 +2,7 @@
  * failure_test.c - nothing hangs: ranks that die, stop, leave, call something else or wait in a circle, and what
  * the others are told, within a second. Processes over shm, and threads for what threads can do.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -105,6 +107,27 @@ static void test_killed(void **state)
                                   .may_die = true,
                                   .meanwhile = kill_one },
                   reduce_for_ever);
+}
+
+/* Rank 1 dies while the others are in the last meeting. */
+static const char *finalize_rank(rank *me)
+{
+    uni_error bad = { 0 };
+    OK(uni_comm_barrier(me->comm, err));
+    if (me->rank == 1) {
+        usleep(100000);
+        atomic_store(&me->shared[STRUCK_MS], now_ms());
+        kill(getpid(), SIGKILL);
+    }
+    int code = uni_comm_finalize(me->comm, &bad);
+    return judge(me, me->context, code, &bad);
+}
+
+static void test_killed_at_the_end(void **state)
+{
+    expectation want = { UNI_EWORKER, { "rank 1", "has died", "finalize #2" } };
+    check_run(&(run_options){ .transport = "shm", .size = 3, .context = &want, .may_die = true },
+              finalize_rank);
 }
 
 static void test_stopped(void **state)
@@ -427,6 +450,86 @@ static void test_buckets(void **state)
     }
 }
 
+/* --- opening --- */
+
+typedef struct hub_rank {
+    uni__thread_hub *hub;
+    int rank, code;
+    double sum;
+} hub_rank;
+
+static void *open_in_hub(void *argument)
+{
+    hub_rank *me = argument;
+    uni__rendezvous peers = uni__thread_hub_rank(me->hub, me->rank);
+    uni_comm *comm = NULL;
+    me->sum = me->rank;
+    me->code = uni__comm_open_thread(&comm, &peers, NULL, 5000, NULL);
+    if (me->code == 0)
+        me->code = uni_comm_all_reduce(comm, &me->sum, &me->sum, 1, UNI_F64, UNI_COMM_SUM, NULL);
+    uni_comm_close(comm);
+    return NULL;
+}
+
+static void test_open_by_rendezvous(void **state)
+{
+    uni__thread_hub *hub = NULL;
+    pthread_t threads[3];
+    hub_rank ranks[3];
+    assert_int_equal(uni__thread_hub_new(&hub, 3, NULL), 0);
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = (hub_rank){ hub, r, -1, 0 };
+        assert_int_equal(pthread_create(&threads[r], NULL, open_in_hub, &ranks[r]), 0);
+    }
+    for (int r = 0; r < 3; r++)
+        pthread_join(threads[r], NULL);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(ranks[r].code, 0);
+        assert_true(ranks[r].sum == 3);
+    }
+    /* Nobody else comes: an error in time, not a wait for ever. */
+    uni__rendezvous peers = uni__thread_hub_rank(hub, 1);
+    uni_comm *comm = NULL;
+    uni_error bad = { 0 };
+    uni__thread_hub_free(hub);
+    assert_int_equal(uni__thread_hub_new(&hub, 2, NULL), 0);
+    peers = uni__thread_hub_rank(hub, 1);
+    assert_int_equal(uni__comm_open_thread(&comm, &peers, NULL, 100, &bad), UNI_ETIMEOUT);
+    assert_non_null(strstr(bad.message, "rank 0"));
+    peers = uni__thread_hub_rank(hub, 0);
+    assert_int_equal(uni__comm_open_thread(&comm, &peers, NULL, 100, &bad), UNI_ETIMEOUT);
+    assert_non_null(strstr(bad.message, "rank 1"));
+    assert_null(comm);
+    uni__thread_hub_free(hub);
+}
+
+/* Rank 1 dies before it opens: the others are told by their sockets or their time limit, and quickly. */
+static void test_dies_before_open(void **state)
+{
+    uni__socket_mesh *mesh = NULL;
+    uint32_t begun = now_ms();
+    assert_int_equal(uni__socket_mesh_new(&mesh, 3, NULL), 0);
+    int pids[3], status;
+    for (int r = 0; r < 3; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            uni__rendezvous peers = uni__socket_mesh_rank(mesh, r);
+            uni_comm *comm = NULL;
+            if (r == 1)
+                _exit(9);
+            usleep(50000);
+            int code = uni__comm_open_shm(&comm, &peers, NULL, 700, NULL);
+            _exit(code < 0 && comm == NULL ? 0 : 1);
+        }
+    }
+    uni__socket_mesh_free(mesh);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_int_equal(status, r == 1 ? 9 << 8 : 0);
+    }
+    assert_true(now_ms() - begun < 3000);
+}
+
 static void test_table(void **state)
 {
     uni__text text = { 0 };
@@ -443,12 +546,20 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),    cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_disagree),  cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_abort),     cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_drift),
-        cmocka_unit_test(test_recorder),  cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_at_the_end),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_drift),
+        cmocka_unit_test(test_recorder),
+        cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_open_by_rendezvous),
+        cmocka_unit_test(test_dies_before_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

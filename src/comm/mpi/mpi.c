@@ -64,54 +64,6 @@ static int give_up(uni_comm_request *request, int code, uni_error *err, const ch
     return dead(request->comm, code, err, text);
 }
 
-static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
-{
-    uni_comm *comm = request->comm;
-    mpi_state *mpi = comm->state;
-    uni__call *call = &request->call;
-    char why[UNI__MPI_WHY_SIZE] = "";
-    *again = false;
-    bool pair = call->kind == UNI__KIND_SEND || call->kind == UNI__KIND_RECV;
-    request->number = pair ? comm->begun : comm->count;
-    request->late_rank = -1;
-    request->total_weight = call->weight;
-    uni__mpi_call plain = { .kind = call->kind,
-                            .dtype = call->dtype,
-                            .op = (int)call->op,
-                            .root = call->root,
-                            .count = call->count,
-                            .in = call->in,
-                            .out = call->out };
-    if (call->op == UNI_COMM_MEAN)
-        plain.weight = &request->total_weight;
-    int status = mpi->plugin->start(mpi->state, &plain, &request->handle, why);
-    return status < 0 ? dead(comm, status, err, why) : 0;
-}
-
-static int mpi_step(uni_comm_request *request, uni_error *err)
-{
-    uni_comm *comm = request->comm;
-    mpi_state *mpi = comm->state;
-    const uni__call *call = &request->call;
-    char why[UNI__MPI_WHY_SIZE] = "";
-    int done = 0;
-    int status = mpi->plugin->test(mpi->state, request->handle, &done, why);
-    if (status < 0)
-        return give_up(request, status, err, why);
-    if (!done)
-        return 0;
-    bool takes = call->kind != UNI__KIND_REDUCE || call->root == comm->rank;
-    int type = uni__kernel_type(call->dtype);
-    if (call->op == UNI_COMM_MEAN && takes && request->total_weight != 0 && type >= 0)
-        comm->kernels->divide[type](call->out, request->total_weight, call->count);
-    if (call->kind == UNI__KIND_REDUCE_APPLY) {
-        status = call->apply(call->apply_context, call->out, 0, call->count, err);
-        if (status < 0)
-            return status;
-    }
-    return 1;
-}
-
 /* What others say: that they give up, or what they are in. */
 static int read_notes(uni_comm_request *request, uni_error *err)
 {
@@ -155,6 +107,59 @@ static int check_peers(uni_comm_request *request, uni_error *err)
             return give_up(request, UNI_EWORKER, err, reason);
         }
     return 0;
+}
+
+static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    uni__call *call = &request->call;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    *again = false;
+    bool pair = call->kind == UNI__KIND_SEND || call->kind == UNI__KIND_RECV;
+    request->number = pair ? comm->begun : comm->count;
+    const _Atomic uint32_t *word = comm->peers.abort_word;
+    if (atomic_load(&mpi->aborted) == 2)
+        return give_up(request, UNI_ECANCELED, err, mpi->abort_text);
+    if (word && atomic_load_explicit(word, memory_order_relaxed) != 0)
+        UNI_TRY(check_peers(request, err));
+    request->late_rank = -1;
+    request->total_weight = call->weight;
+    uni__mpi_call plain = { .kind = call->kind,
+                            .dtype = call->dtype,
+                            .op = (int)call->op,
+                            .root = call->root,
+                            .count = call->count,
+                            .in = call->in,
+                            .out = call->out };
+    if (call->op == UNI_COMM_MEAN)
+        plain.weight = &request->total_weight;
+    int status = mpi->plugin->start(mpi->state, &plain, &request->handle, why);
+    return status < 0 ? dead(comm, status, err, why) : 0;
+}
+
+static int mpi_step(uni_comm_request *request, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    const uni__call *call = &request->call;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    int done = 0;
+    int status = mpi->plugin->test(mpi->state, request->handle, &done, why);
+    if (status < 0)
+        return give_up(request, status, err, why);
+    if (!done)
+        return 0;
+    bool takes = call->kind != UNI__KIND_REDUCE || call->root == comm->rank;
+    int type = uni__kernel_type(call->dtype);
+    if (call->op == UNI_COMM_MEAN && takes && request->total_weight != 0 && type >= 0)
+        comm->kernels->divide[type](call->out, request->total_weight, call->count);
+    if (call->kind == UNI__KIND_REDUCE_APPLY) {
+        status = call->apply(call->apply_context, call->out, 0, call->count, err);
+        if (status < 0)
+            return status;
+    }
+    return 1;
 }
 
 static int look(uni_comm_request *request, uint64_t now, uni_error *err)
