@@ -5,6 +5,28 @@
  * checkpoints. In libunisono-native.so, which links the core and the engine.
  *
  * Thread rule: as the session, one thread at a time.
+ *
+ * @example
+ * uni_strategy *strategy = NULL;
+ * uni_model *model = NULL;
+ * uni_fit_callback *report = NULL;
+ * int epoch = 0;
+ * UNI_TRY(uni_strategy_open(&strategy, "multi_worker", session, err));
+ * UNI_TRY(uni_sequential_new(&model, "line", UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 1 }),
+ *                                                       uni_layer_dense(1, NULL)), err));
+ * UNI_TRY(uni_model_compile(model, &(uni_compile_options){ .optimizer_name = "sgd", .loss_name = "mse" }, err));
+ * UNI_TRY(uni_session_restore_model(session, model, &epoch, err));
+ * UNI_TRY(uni_strategy_place(strategy, model, err));
+ * UNI_TRY(uni_callback_report_checkpoint(&report, session, 1, err));
+ * float x[64] = { 0 }, y[64] = { 0 };
+ * uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, x),
+ *                           uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, y) };
+ * UNI_TRY(uni_strategy_fit(strategy, model, &(uni_fit_options){ .x = &columns[0], .num_x = 1, .y = &columns[1], .num_y = 1,
+ *     .callbacks = &report, .num_callbacks = 1, .initial_epoch = epoch, .epochs = 10 }, NULL, err));
+ * uni_fit_callback_free(report);
+ * uni_model_free(model);
+ * uni_strategy_free(strategy);
+ * @end
  */
 #ifndef UNISONO_NATIVE_H
 #define UNISONO_NATIVE_H

@@ -10,6 +10,23 @@
  * Thread rule: one thread at a time; with multi_worker all ranks make the same calls in the same order.
  *
  * In libunisono-native.so, which links the core and the engine.
+ *
+ * @example
+ * uni_strategy *strategy = NULL;
+ * uni_model *model = NULL;
+ * float x[64] = { 0 }, y[64] = { 0 };
+ * uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, x),
+ *                           uni_column_view(UNI_F32, 2, (const int64_t[]){ 64, 1 }, y) };
+ * UNI_TRY(uni_strategy_mirrored(&strategy, 2, err));
+ * UNI_TRY(uni_sequential_new(&model, "line", UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 1 }),
+ *                                                       uni_layer_dense(1, NULL)), err));
+ * UNI_TRY(uni_model_compile(model, &(uni_compile_options){ .optimizer_name = "sgd", .loss_name = "mse" }, err));
+ * UNI_TRY(uni_strategy_place(strategy, model, err));
+ * UNI_TRY(uni_strategy_fit(strategy, model, &(uni_fit_options){ .x = &columns[0], .num_x = 1, .y = &columns[1],
+ *     .num_y = 1, .batch_size = 32, .epochs = 3 }, NULL, err));
+ * uni_model_free(model);
+ * uni_strategy_free(strategy);
+ * @end
  */
 #ifndef UNISONO_STRATEGY_H
 #define UNISONO_STRATEGY_H
