@@ -134,8 +134,9 @@ static void count_left(void *argument)
 
 void uni_trainer_shutdown(uni_trainer *trainer)
 {
+    trainer->started = false;
     if (!trainer->group)
-        return;
+        return; /* never started, or fresh_workers between runs */
     farewell call = { .trainer = trainer };
     uni__group_call(trainer->group, say_farewell, &call);
     uint64_t deadline = uni__monotonic_ns() + SHUTDOWN_WAIT_NS;
@@ -146,7 +147,6 @@ void uni_trainer_shutdown(uni_trainer *trainer)
     }
     uni__group_free(trainer->group);
     trainer->group = NULL;
-    trainer->started = false;
     for (int i = 0; i < trainer->options.num_workers; i++) {
         trainer->ranks[i].state = UNI__RANK_GONE;
         trainer->ranks[i].pid = 0;

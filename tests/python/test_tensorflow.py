@@ -118,7 +118,7 @@ class New(unittest.TestCase):
         with result.checkpoint.as_directory() as folder:
             self.assertIn("model.keras", os.listdir(folder))
 
-    def test_a_custom_loop_without_keras_fit(self):
+    def test_a_custom_loop_without_keras(self):
         def loop():
             import tensorflow as tf
 
@@ -127,17 +127,31 @@ class New(unittest.TestCase):
                 weight = tf.Variable(1.0)
 
             @tf.function
-            def step():
-                def one():
-                    replica = tf.distribute.get_replica_context()
-                    return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight * 2.0)
+            def step(number):
+                with tf.GradientTape() as tape:
+                    loss = weight * number
+                gradient = tape.gradient(loss, weight)
+                total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradient)
+                weight.assign_sub(0.1 * total)
+                return loss
 
-                return strategy.run(one)
-
-            train.report({"sum": step(), "mirrored": tf.distribute.MirroredStrategy().num_replicas_in_sync})
+            for i in range(3):
+                loss = strategy.run(step, args=(tf.constant(float(1 + train.get_context().get_world_rank())),))
+                train.report({"loss": loss, "weight": weight.read_value()})
 
         metrics = TensorflowTrainer(loop, scaling_config=TWO).fit().metrics
-        self.assertEqual((metrics["sum"], metrics["mirrored"]), (4.0, 1))
+        self.assertAlmostEqual(metrics["weight"], 1.0 - 3 * 0.1 * 3, places=5)
+
+    def test_mirrored_strategy_in_a_worker(self):
+        def loop():
+            import tensorflow as tf
+
+            with tf.distribute.MirroredStrategy().scope():
+                model = build(tf)
+            history = model.fit(*toy(), batch_size=20, verbose=0)
+            train.report({"loss": history.history["loss"][0]})
+
+        self.assertGreater(TensorflowTrainer(loop).fit().metrics["loss"], 0)
 
     def test_two_configurations_are_refused(self):
         with self.assertRaisesRegex(ValueError, "tensorflow_config and tensorflow_backend"):
