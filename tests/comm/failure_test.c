@@ -125,7 +125,7 @@ static const char *finalize_rank(rank *me)
 
 static void test_killed_at_the_end(void **state)
 {
-    expectation want = { UNI_EWORKER, { "rank 1", "has died", "finalize #2" } };
+    expectation want = { UNI_EWORKER, { "rank 1", "has died", "finalize #3" } };
     check_run(&(run_options){ .transport = "shm", .size = 3, .context = &want, .may_die = true },
               finalize_rank);
 }
