@@ -1,10 +1,12 @@
 /*
- * layer.h - what a layer and a model are made of, for the files of src/nn only. The public side is unisono/layers.h and nn.h.
+ * layer.h - what a layer and a model are made of, for the files of src/nn only. The public side is
+ * unisono/layers.h and nn.h.
  *
- * A layer is a class, the class' own struct, parameters and children. Parameters live in the store of the model that builds it;
- * what a layer needs from the model while it is built (store, seed, next random stream) is one uni__build. A model is a
- * list of layers and a list of nodes: node i calls a layer on the outputs of earlier nodes. Sequential models and graphs differ only in how the
- * nodes come to be. Building belongs to one thread; calling is const.
+ * A layer is a class, the class' own struct, parameters and children. Parameters live in the store
+ * of the model that builds it; what a layer needs from the model while it is built (store, seed,
+ * next random stream) is one uni__build. A model is a list of layers and a list of nodes: node i
+ * calls a layer on the outputs of earlier nodes. Sequential models and graphs differ only in how
+ * the nodes come to be. Building belongs to one thread; calling is const.
  */
 #ifndef UNISONO_NN_LAYER_H
 #define UNISONO_NN_LAYER_H
@@ -45,10 +47,12 @@ struct uni_layer {
 
 /* ---- layers/layer.c ---- */
 
-/* Gives the layer its path and parameters and finds the output's spec; a layer that is built only checks the specs. */
+/* Gives the layer its path and parameters and finds the output's spec; a layer that is built only
+ * checks the specs. */
 int uni__layer_build(uni_layer *layer, uni__build *build, const char *parent_path, int num_inputs,
                      const uni_spec *inputs, uni_spec *output, uni_error *err) UNI_MUST_USE;
-/* Forgets parameters and children so that the layer can be built again in another store; values are not kept. */
+/* Forgets parameters and children so that the layer can be built again in another store; values are
+ * not kept. */
 void uni__layer_unbuild(uni_layer *layer);
 /* The constructor's error, or 0. NULL is UNI_ENOMEM. */
 int uni__layer_check(const uni_layer *layer, uni_error *err) UNI_MUST_USE;
@@ -57,10 +61,12 @@ char *uni__layer_snake_case(const char *class_name);
 /* Makes names unique as Keras does: dense, dense_1 ... among `count` layers. */
 int uni__layer_make_name(uni_layer *layer, uni_layer *const *others, size_t count,
                          uni_error *err) UNI_MUST_USE;
-/* All weights' regularisers of the layer and its children added to *sum (a tensor or NULL) on the tape. */
+/* All weights' regularisers of the layer and its children added to *sum (a tensor or NULL) on the
+ * tape. */
 uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, uni_tensor *sum);
 bool uni__layer_has_regularizer(const uni_layer *layer); /* of weights, children included */
-/* Calls visit for every parameter, own ones first, then those of the children: the order of Keras's layer.weights. */
+/* Calls visit for every parameter, own ones first, then those of the children: the order of Keras's
+ * layer.weights. */
 typedef int (*uni__visit_parameter)(void *context, const uni_layer *layer, const uni__slot *slot,
                                     uni_error *err);
 int uni__layer_visit(const uni_layer *layer, uni__visit_parameter visit, void *context,
@@ -80,14 +86,16 @@ uni_tensor *uni__as_float(uni_tape *tape, uni_tensor *x);
 
 /* ---- layers/initialize.c ---- */
 
-/* Puts the initialiser's constant name and Keras's defaults into *out; unknown names are UNI_ENOTFOUND. */
+/* Puts the initialiser's constant name and Keras's defaults into *out; unknown names are
+ * UNI_ENOTFOUND. */
 int uni__initializer_resolve(uni_initializer *out, const uni_initializer *given,
                              const char *default_name, uni_error *err) UNI_MUST_USE;
 bool uni__initializer_is_random(const uni_initializer *initializer);
 int uni__initialize(const uni_parameter *parameter, const uni_initializer *initializer,
                     uint64_t seed, uni_error *err) UNI_MUST_USE;
 
-/* For constructors: defaults and names looked up at once (the caller's strings are not kept), errors remembered by the layer. */
+/* For constructors: defaults and names looked up at once (the caller's strings are not kept),
+ * errors remembered by the layer. */
 void uni__layer_initializer(uni_layer *layer, uni_initializer *initializer,
                             const char *default_name);
 void uni__layer_activation(uni_layer *layer, uni_activation *out, const char *name);
@@ -132,7 +140,8 @@ extern const uni_layer_class uni__class_input, uni__class_dense, uni__class_acti
     uni__class_multiply, uni__class_average, uni__class_maximum, uni__class_concatenate,
     uni__class_function, uni__class_text_vectorization, uni__class_sentence_embedding;
 
-/* use_causal_mask belongs to Keras's call, not to the layer's config: a graph's config reads and writes it by these. */
+/* use_causal_mask belongs to Keras's call, not to the layer's config: a graph's config reads and
+ * writes it by these. */
 void uni__attention_set_causal(uni_layer *layer, bool causal);
 bool uni__attention_is_causal(const uni_layer *layer);
 
@@ -171,14 +180,16 @@ struct uni_model {
 /* ---- model/model.c ---- */
 
 uni_model *uni__model_new(const char *name, bool sequential);
-/* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes have their spec already. */
+/* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes have their
+ * spec already. */
 int uni__model_build_nodes(uni_model *model, uni__build *build, const char *parent,
                            uni_error *err) UNI_MUST_USE;
 int uni__model_add_layer(uni_model *model, uni_layer *layer,
                          uni_error *err) UNI_MUST_USE; /* takes it, also on failure */
 int uni__model_add_node(uni_model *model, uni_layer *layer, int num_inputs, const int *inputs,
                         uni_error *err) UNI_MUST_USE;
-/* The forward pass; inputs are fitted to the input layers' specs. 0, or negative with the error on the tape. */
+/* The forward pass; inputs are fitted to the input layers' specs. 0, or negative with the error on
+ * the tape. */
 int uni__model_run(const uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
                    uni_tensor **outputs);
 /* The part of uni_model_regularization that is of weights; NULL when there is none. */

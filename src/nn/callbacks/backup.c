@@ -1,9 +1,11 @@
 /*
- * backup.c - BackupAndRestore: the model's whole state (weights, optimizer, step count, seed) and the place in the training, written at every
- * epoch's end or every so many batches, whole or not at all. A fit that begins with a backup in the directory goes on from it: shuffles
- * and random numbers are keyed by seed, epoch and step, so it ends where an uninterrupted one would have.
+ * backup.c - BackupAndRestore: the model's whole state (weights, optimizer, step count, seed) and
+ * the place in the training, written at every epoch's end or every so many batches, whole or not at
+ * all. A fit that begins with a backup in the directory goes on from it: shuffles and random
+ * numbers are keyed by seed, epoch and step, so it ends where an uninterrupted one would have.
  *
- * The file is DIRECTORY/backup.unidict, the encoded form of checkpoint/dict.h of {"format": 1, "epoch", "batch", "state"}. Fit's thread.
+ * The file is DIRECTORY/backup.unidict, the encoded form of checkpoint/dict.h of {"format": 1,
+ * "epoch", "batch", "state"}. Fit's thread.
  */
 #include "nn/callbacks/callback.h"
 

@@ -1,5 +1,6 @@
 /*
- * callback.c - callbacks as objects, the list that fit talks to, numbers to watch. All on fit's thread.
+ * callback.c - callbacks as objects, the list that fit talks to, numbers to watch. All on fit's
+ * thread.
  */
 #include "nn/callbacks/callback.h"
 

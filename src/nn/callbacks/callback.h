@@ -1,6 +1,6 @@
 /*
- * callback.h - what a callback is made of, the list that fit talks to, and what the callbacks share: monitored numbers, lines to a
- * descriptor. For src/nn only. All on fit's thread.
+ * callback.h - what a callback is made of, the list that fit talks to, and what the callbacks
+ * share: monitored numbers, lines to a descriptor. For src/nn only. All on fit's thread.
  */
 #ifndef UNISONO_NN_CALLBACK_H
 #define UNISONO_NN_CALLBACK_H
@@ -44,7 +44,8 @@ typedef struct uni__monitor {
     bool has_best;
     bool warned;
 } uni__monitor;
-/* Keras's auto mode: names with "acc", "auc", "precision", "recall", "f1", "fbeta" are better when larger. */
+/* Keras's auto mode: names with "acc", "auc", "precision", "recall", "f1", "fbeta" are better when
+ * larger. */
 int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode mode,
                       double min_delta, uni_error *err) UNI_MUST_USE;
 /* The value, or NaN with one warning when the logs do not have it. */

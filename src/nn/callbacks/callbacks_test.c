@@ -1,5 +1,6 @@
 /*
- * callbacks_test.c - each callback by what a user gets from it: text on the terminal, files, weights, rates, and a training that was killed and goes on.
+ * callbacks_test.c - each callback by what a user gets from it: text on the terminal, files,
+ * weights, rates, and a training that was killed and goes on.
  */
 #include "nn/model/testing.h"
 
@@ -48,7 +49,8 @@ static void fit_with(uni_model *model, const problem *p, uni_fit_callback *callb
 
 /* ---- numbers made to measure: a callback that is told a scripted val_loss ---- */
 
-/* Runs only the callback: epoch_end with the given losses, until the model is told to stop. Returns the epochs that ran. */
+/* Runs only the callback: epoch_end with the given losses, until the model is told to stop. Returns
+ * the epochs that ran. */
 static int play(uni_fit_callback *callback, const uni_fit_callback_class *class_, void *self,
                 uni_model *model, const double *losses, int count)
 {
@@ -70,7 +72,8 @@ struct scripted {
     void *self;
 };
 
-/* The first two words of a callback are its class and its self (callback.h); tests look at them to play alone. */
+/* The first two words of a callback are its class and its self (callback.h); tests look at them to
+ * play alone. */
 static struct scripted insides(const uni_fit_callback *callback)
 {
     struct scripted inner;
@@ -224,7 +227,8 @@ static void progress(void **state)
     fit_with(model, &p, callback, 2, &history);
     uni_fit_callback_free(callback);
     char *text = capture_end(&capture), line[400];
-    /* "2/2 - 0s - 85us/step - accuracy: 0.5417 - loss: 0.7012 - val_accuracy: ...": all but the times */
+    /* "2/2 - 0s - 85us/step - accuracy: 0.5417 - loss: 0.7012 - val_accuracy: ...": all but the
+     * times */
     assert_int_equal(strncmp(text, "Epoch 1/2\n2/2 - 0s - ", 21), 0);
     snprintf(line, sizeof line,
              "s/step - accuracy: %.4f - loss: %.4f - val_accuracy: %.4f - val_loss: %.4f\nEpoch "
@@ -343,7 +347,8 @@ static void model_checkpoint(void **state)
     free_problem(&p);
 }
 
-/* ---- TensorBoard: Keras's directories and tags; that TensorBoard reads them is tested in tests/ ---- */
+/* ---- TensorBoard: Keras's directories and tags; that TensorBoard reads them is tested in tests/
+ * ---- */
 
 struct search {
     const char *text;

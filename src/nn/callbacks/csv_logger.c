@@ -1,6 +1,7 @@
 /*
- * csv_logger.c - CSVLogger: a line an epoch, columns "epoch" and the sorted names of the first epoch's logs; what a later epoch does not
- * have is "NA". Every line is in the file when epoch_end returns. Fit's thread.
+ * csv_logger.c - CSVLogger: a line an epoch, columns "epoch" and the sorted names of the first
+ * epoch's logs; what a later epoch does not have is "NA". Every line is in the file when epoch_end
+ * returns. Fit's thread.
  */
 #include "nn/callbacks/callback.h"
 

@@ -1,5 +1,6 @@
 /*
- * epoch_dots.c - tfdocs' EpochDots: a dot an epoch, now and then a line with all numbers. Fit's thread.
+ * epoch_dots.c - tfdocs' EpochDots: a dot an epoch, now and then a line with all numbers. Fit's
+ * thread.
  */
 #include "nn/callbacks/callback.h"
 

@@ -1,5 +1,6 @@
 /*
- * model_checkpoint.c - ModelCheckpoint: saves the model after epochs or batches, all of them or only when a number got better. Fit's thread.
+ * model_checkpoint.c - ModelCheckpoint: saves the model after epochs or batches, all of them or
+ * only when a number got better. Fit's thread.
  */
 #include "nn/callbacks/callback.h"
 
@@ -21,7 +22,8 @@ struct checkpoint {
     int64_t since; /* batches since the last save */
 };
 
-/* A number in Python's format language, as far as file names use it: [0][width][.precision][d|f|e|g]. */
+/* A number in Python's format language, as far as file names use it:
+ * [0][width][.precision][d|f|e|g]. */
 static int put_number(uni__text *out, double value, bool whole, const char *format, size_t length,
                       uni_error *err)
 {

@@ -1,6 +1,7 @@
 /*
- * progbar.c - Keras's progress: a bar that is drawn again (verbose 1) or a line an epoch (verbose 2). The bytes are those of Keras 3; on
- * something that is no terminal only the finished bar of each epoch is written. Nothing is allocated while it draws.
+ * progbar.c - Keras's progress: a bar that is drawn again (verbose 1) or a line an epoch (verbose
+ * 2). The bytes are those of Keras 3; on something that is no terminal only the finished bar of
+ * each epoch is written. Nothing is allocated while it draws.
  */
 #include "nn/callbacks/callback.h"
 

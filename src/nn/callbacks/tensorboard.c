@@ -1,7 +1,9 @@
 /*
- * tensorboard.c - TensorBoard in Keras's layout: DIR/train and DIR/validation, tags epoch_loss, epoch_accuracy ... (the validation's without "val_"),
- * epoch_learning_rate, batch_loss ... when asked for, evaluation_loss_vs_iterations, histograms of the weights, and the model's graph as Keras's
- * own config. The records are written by src/track. Fit's thread; files are complete after every epoch.
+ * tensorboard.c - TensorBoard in Keras's layout: DIR/train and DIR/validation, tags epoch_loss,
+ * epoch_accuracy ... (the validation's without "val_"), epoch_learning_rate, batch_loss ... when
+ * asked for, evaluation_loss_vs_iterations, histograms of the weights, and the model's graph as
+ * Keras's own config. The records are written by src/track. Fit's thread; files are complete after
+ * every epoch.
  */
 #include "nn/callbacks/callback.h"
 
@@ -75,7 +77,8 @@ struct histogram_context {
     int epoch;
 };
 
-/* 30 buckets of equal width between the least and the largest, as tf.summary.histogram makes them. */
+/* 30 buckets of equal width between the least and the largest, as tf.summary.histogram makes them.
+ * */
 static void fill_buckets(const float *data, size_t count, Uni__Tb__Histogram *histogram)
 {
     histogram->min = histogram->max = count > 0 ? (double)data[0] : 0;
@@ -121,7 +124,8 @@ static int write_histogram(void *context, const uni_layer *layer, const uni__slo
 
 /* ---- the graph ---- */
 
-/* What the graph tab calls the conceptual graph: Keras's config under the plug-in graph_keras_model. */
+/* What the graph tab calls the conceptual graph: Keras's config under the plug-in
+ * graph_keras_model. */
 static int write_graph(struct board *board, const uni_model *model, uni_error *err)
 {
     uni_value *config = NULL;

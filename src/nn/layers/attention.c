@@ -1,9 +1,11 @@
 /*
- * attention.c - MultiHeadAttention with Keras's weights: query, key, value (in, heads, size) and attention_output (heads, size, out).
+ * attention.c - MultiHeadAttention with Keras's weights: query, key, value (in, heads, size) and
+ * attention_output (heads, size, out).
  *
- * The projections are dense products on views of those kernels, the attention between them is one fused operation; with
- * dropout in training, or values of another size than the keys, it is spelled out instead. Inputs: query, value [, key [, mask]]; the mask is
- * boolean, (batch, time, source), true where attending is allowed. Calls are const.
+ * The projections are dense products on views of those kernels, the attention between them is one
+ * fused operation; with dropout in training, or values of another size than the keys, it is spelled
+ * out instead. Inputs: query, value [, key [, mask]]; the mask is boolean, (batch, time, source),
+ * true where attending is allowed. Calls are const.
  */
 #include "nn/layer.h"
 
@@ -40,7 +42,8 @@ static int add_part(uni_layer *layer, struct attention *a, int part, int64_t wid
     const int64_t in[3] = { width, a->heads, size }, out[3] = { a->heads, size, width };
     uni_initializer initializer = a->kernel_initializer;
     if (strcmp(initializer.name, "glorot_uniform") == 0) {
-        /* Keras counts an einsum's inputs and outputs over all their axes, not as a convolution's. */
+        /* Keras counts an einsum's inputs and outputs over all their axes, not as a convolution's.
+         * */
         double limit = sqrt(6.0 / (double)(width + a->heads * size));
         initializer = (uni_initializer){
             .name = "random_uniform", .low = -limit, .high = limit, .seed = initializer.seed

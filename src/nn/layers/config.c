@@ -1,7 +1,7 @@
 /*
- * config.c - Keras's layer configs: initialisers, regularisers, paddings, numbers or lists of them, and the frame that every layer's
- * config has (name, trainable, dtype). Writers return a code only, because all they can run out of is memory.
- * Any thread.
+ * config.c - Keras's layer configs: initialisers, regularisers, paddings, numbers or lists of them,
+ * and the frame that every layer's config has (name, trainable, dtype). Writers return a code only,
+ * because all they can run out of is memory. Any thread.
  */
 #include "nn/layer.h"
 
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* {"module": ..., "class_name": ..., "config": {...}, "registered_name": null}, Keras's way to write an object. */
+/* {"module": ..., "class_name": ..., "config": {...}, "registered_name": null}, Keras's way to
+ * write an object. */
 static int put_object(uni_value *config, const char *key, const char *module,
                       const char *class_name, uni_value *inner)
 {
@@ -124,7 +125,8 @@ int uni__config_put_ints(uni_value *config, const char *key, int count, const in
 
 /* ---- reading ---- */
 
-/* The name of an object or function of Keras: a string, or a dictionary that names its class. *inner is its config or NULL. */
+/* The name of an object or function of Keras: a string, or a dictionary that names its class.
+ * *inner is its config or NULL. */
 static const char *object_name(const uni_value *value, const uni_value **inner)
 {
     *inner = NULL;

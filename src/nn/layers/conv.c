@@ -1,6 +1,7 @@
 /*
- * conv.c - Conv1D, Conv2D and DepthwiseConv2D: one struct, one call; the classes differ in rank and in what the kernel's last axis
- * means. Kernels are (height, width, in / groups, out), of depthwise ones (height, width, in, multiplier). Calls are const.
+ * conv.c - Conv1D, Conv2D and DepthwiseConv2D: one struct, one call; the classes differ in rank and
+ * in what the kernel's last axis means. Kernels are (height, width, in / groups, out), of depthwise
+ * ones (height, width, in, multiplier). Calls are const.
  */
 #include "nn/layer.h"
 
@@ -103,7 +104,8 @@ static uni_tensor *conv_call(const uni_layer *layer, const void *self, uni_tape 
 
 /* ---- settings ---- */
 
-/* What the options of all three have in common, after the numbers are in place; errors stay with the layer. */
+/* What the options of all three have in common, after the numbers are in place; errors stay with
+ * the layer. */
 static void check(uni_layer *layer)
 {
     struct conv *conv = layer->self;

@@ -1,6 +1,6 @@
 /*
- * core.c - Dense and the layers without a shape of their own: activations, dropout, rescaling, activity regularisation.
- * Calls are const and run on the tape's thread.
+ * core.c - Dense and the layers without a shape of their own: activations, dropout, rescaling,
+ * activity regularisation. Calls are const and run on the tape's thread.
  */
 #include "nn/layer.h"
 

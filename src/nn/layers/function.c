@@ -1,7 +1,8 @@
 /*
- * function.c - a forward function of the user's as a layer: the function, its context, the output's spec and the shapes of
- * the parameters, which are created at build with Keras's default (glorot_uniform, vectors zeros) and read with uni_layer_parameter.
- * The function runs on the tape's thread and, with replicas, on several threads at once.
+ * function.c - a forward function of the user's as a layer: the function, its context, the output's
+ * spec and the shapes of the parameters, which are created at build with Keras's default
+ * (glorot_uniform, vectors zeros) and read with uni_layer_parameter. The function runs on the
+ * tape's thread and, with replicas, on several threads at once.
  */
 #include "nn/layer.h"
 

@@ -1,9 +1,10 @@
 /*
  * initialize.c - Keras's initialisers by name.
  *
- * Numbers come from Philox: the key is the model's seed mixed with the initialiser's, the stream a hash of the parameter's
- * name, the counter the element. So a value depends on nothing but seed, name and place: not on the order of layers, the number of
- * threads or of workers. Pure functions; building thread.
+ * Numbers come from Philox: the key is the model's seed mixed with the initialiser's, the stream a
+ * hash of the parameter's name, the counter the element. So a value depends on nothing but seed,
+ * name and place: not on the order of layers, the number of threads or of workers. Pure functions;
+ * building thread.
  */
 #include "nn/layer.h"
 
@@ -166,7 +167,8 @@ static void fill_normal(float *out, size_t count, const struct source *source, d
     }
 }
 
-/* Rows of (rows, columns) made orthonormal by Gram-Schmidt, twice for accuracy; the longer side holds the vectors' length. */
+/* Rows of (rows, columns) made orthonormal by Gram-Schmidt, twice for accuracy; the longer side
+ * holds the vectors' length. */
 static int fill_orthogonal(float *out, size_t rows, size_t columns, const struct source *source,
                            double gain, uni_error *err)
 {

@@ -1,10 +1,10 @@
 /*
  * layer.c - the layer itself: its life, building, calling, freezing, the walk over its parameters.
  *
- * Building happens once: the class makes parameters (in the store of the model that owns the layer) and children, then says
- * what comes out for what goes in. A second use of a built layer only asks for the output. Calling enters the layer's name on
- * the tape, so that whatever fails below says where it was.
- * One thread builds; calls are const and may come from several threads.
+ * Building happens once: the class makes parameters (in the store of the model that owns the layer)
+ * and children, then says what comes out for what goes in. A second use of a built layer only asks
+ * for the output. Calling enters the layer's name on the tape, so that whatever fails below says
+ * where it was. One thread builds; calls are const and may come from several threads.
  */
 #include "nn/layer.h"
 
@@ -127,7 +127,8 @@ int uni__layer_build(uni_layer *layer, uni__build *build, const char *parent_pat
     *output = result;
     return 0;
 fail:
-    /* Classes need not name themselves in what they say; the prefix does it for all of them, once. */
+    /* Classes need not name themselves in what they say; the prefix does it for all of them, once.
+     * */
     if (err != NULL && strncmp(err->message, name, strlen(name)) != 0)
         uni_error_prefix(err, "%s", name);
     return status;

@@ -1,6 +1,7 @@
 /*
- * layers_test.c - what Keras's numbers do not cover: layers without stored values against finite differences, empty batches and tiny shapes through
- * every layer, configs there and back, initialisers' statistics, dropout, and what is refused.
+ * layers_test.c - what Keras's numbers do not cover: layers without stored values against finite
+ * differences, empty batches and tiny shapes through every layer, configs there and back,
+ * initialisers' statistics, dropout, and what is refused.
  */
 #include "nn/model/testing.h"
 
@@ -181,7 +182,8 @@ struct shaped {
     int64_t dims[4]; /* of a sample */
 };
 
-/* Each layer with batches of 0, 1 and 3 samples: shapes as inferred, no error, finite numbers, a gradient. */
+/* Each layer with batches of 0, 1 and 3 samples: shapes as inferred, no error, finite numbers, a
+ * gradient. */
 static void edge_batches(void **state)
 {
     uni_conv_layer_options same = { .padding = UNI_PADDING_SAME };
@@ -422,7 +424,8 @@ static void initializers(void **state)
     close_bench(bench);
 }
 
-/* Dropout keeps the expectation, draws anew every step, and the same for a sample wherever it stands in a batch. */
+/* Dropout keeps the expectation, draws anew every step, and the same for a sample wherever it
+ * stands in a batch. */
 static void dropout(void **state)
 {
     enum { SAMPLES = 8, WIDTH = 2000 };

@@ -1,12 +1,13 @@
 /*
- * merge.c - layers of several inputs: Add, Subtract, Multiply, Average, Maximum (which broadcast) and Concatenate.
- * Calls are const.
+ * merge.c - layers of several inputs: Add, Subtract, Multiply, Average, Maximum (which broadcast)
+ * and Concatenate. Calls are const.
  */
 #include "nn/layer.h"
 
 #include <string.h>
 
-/* What both shapes broadcast to, dimension by dimension from the end; a dimension that is not known goes with anything. */
+/* What both shapes broadcast to, dimension by dimension from the end; a dimension that is not known
+ * goes with anything. */
 static int broadcast(const uni_layer *layer, uni_spec *into, const uni_spec *other, uni_error *err)
 {
     uni_spec result = { .dtype = UNI_F32,

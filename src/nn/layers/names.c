@@ -1,6 +1,6 @@
 /*
- * names.c - names of layers as Keras makes them, shapes as text, and the checks that build and infer share.
- * Pure functions but for uni_layer_named; building thread.
+ * names.c - names of layers as Keras makes them, shapes as text, and the checks that build and
+ * infer share. Pure functions but for uni_layer_named; building thread.
  */
 #include "nn/layer.h"
 
@@ -25,7 +25,8 @@ uni_layer *uni_layer_named(uni_layer *layer, const char *name)
     return layer;
 }
 
-/* Keras's two substitutions: "(.)([A-Z][a-z]+)" and "([a-z])([A-Z])" to "\1_\2", then lower case. */
+/* Keras's two substitutions: "(.)([A-Z][a-z]+)" and "([a-z])([A-Z])" to "\1_\2", then lower case.
+ * */
 char *uni__layer_snake_case(const char *class_name)
 {
     size_t length = strlen(class_name);

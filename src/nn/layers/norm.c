@@ -1,6 +1,7 @@
 /*
- * norm.c - BatchNormalization, LayerNormalization (both over the last axis) and Normalization, which adapts to data.
- * Calls are const: moving statistics are changed by the tape's operation. adapt and build run on the building thread.
+ * norm.c - BatchNormalization, LayerNormalization (both over the last axis) and Normalization,
+ * which adapts to data. Calls are const: moving statistics are changed by the tape's operation.
+ * adapt and build run on the building thread.
  */
 #include "nn/layer.h"
 

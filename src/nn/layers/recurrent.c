@@ -1,9 +1,10 @@
 /*
  * recurrent.c - LSTM and GRU with Keras's gates, order and weights.
  *
- * The input's part of all gates is one product for the whole sequence, time first, so that a step's part is a view; what is left for
- * a step is one product with the recurrent kernel and the gates. Gates of LSTM: input, forget, candidate, output; of GRU: update,
- * reset, candidate. Further inputs are the initial state (h, for LSTM also c). Calls are const.
+ * The input's part of all gates is one product for the whole sequence, time first, so that a step's
+ * part is a view; what is left for a step is one product with the recurrent kernel and the gates.
+ * Gates of LSTM: input, forget, candidate, output; of GRU: update, reset, candidate. Further inputs
+ * are the initial state (h, for LSTM also c). Calls are const.
  */
 #include "nn/layer.h"
 
@@ -103,7 +104,8 @@ static uni_tensor *lstm_step(const struct pass *pass, uni_tensor *x, uni_tensor 
     return uni_op_mul(tape, output, uni_op_activation(tape, tanh, *c, 0));
 }
 
-/* z, r from gates + h R + b; candidate = act(x_h + r (h R_h + b_h)), or act(x_h + (r h) R_h); h = z h + (1 - z) candidate */
+/* z, r from gates + h R + b; candidate = act(x_h + r (h R_h + b_h)), or act(x_h + (r h) R_h); h = z
+ * h + (1 - z) candidate */
 static uni_tensor *gru_step(const struct pass *pass, uni_tensor *x, uni_tensor *h)
 {
     uni_tape *tape = pass->tape;
@@ -176,7 +178,8 @@ static uni_tensor *recurrent_call(const uni_layer *layer, const void *self, uni_
     prepare(&pass, layer, x);
     uni_tensor *h = num_inputs > 1 ? inputs[1] : zeros(tape, batch, units);
     uni_tensor *c = r->gru ? NULL : num_inputs > 2 ? inputs[2] : zeros(tape, batch, units);
-    /* Pointers to the steps' results live on the tape, so that a step of training allocates nothing. */
+    /* Pointers to the steps' results live on the tape, so that a step of training allocates
+     * nothing. */
     int64_t bytes = (time > 0 ? time : 1) * (int64_t)sizeof(uni_tensor *);
     uni_tensor *list = uni_tape_scratch(tape, UNI_U8, 1, &bytes);
     uni_tensor **results = list != NULL ? uni_tensor_data(list) : NULL;

@@ -1,6 +1,7 @@
 /*
- * reference.h - reads the files of tests/reference (safetensors: 8 bytes header length, JSON header, arrays) for tests. Only tests
- * include it. UNISONO_REFERENCE names the directory (meson sets it).
+ * reference.h - reads the files of tests/reference (safetensors: 8 bytes header length, JSON
+ * header, arrays) for tests. Only tests include it. UNISONO_REFERENCE names the directory (meson
+ * sets it).
  */
 #ifndef UNISONO_NN_REFERENCE_H
 #define UNISONO_NN_REFERENCE_H

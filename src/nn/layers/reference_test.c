@@ -1,6 +1,7 @@
 /*
- * reference_test.c - every layer against what Keras stored in tests/reference/layers: shapes, outputs, gradients of inputs and of weights,
- * names and order of weights, changed states; with the fast kernels, with two threads, and with the plain ones.
+ * reference_test.c - every layer against what Keras stored in tests/reference/layers: shapes,
+ * outputs, gradients of inputs and of weights, names and order of weights, changed states; with the
+ * fast kernels, with two threads, and with the plain ones.
  */
 #include "nn/layers/reference.h"
 
@@ -35,7 +36,8 @@ static void check(int status, const uni_error *err, const char *name)
         fail_msg("%s: %s", name, err->message);
 }
 
-/* The layer from Keras's config, built for the stored inputs. Which inputs the call had is in the metadata. */
+/* The layer from Keras's config, built for the stored inputs. Which inputs the call had is in the
+ * metadata. */
 static void set_up(struct fixture *f, const char *name)
 {
     char path[256];

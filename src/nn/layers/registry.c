@@ -1,5 +1,6 @@
 /*
- * registry.c - the layer classes that a Keras config can name, and layers made from configs. Any thread.
+ * registry.c - the layer classes that a Keras config can name, and layers made from configs. Any
+ * thread.
  */
 #include "nn/layer.h"
 

@@ -1,6 +1,6 @@
 /*
- * shape.c - the input layer and layers that only change shapes: Flatten, Reshape, Permute, ZeroPadding2D.
- * Calls are const and run on the tape's thread.
+ * shape.c - the input layer and layers that only change shapes: Flatten, Reshape, Permute,
+ * ZeroPadding2D. Calls are const and run on the tape's thread.
  */
 #include "nn/layer.h"
 
@@ -19,7 +19,8 @@ static int input_infer(const uni_layer *layer, const void *self, int num_inputs,
     return 0;
 }
 
-/* The model puts the data in the place of this layer's output; called by itself it is the identity. */
+/* The model puts the data in the place of this layer's output; called by itself it is the identity.
+ * */
 static uni_tensor *input_call(const uni_layer *layer, const void *self, uni_tape *tape,
                               int num_inputs, uni_tensor *const *inputs)
 {

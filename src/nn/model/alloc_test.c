@@ -1,6 +1,7 @@
 /*
- * alloc_test.c - a training step in the steady state allocates nothing: malloc, calloc, realloc and aligned allocation are counted (this program's
- * own definitions stand before libc's) over 100 steps after 20, for fit with one replica, with two, with shuffling, dropout and batch
+ * alloc_test.c - a training step in the steady state allocates nothing: malloc, calloc, realloc and
+ * aligned allocation are counted (this program's own definitions stand before libc's) over 100
+ * steps after 20, for fit with one replica, with two, with shuffling, dropout and batch
  * normalisation, recurrent and attention layers, and for a loop of one's own.
  */
 #include <setjmp.h>

@@ -1,10 +1,13 @@
 /*
- * batches.c - where batches come from: any source behind a small vtable, and the one for arrays in memory.
+ * batches.c - where batches come from: any source behind a small vtable, and the one for arrays in
+ * memory.
  *
- * Arrays in their own order are not copied: a batch is a view of them. Shuffled, the samples of a batch are gathered into a buffer; the order
- * is a shuffle keyed by seed and epoch, made as far as it is needed (about 10 ns a sample; uni__random_permute needs no memory but 400 ns). With prefetch a
- * thread gathers into a ring of buffers; the consumer holds one of them until it asks for the next.
- * Thread rule: one consumer at a time; the prefetch thread is the source's own and takes no signals.
+ * Arrays in their own order are not copied: a batch is a view of them. Shuffled, the samples of a
+ * batch are gathered into a buffer; the order is a shuffle keyed by seed and epoch, made as far as
+ * it is needed (about 10 ns a sample; uni__random_permute needs no memory but 400 ns). With
+ * prefetch a thread gathers into a ring of buffers; the consumer holds one of them until it asks
+ * for the next. Thread rule: one consumer at a time; the prefetch thread is the source's own and
+ * takes no signals.
  */
 #include "nn/layer.h"
 
@@ -122,8 +125,8 @@ static void rewind_order(struct columns *self, uint64_t epoch)
         self->order[i] = (uint32_t)i;
 }
 
-/* Fisher and Yates' shuffle, only as far as the batch needs it: place i gets one of those that are left. The numbers are Philox's with the key
- * (seed, epoch) and the place as counter. */
+/* Fisher and Yates' shuffle, only as far as the batch needs it: place i gets one of those that are
+ * left. The numbers are Philox's with the key (seed, epoch) and the place as counter. */
 static void extend_order(struct columns *self, int64_t begin, int64_t size)
 {
     uint64_t key = uni__random_u64(self->options.seed, 0x6f72646572u, self->epoch); /* "order" */
@@ -251,7 +254,8 @@ static int columns_reset(void *context, uint64_t epoch, uni_error *err)
         rewind_order(self, epoch);
         return 0;
     }
-    /* The thread may be gathering: it must be through with that batch before the position can change. */
+    /* The thread may be gathering: it must be through with that batch before the position can
+     * change. */
     pthread_mutex_lock(&self->lock);
     self->ending = true;
     pthread_cond_broadcast(&self->changed);

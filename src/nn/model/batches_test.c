@@ -1,6 +1,6 @@
 /*
- * batches_test.c - batches of arrays: every sample once an epoch, the same order for the same seed and epoch, with and without prefetch;
- * remainders, repetition, text and weights.
+ * batches_test.c - batches of arrays: every sample once an epoch, the same order for the same seed
+ * and epoch, with and without prefetch; remainders, repetition, text and weights.
  */
 #include "nn/model/testing.h"
 

@@ -1,5 +1,6 @@
 /*
- * call.c - the forward pass of a model and what its weights cost. Const; each thread with its own tape.
+ * call.c - the forward pass of a model and what its weights cost. Const; each thread with its own
+ * tape.
  */
 #include "nn/layer.h"
 
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keras's _adjust_input_rank: a last axis of 1 is put on or taken off. Then the shape must fit, and numbers become the spec's type. */
+/* Keras's _adjust_input_rank: a last axis of 1 is put on or taken off. Then the shape must fit, and
+ * numbers become the spec's type. */
 static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, uni_tensor *x)
 {
     const uni__model_node *node = &model->nodes[model->inputs[index]];

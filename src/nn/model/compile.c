@@ -1,6 +1,7 @@
 /*
- * compile.c - optimizer, losses and metrics by object or by Keras's name, and the names that logs have: "loss"; with several outputs
- * "OUTPUT_loss" and "OUTPUT_METRIC"; otherwise the metric's own name. The model's thread.
+ * compile.c - optimizer, losses and metrics by object or by Keras's name, and the names that logs
+ * have: "loss"; with several outputs "OUTPUT_loss" and "OUTPUT_METRIC"; otherwise the metric's own
+ * name. The model's thread.
  */
 #include "nn/model/compile.h"
 
@@ -36,7 +37,8 @@ static void free_objects(const uni_compile_options *options)
         uni_metric_free(options->metrics[i]);
 }
 
-/* Objects of the options become the compiled's before anything can fail, so that one free does for both. */
+/* Objects of the options become the compiled's before anything can fail, so that one free does for
+ * both. */
 static int take_objects(uni__compiled *compiled, const uni_compile_options *options, uni_error *err)
 {
     int named = 0;

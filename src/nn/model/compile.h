@@ -1,6 +1,6 @@
 /*
- * compile.h - what compile leaves behind: optimizer, a loss an output, metrics with their output and the names they have in logs.
- * For src/nn/model and src/nn/callbacks only.
+ * compile.h - what compile leaves behind: optimizer, a loss an output, metrics with their output
+ * and the names they have in logs. For src/nn/model and src/nn/callbacks only.
  */
 #ifndef UNISONO_NN_COMPILE_H
 #define UNISONO_NN_COMPILE_H

@@ -1,6 +1,7 @@
 /*
- * config.c - models as Keras's configs and back: Sequential (a list of layers), Functional (layers with the tensors they were called on), and what
- * compile was given. Files are made of it (src/nn/keras). What Keras has and we have not is refused by name. The model's thread.
+ * config.c - models as Keras's configs and back: Sequential (a list of layers), Functional (layers
+ * with the tensors they were called on), and what compile was given. Files are made of it
+ * (src/nn/keras). What Keras has and we have not is refused by name. The model's thread.
  */
 #include "nn/model/compile.h"
 
@@ -130,7 +131,8 @@ static uni_value *tensor_list(const uni_model *model, const uni__model_node *nod
     return list;
 }
 
-/* The arguments of one call: a list for merging layers, query and value for attention, the state as a keyword. */
+/* The arguments of one call: a list for merging layers, query and value for attention, the state as
+ * a keyword. */
 static int call_value(const uni_model *model, const uni__model_node *node, uni_value *args,
                       uni_value *kwargs)
 {
@@ -337,7 +339,8 @@ static int compile_value(const uni_model *model, uni_value *compile, uni_error *
     return put(compile, "jit_compile", uni_value_bool(false), err);
 }
 
-/* A loss or metric of the user's own has no name in Keras: such a model is saved as one that is not compiled. */
+/* A loss or metric of the user's own has no name in Keras: such a model is saved as one that is not
+ * compiled. */
 static int add_compile(const uni_model *model, uni_value *object, uni_error *err)
 {
     if (model->compiled == NULL || model->compiled->num_losses == 0)

@@ -1,6 +1,7 @@
 /*
- * config_read.c - models from Keras's configs. Layers of a Functional model come in any order and refer to each other by name and call; they are
- * applied as soon as all that a call needs is there. Sizes are checked before anything is made of them. The model's thread.
+ * config_read.c - models from Keras's configs. Layers of a Functional model come in any order and
+ * refer to each other by name and call; they are applied as soon as all that a call needs is there.
+ * Sizes are checked before anything is made of them. The model's thread.
  */
 #include "nn/model/compile.h"
 
@@ -384,7 +385,8 @@ int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *e
     if (status == 0 && sequential)
         status = build_sequential(model, inner, err);
     const uni_value *compile = uni_dict_get(config, "compile_config");
-    if (status == 0 && uni_dict_size(compile) > 0) /* {} for an inner model, which was not compiled */
+    if (status == 0 &&
+        uni_dict_size(compile) > 0) /* {} for an inner model, which was not compiled */
         status = read_compile(model, compile, err);
     if (status < 0) {
         uni_model_free(model);

@@ -1,7 +1,8 @@
 /*
- * curves_test.c - loss curves against real Keras (tests/reference/curves): same weights, same batches, every step's loss of the first 50 steps
- * to 1e-4, the last epoch within three times what Keras differs from itself, final weights; with one
- * thread, two threads and two replicas (whose batch normalisation is synchronised).
+ * curves_test.c - loss curves against real Keras (tests/reference/curves): same weights, same
+ * batches, every step's loss of the first 50 steps to 1e-4, the last epoch within three times what
+ * Keras differs from itself, final weights; with one thread, two threads and two replicas (whose
+ * batch normalisation is synchronised).
  */
 #include "nn/layers/reference.h"
 

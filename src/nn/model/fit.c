@@ -1,8 +1,9 @@
 /*
  * fit.c - the training loop of uni_model_fit: epochs, batches, validation, callbacks, history.
  *
- * Every step is uni__runner_run; what is here is bookkeeping. Logs are arrays that are made once: names of the compiled losses and metrics, of the
- * phases' times when asked for, and all of the first kind again with "val_" before them. Nothing is allocated in a step. The model's thread.
+ * Every step is uni__runner_run; what is here is bookkeeping. Logs are arrays that are made once:
+ * names of the compiled losses and metrics, of the phases' times when asked for, and all of the
+ * first kind again with "val_" before them. Nothing is allocated in a step. The model's thread.
  */
 #include "nn/model/loop.h"
 
@@ -263,7 +264,8 @@ static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_b
     return status;
 }
 
-/* Stopping in the middle of an epoch is everybody's: alone at once, over processes when the flag came back with a step. */
+/* Stopping in the middle of an epoch is everybody's: alone at once, over processes when the flag
+ * came back with a step. */
 static bool stops_now(const struct fit *fit)
 {
     return fit->options->replica == NULL ? fit->model->stopping : fit->model->runner->stopping;

@@ -1,6 +1,7 @@
 /*
- * fit_test.c - fit as a user sees it: it learns; one replica, two replicas and two processes' worth of replicas give the same weights; accumulation
- * equals the larger batch; logs, history and bad input.
+ * fit_test.c - fit as a user sees it: it learns; one replica, two replicas and two processes' worth
+ * of replicas give the same weights; accumulation equals the larger batch; logs, history and bad
+ * input.
  */
 #include "nn/model/testing.h"
 
@@ -75,7 +76,8 @@ static void dropout_and_norm(uni_model **out)
         err));
 }
 
-/* Uneven batches (the last has 9 samples), dropout, batch statistics, regularisers: all must not see how a batch is cut. */
+/* Uneven batches (the last has 9 samples), dropout, batch statistics, regularisers: all must not
+ * see how a batch is cut. */
 static void replicas_agree(void **state)
 {
     problem p = make_problem(201);
@@ -129,7 +131,8 @@ static void same_seed_same_bits(void **state)
     free_problem(&p);
 }
 
-/* ---- replicas as a strategy gives them: two threads that each have a model and half of every batch ---- */
+/* ---- replicas as a strategy gives them: two threads that each have a model and half of every
+ * batch ---- */
 
 struct group {
     pthread_barrier_t barrier;
@@ -187,7 +190,8 @@ static int rank_reduce(void *context, uni_gradients *gradients, double *sums, si
     return 0;
 }
 
-/* A source that gives this rank its part of each global batch of 32: 5/8 to rank 0, the rest to rank 1, at last nothing to rank 1. */
+/* A source that gives this rank its part of each global batch of 32: 5/8 to rank 0, the rest to
+ * rank 1, at last nothing to rank 1. */
 struct part {
     const struct rank *rank;
     int64_t at;
@@ -327,7 +331,8 @@ static void processes_accumulate(void **state)
     free_problem(&p);
 }
 
-/* Rank 1 wants to stop after its second batch: both stop after the third, because the wish goes with a step. */
+/* Rank 1 wants to stop after its second batch: both stop after the third, because the wish goes
+ * with a step. */
 static void processes_stop_together(void **state)
 {
     problem p = make_problem(32 * 20);
@@ -370,7 +375,8 @@ static void accumulation_is_a_larger_batch(void **state)
     free_problem(&p);
 }
 
-/* A sample with weight 2 counts as two samples do (but for the count of samples); a class weight is a weight of its samples. */
+/* A sample with weight 2 counts as two samples do (but for the count of samples); a class weight is
+ * a weight of its samples. */
 static void weights_of_samples_and_classes(void **state)
 {
     problem p = make_problem(64);
@@ -501,7 +507,8 @@ static int count_batches(void *self, uni_model *model, int64_t batch, uni_error 
 }
 static const uni_fit_callback_class count_class = { .name = "count", .batch_begin = count_batches };
 
-/* steps_per_epoch goes on where the epoch before stopped, and starts again when the data is through. */
+/* steps_per_epoch goes on where the epoch before stopped, and starts again when the data is
+ * through. */
 static void steps_per_epoch(void **state)
 {
     problem p = make_problem(96);

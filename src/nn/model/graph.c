@@ -1,9 +1,11 @@
 /*
- * graph.c - functional models: symbols stand for tensors to come, applying a layer to them builds it and makes the next one.
+ * graph.c - functional models: symbols stand for tensors to come, applying a layer to them builds
+ * it and makes the next one.
  *
- * A graph is a model under construction; symbols are numbers of its nodes. The first error sticks, later calls return NULL, and
- * uni_model_from_graph reports it, so that a network can be written as nested calls. When the model is made its layers are put in Keras's
- * order (by depth from the outputs, then by the walk from them), which is the order of get_weights. One thread.
+ * A graph is a model under construction; symbols are numbers of its nodes. The first error sticks,
+ * later calls return NULL, and uni_model_from_graph reports it, so that a network can be written as
+ * nested calls. When the model is made its layers are put in Keras's order (by depth from the
+ * outputs, then by the walk from them), which is the order of get_weights. One thread.
  */
 #include "nn/layer.h"
 

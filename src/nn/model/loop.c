@@ -9,7 +9,8 @@
 
 #include "base/log.h"
 
-/* Samples [begin, end) of a column with as many samples as there are; any other is left alone, to be refused by the batches. */
+/* Samples [begin, end) of a column with as many samples as there are; any other is left alone, to
+ * be refused by the batches. */
 static uni_column cut(const uni_column *column, int64_t samples, int64_t begin, int64_t end)
 {
     uni_column part = *column;

@@ -1,6 +1,6 @@
 /*
- * loop.h - what fit, evaluate and predict share: the source of batches, the check of a batch against the model, logs. For
- * src/nn/model only; the model's thread.
+ * loop.h - what fit, evaluate and predict share: the source of batches, the check of a batch
+ * against the model, logs. For src/nn/model only; the model's thread.
  */
 #ifndef UNISONO_NN_LOOP_H
 #define UNISONO_NN_LOOP_H

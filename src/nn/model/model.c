@@ -1,10 +1,11 @@
 /*
  * model.c - a model: its layers, its nodes, building and the forward pass.
  *
- * Sequential models and graphs are the same thing here: a list of nodes, each a layer with the numbers of the nodes it takes
- * its inputs from. A sequential model makes its nodes when it is built, a graph (graph.c) as layers are applied. A model that becomes a layer of another
- * one is built again in that one's store and keeps its values.
- * One thread builds; uni__model_run is const and may run on several threads, each with its tape.
+ * Sequential models and graphs are the same thing here: a list of nodes, each a layer with the
+ * numbers of the nodes it takes its inputs from. A sequential model makes its nodes when it is
+ * built, a graph (graph.c) as layers are applied. A model that becomes a layer of another one is
+ * built again in that one's store and keeps its values. One thread builds; uni__model_run is const
+ * and may run on several threads, each with its tape.
  */
 #include "nn/layer.h"
 
@@ -95,7 +96,8 @@ int uni__model_build_nodes(uni_model *model, uni__build *build, const char *pare
 
 /* ---- sequential ---- */
 
-/* Layers that were not taken yet when something failed; a layer that is in the list twice is freed once. */
+/* Layers that were not taken yet when something failed; a layer that is in the list twice is freed
+ * once. */
 static void free_rest(size_t count, uni_layer *const *layers, size_t begin)
 {
     for (size_t i = begin; i < count; i++) {

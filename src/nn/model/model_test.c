@@ -1,10 +1,12 @@
 /*
- * model_test.c - models as objects: graphs, sharing, nesting, names, order of weights, seeds, summary, configs there and back, layers of the user's
- * own, and errors that name the layer and both shapes.
+ * model_test.c - models as objects: graphs, sharing, nesting, names, order of weights, seeds,
+ * summary, configs there and back, layers of the user's own, and errors that name the layer and
+ * both shapes.
  */
 #include "nn/model/testing.h"
 
-/* The graph of the sample in Keras's own summary: layers in Keras's order, not in that of creation. */
+/* The graph of the sample in Keras's own summary: layers in Keras's order, not in that of creation.
+ * */
 static uni_model *two_heads(void)
 {
     uni_graph *graph = NULL;
@@ -63,7 +65,8 @@ static void summary_is_keras(void **state)
               " Non-trainable params: 0 (0.00 B)\n");
     free(text);
     uni_model_free(model);
-    /* After a step of Adam the optimizer's numbers are counted, too: 19 weights, as Keras prints it. */
+    /* After a step of Adam the optimizer's numbers are counted, too: 19 weights, as Keras prints
+     * it. */
     problem p = make_problem(4);
     OK(uni_sequential_new(&model, "sequential",
                           UNI_LAYERS(uni_layer_input(UNI_F32, SHAPE(4)), uni_layer_dense(3, NULL),
@@ -103,7 +106,8 @@ static void forward(uni_model *model, int num_inputs, const uni_column *inputs, 
     uni_tape_free(tape);
 }
 
-/* Two inputs through one shared layer, an inner model used twice, attention with a causal mask, recurrent layers with a state. */
+/* Two inputs through one shared layer, an inner model used twice, attention with a causal mask,
+ * recurrent layers with a state. */
 static uni_model *many_parts(void)
 {
     uni_graph *graph = NULL;

@@ -1,9 +1,12 @@
 /*
- * runner.h - what runs a batch through a model: replica threads, each with its tape and gradients, and the update.
+ * runner.h - what runs a batch through a model: replica threads, each with its tape and gradients,
+ * and the update.
  *
- * fit, evaluate, predict and train_on_batch all go through here. A batch is cut into one part a replica; each runs forward (and
- * backward) on its own tape; losses and metrics are sums, gradients are sums over samples, and the optimizer gets 1 / samples. With one replica it is
- * the plain loop of docs/engine.md. Nothing is allocated after the first steps. The model's thread calls; replica threads are the runner's own.
+ * fit, evaluate, predict and train_on_batch all go through here. A batch is cut into one part a
+ * replica; each runs forward (and backward) on its own tape; losses and metrics are sums, gradients
+ * are sums over samples, and the optimizer gets 1 / samples. With one replica it is the plain loop
+ * of docs/engine.md. Nothing is allocated after the first steps. The model's thread calls; replica
+ * threads are the runner's own.
  */
 #ifndef UNISONO_NN_RUNNER_H
 #define UNISONO_NN_RUNNER_H
@@ -66,9 +69,11 @@ struct uni__runner {
 /* Makes model->runner, or keeps it when it fits. threads and replicas 0: chosen. */
 int uni__runner_prepare(uni_model *model, int threads, int replicas, int64_t batch_size,
                         uni_error *err) UNI_MUST_USE;
-/* Runs the batch; totals go to model->compiled, predictions stay on the shares' tapes until the next run. */
+/* Runs the batch; totals go to model->compiled, predictions stay on the shares' tapes until the
+ * next run. */
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err) UNI_MUST_USE;
-/* Adds up `compiled`'s totals (of a test) with the other processes', and asks whether one wants to stop. */
+/* Adds up `compiled`'s totals (of a test) with the other processes', and asks whether one wants to
+ * stop. */
 int uni__runner_reduce_totals(uni__runner *runner, const uni_replica *replica, bool stop,
                               uni_error *err) UNI_MUST_USE;
 

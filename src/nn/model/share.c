@@ -1,9 +1,10 @@
 /*
  * share.c - one replica's part of a batch: forward, losses, metrics, backward.
  *
- * The tape's loss is a sum over samples, not a mean: total = sum of weighted losses + samples * (penalty of weights + what
- * layers added, which is a mean of the part). So parts of any size add up, and what is divided by the number of samples at last is Keras's loss.
- * Runs on the replica's thread; reads the model and the batch, writes only to its share.
+ * The tape's loss is a sum over samples, not a mean: total = sum of weighted losses + samples *
+ * (penalty of weights + what layers added, which is a mean of the part). So parts of any size add
+ * up, and what is divided by the number of samples at last is Keras's loss. Runs on the replica's
+ * thread; reads the model and the batch, writes only to its share.
  */
 #include "nn/model/runner.h"
 

@@ -1,6 +1,6 @@
 /*
- * summary.c - Keras's table of a model: layers, output shapes, numbers of parameters and, for graphs that are no chain, what each layer
- * is connected to. Any thread that owns the model.
+ * summary.c - Keras's table of a model: layers, output shapes, numbers of parameters and, for
+ * graphs that are no chain, what each layer is connected to. Any thread that owns the model.
  */
 #include "nn/model/compile.h"
 
@@ -32,7 +32,8 @@ static void rule(const struct table *table, const char *left, const char *fill, 
     uni__text_add_string(table->out, "\n");
 }
 
-/* Bytes of `text` that go on a line of `width`: to a newline, to the last space that fits, or cut. */
+/* Bytes of `text` that go on a line of `width`: to a newline, to the last space that fits, or cut.
+ * */
 static size_t line_length(const char *text, int width)
 {
     size_t length = strcspn(text, "\n");

@@ -1,8 +1,10 @@
 /*
- * team.h - a few threads that work on the same step: a barrier that can be aborted and a sum over all of them.
+ * team.h - a few threads that work on the same step: a barrier that can be aborted and a sum over
+ * all of them.
  *
- * Member 0 is the thread that owns the team; the others are threads of the team's own, which wait between jobs. A wait spins for some
- * microseconds and then sleeps on a futex. When a member fails it aborts the team, so that no other waits for it in the middle of a step.
+ * Member 0 is the thread that owns the team; the others are threads of the team's own, which wait
+ * between jobs. A wait spins for some microseconds and then sleeps on a futex. When a member fails
+ * it aborts the team, so that no other waits for it in the middle of a step.
  */
 #ifndef UNISONO_NN_TEAM_H
 #define UNISONO_NN_TEAM_H
@@ -22,8 +24,9 @@ void uni__team_run(uni__team *team, uni__team_job job, void *context);
 bool uni__team_barrier(uni__team *team);
 void uni__team_abort(uni__team *team); /* until the next run */
 bool uni__team_aborted(const uni__team *team);
-/* Inside a job: values become the sums over the members, in their order, bit-equal everywhere. `inner` (may be NULL) is asked by member
- * 0 to add up with other processes. UNI_ECANCELED when a member aborted. */
+/* Inside a job: values become the sums over the members, in their order, bit-equal everywhere.
+ * `inner` (may be NULL) is asked by member 0 to add up with other processes. UNI_ECANCELED when a
+ * member aborted. */
 int uni__team_sum(uni__team *team, int member, float *values, size_t count, const uni_sync *inner,
                   uni_error *err) UNI_MUST_USE;
 

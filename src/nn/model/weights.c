@@ -1,8 +1,10 @@
 /*
- * weights.c - weights in Keras's order, and the whole state of a model for checkpoints. The model's thread.
+ * weights.c - weights in Keras's order, and the whole state of a model for checkpoints. The model's
+ * thread.
  *
- * State: {"weights": [arrays], "steps": n, "seed": n, "optimizer": {"name", "iterations", "learning_rate", "slots": {"momentum":
- * [an array a weight] ...}}} (the optimizer only when the model is compiled).
+ * State: {"weights": [arrays], "steps": n, "seed": n, "optimizer": {"name", "iterations",
+ * "learning_rate", "slots": {"momentum": [an array a weight] ...}}} (the optimizer only when the
+ * model is compiled).
  */
 #include "nn/model/compile.h"
 
