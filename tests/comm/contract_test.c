@@ -5,6 +5,7 @@
  * without repeating the library's loops; the bit-equality tests use numbers whose sum depends on the order.
  */
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 static const char *transport = "thread";
 static const int sizes[] = { 1, 2, 3, 4, 7 };
-static const size_t counts[] = { 0, 1, 3, 17, 1000, 1025, 70001 };
+static const size_t counts[] = { 0, 1, 3, 17, 1000, 5003 };
 static const uni_dtype dtypes[] = { UNI_F32, UNI_F64, UNI_I32, UNI_I64, UNI_U8 };
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
@@ -136,7 +137,7 @@ static const char *all_reduce_rank(rank *me)
 static void on_all_sizes(rank_function function)
 {
     for (size_t i = 0; i < LENGTH(sizes); i++) {
-        run_options options = { .transport = transport, .size = sizes[i], .seconds = 60 };
+        run_options options = { .transport = transport, .size = sizes[i], .seconds = 250 };
         const char *wrong = run_ranks(&options, function, NULL);
         if (wrong)
             fail_msg("%d ranks: %s", sizes[i], wrong);
@@ -192,9 +193,9 @@ static const char *check_moves(rank *me, void *in, void *out, size_t count, uni_
 
 static const char *moves_rank(rank *me)
 {
-    static const size_t few[] = { 0, 1, 17, 1025, 70001 };
+    static const size_t few[] = { 0, 1, 17, 2049 };
     const char *wrong = NULL;
-    size_t most = 70001 * (size_t)me->size * 8;
+    size_t most = 2049 * (size_t)me->size * 8;
     uni_comm_buffer *one = NULL, *two = NULL;
     OK(uni_comm_alloc(me->comm, most, &one, err));
     OK(uni_comm_alloc(me->comm, most, &two, err));
@@ -223,7 +224,7 @@ static void test_moves(void **state)
 /* Large ones, which need many windows. */
 static const char *large_rank(rank *me)
 {
-    size_t count = 3000001;
+    size_t count = 600001;
     float *a = malloc(count * sizeof *a);
     uni_comm_buffer *buffer = NULL;
     OK(uni_comm_alloc(me->comm, count * sizeof *a, &buffer, err));
@@ -232,9 +233,10 @@ static const char *large_rank(rank *me)
         wrong = check_all_reduce(me, uni_comm_buffer_data(buffer), uni_comm_buffer_data(buffer),
                                  count, UNI_F32, UNI_COMM_SUM);
     if (!wrong && me->size <= 3) {
-        void *all = malloc(count * sizeof(double));
-        wrong = check_moves(me, a, all, 300001, UNI_F32);
+        void *all = malloc(count * sizeof(double)), *in = malloc(count * sizeof(double));
+        wrong = check_moves(me, in, all, 200001, UNI_F64);
         free(all);
+        free(in);
     }
     free(a);
     return wrong;
@@ -315,7 +317,7 @@ static const char *ring_rank(rank *me)
     int next = (me->rank + 1) % me->size, previous = (me->rank + me->size - 1) % me->size;
     int32_t *out = malloc(300001 * 4), *in = malloc(300001 * 4);
     for (size_t l = 0; l < LENGTH(lengths); l++)
-        for (int round = 0; round < 10; round++) {
+        for (int round = 0; round < 3; round++) {
             uni_comm_request *sent = NULL;
             for (size_t i = 0; i < lengths[l]; i++)
                 out[i] = me->rank * 1000000 + (int)i + round;
@@ -338,11 +340,11 @@ static void test_send_recv(void **state)
 /* Many under way, ended in another order on each rank. */
 static const char *requests_rank(rank *me)
 {
-    enum { MANY = 12, COUNT = 9000 };
+    enum { MANY = 12, COUNT = 3000 };
     static const int orders[2][MANY] = { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 },
                                          { 11, 3, 7, 0, 1, 10, 2, 9, 4, 8, 5, 6 } };
     float *data = malloc(MANY * COUNT * sizeof *data);
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 5; round++) {
         uni_comm_request *requests[MANY];
         for (size_t i = 0; i < MANY * COUNT; i++)
             data[i] = (float)(value_of(me->rank, i) + round);
@@ -357,8 +359,10 @@ static const char *requests_rank(rank *me)
             if (i % 2)
                 OK(uni_comm_wait(requests[which], err));
             else
-                while (!done)
+                while (!done) {
                     OK(uni_comm_test(requests[which], &done, err));
+                    sched_yield();
+                }
         }
         for (size_t i = 0; i < MANY * COUNT; i++) {
             bool reduced = i / COUNT % 3 || i % COUNT < 10;
