@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/internal.h"
+#include "tensor/update.h"
 
 typedef struct buffer {
     float *data, *own; /* data is own, or the caller's after rehome */
@@ -38,18 +39,9 @@ void uni_parameters_free(uni_parameters *store)
         free(store->items[i]);
     }
     free(store->items);
-    free(store->buffers[0].own);
-    free(store->buffers[1].own);
+    for (int i = 0; i < 2; i++)
+        uni__buffer_free(store->buffers[i].own, store->buffers[i].capacity);
     free(store);
-}
-
-static float *aligned_floats(size_t count)
-{
-    size_t bytes = (count * sizeof(float) + UNI__ALIGN - 1) / UNI__ALIGN * UNI__ALIGN;
-    float *data = aligned_alloc(UNI__ALIGN, bytes ? bytes : UNI__ALIGN);
-    if (data)
-        memset(data, 0, bytes);
-    return data;
 }
 
 static int grow(buffer *flat, size_t extra, uni_error *err)
@@ -58,12 +50,12 @@ static int grow(buffer *flat, size_t extra, uni_error *err)
         size_t capacity = flat->size + extra;
         if (capacity < flat->capacity * 2)
             capacity = flat->capacity * 2;
-        float *data = aligned_floats(capacity);
+        float *data = uni__buffer_new(capacity);
         if (!data)
             return uni_error_set(err, UNI_ENOMEM, "no memory for %zu parameters", capacity);
         if (flat->size)
             memcpy(data, flat->own, flat->size * sizeof(float));
-        free(flat->own);
+        uni__buffer_free(flat->own, flat->capacity);
         flat->own = flat->data = data;
         flat->capacity = capacity;
     }
@@ -250,12 +242,12 @@ static int follow(uni_gradients *gradients, uni_error *err)
 {
     size_t size = gradients->store->buffers[0].size, count = gradients->store->count;
     if (size != gradients->size || !gradients->data) {
-        float *data = aligned_floats(size);
+        float *data = uni__buffer_new(size);
         if (!data)
             return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", size);
         if (gradients->size)
             memcpy(data, gradients->data, gradients->size * sizeof(float));
-        free(gradients->data);
+        uni__buffer_free(gradients->data, gradients->size);
         gradients->data = data;
         gradients->size = size;
     }
@@ -291,7 +283,7 @@ void uni_gradients_free(uni_gradients *gradients)
 {
     if (!gradients)
         return;
-    free(gradients->data);
+    uni__buffer_free(gradients->data, gradients->size);
     free(gradients->stamps);
     free(gradients);
 }

@@ -47,6 +47,10 @@ void uni__add_in_place(float *into, const float *from, size_t n); /* into += fro
 /* into = sum of `count` buffers, added in their order. */
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n);
 
+/* A flat buffer of zeros, 64-byte aligned; NULL: no memory. Given back with the same count. */
+float *uni__buffer_new(size_t count);
+void uni__buffer_free(float *data, size_t count);
+
 /* Runs body(context, index, count) on `threads` threads of the calling thread's own team and waits. threads <= 1: here. */
 void uni__parallel(int threads, void (*body)(void *context, int index, int count), void *context);
 

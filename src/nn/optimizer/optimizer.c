@@ -8,7 +8,6 @@
 #include "nn/optimizer/optimizer.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +125,7 @@ fail:
 static void free_state(uni_optimizer *optimizer)
 {
     for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
-        free(optimizer->blocks[role]);
-        optimizer->blocks[role] = NULL;
+        uni__buffer_free(optimizer->slots[role], optimizer->size);
         optimizer->slots[role] = NULL;
     }
     free(optimizer->clip_factors);
@@ -159,15 +157,6 @@ const char *uni__optimizer_class_name(const uni_optimizer *optimizer)
 
 /* ---- state ---- */
 
-/* calloc rather than aligned_alloc and memset: pages of ranges that another rank updates are then never touched. */
-static float *new_slot(void **block, size_t size)
-{
-    *block = calloc(size * sizeof(float) + 64, 1);
-    if (*block == NULL)
-        return NULL;
-    return (float *)(((uintptr_t)*block + 63) / 64 * 64);
-}
-
 static int make_slots(uni_optimizer *grown, size_t old_size, float *const *old_slots)
 {
     const char *names[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
@@ -175,7 +164,7 @@ static int make_slots(uni_optimizer *grown, size_t old_size, float *const *old_s
     for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
         if (names[role] == NULL)
             continue;
-        grown->slots[role] = new_slot(&grown->blocks[role], grown->size);
+        grown->slots[role] = uni__buffer_new(grown->size);
         if (grown->slots[role] == NULL)
             return UNI_ENOMEM;
         if (grown->class_ == &uni__optimizer_adagrad)
@@ -200,7 +189,6 @@ int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_err
         return 0;
     uni_optimizer grown = *optimizer;
     memset(grown.slots, 0, sizeof grown.slots);
-    memset(grown.blocks, 0, sizeof grown.blocks);
     grown.store = store;
     grown.size = size;
     grown.num_parameters = grown.max_spans = count;
