@@ -7,6 +7,7 @@
 #define KERNELS uni__kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_GEMM gemm
+#define SIMD_BLEND
 #include "tensor/kernels_simd.h"
 #include "tensor/kernels_rows.h"
 #include "tensor/kernels_gemm.h"

@@ -67,9 +67,10 @@ INLINE v8 slope8(uni_activation kind, float alpha, v8 x, v8 y)
         return pick(x < 0, splat(alpha), one);
     case UNI_ACTIVATION_ELU:
         return pick(y < 0, y + alpha, one);
-    case UNI_ACTIVATION_GELU:
-        return 0.5f * (1.0f + erf8(x * 0.70710678118654752f)) +
-               x * 0.3989422804014327f * exp8(-0.5f * x * x);
+    case UNI_ACTIVATION_GELU: {
+        v8 z = x * 0.70710678118654752f, bell = exp_negative8(-z * z);
+        return 0.5f * (1.0f + erf_of8(z, bell)) + x * 0.3989422804014327f * bell;
+    }
     case UNI_ACTIVATION_GELU_TANH: {
         v8 t = tanh8(gelu_tanh_inner(x));
         return 0.5f * (1.0f + t) +

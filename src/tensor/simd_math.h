@@ -50,12 +50,29 @@ INLINE void put(float *p, size_t m, v8 x)
         memcpy(p, &x, m * sizeof(float));
 }
 
+/* One instruction each where there is one (SIMD_BLEND: kernels_avx2.c); the compiler does not find it in the plain form. */
+#ifdef SIMD_BLEND
+INLINE v8 pick(i8 condition, v8 yes, v8 no)
+{
+    return __builtin_ia32_blendvps256(no, yes, (v8)condition);
+}
+
+INLINE v8 max8(v8 a, v8 b) /* b when one is NaN */
+{
+    return __builtin_ia32_maxps256(a, b);
+}
+
+INLINE v8 min8(v8 a, v8 b)
+{
+    return __builtin_ia32_minps256(a, b);
+}
+#else
 INLINE v8 pick(i8 condition, v8 yes, v8 no)
 {
     return (v8)((condition & (i8)yes) | (~condition & (i8)no));
 }
 
-INLINE v8 max8(v8 a, v8 b) /* b when a is NaN */
+INLINE v8 max8(v8 a, v8 b) /* b when one is NaN */
 {
     return pick(a > b, a, b);
 }
@@ -64,6 +81,7 @@ INLINE v8 min8(v8 a, v8 b)
 {
     return pick(a < b, a, b);
 }
+#endif
 
 INLINE v8 abs8(v8 x)
 {
@@ -156,8 +174,26 @@ INLINE v8 tanh8(v8 x)
     return pick(x != x, x, pick(a < 0.625f, near, far));
 }
 
-/* Abramowitz and Stegun 7.1.26 has an absolute error of 1.5e-7; near 0 the series keeps the relative one small too. */
-INLINE v8 erf8(v8 x)
+/* e^x for x <= 0 that is not NaN: nothing to look out for but very small results, which become 0. */
+INLINE v8 exp_negative8(v8 x)
+{
+    v8 t = max8(x, splat(-87.3f));
+    v8 z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    v8 r = t - z * 0.693359375f - z * -2.12194440e-4f;
+    v8 p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    v8 y = p * (v8)((__builtin_convertvector(z, i8) + 127) << 23);
+    return pick(x < -87.3f, splat(0), y);
+}
+
+/* Abramowitz and Stegun 7.1.26 has an absolute error of 1.5e-7; near 0 the series keeps the relative one small too.
+ * bell is e^(-x^2), which the derivative needs too. */
+INLINE v8 erf_of8(v8 x, v8 bell)
 {
     v8 a = abs8(x), s = x * x;
     v8 t = 1.0f / (1.0f + 0.3275911f * a);
@@ -166,11 +202,16 @@ INLINE v8 erf8(v8 x)
     p = p * t + 1.421413741f;
     p = p * t + -0.284496736f;
     p = p * t + 0.254829592f;
-    v8 far = 1.0f - p * t * exp8(-s);
+    v8 far = 1.0f - p * t * bell;
     far = pick(x < 0, -far, far);
     v8 q = splat(-1.0f / 42.0f);
     q = q * s + 0.1f;
     q = q * s + -1.0f / 3.0f;
     v8 near = 1.12837916709551f * (x + x * s * q);
     return pick(x != x, x, pick(a < 0.2f, near, far));
+}
+
+INLINE v8 erf8(v8 x)
+{
+    return erf_of8(x, exp_negative8(-x * x));
 }
