@@ -6,7 +6,6 @@
  * q (batch, time, heads * size), k and v (batch, source, heads * size) -> (batch, time, heads * size)
  */
 #include <math.h>
-#include <string.h>
 #include "tensor/onednn.h"
 
 typedef struct attention {
@@ -27,8 +26,10 @@ typedef struct task {
     bool reference;
     const float *q, *k, *v, *dy;
     float *p, *y;
-    float *dq, *dk, *dv; /* zeroed or to be added to: products add */
-    float *scratch; /* [batch * heads, time, source] for the gradient of the scores */
+    float *dq, *dk, *dv;
+    bool add_q, add_k, add_v; /* to what is there, or set */
+    float *
+        scratch; /* [batch * heads, time, source]; a piece of work uses its first matrix for all of its heads */
     int status;
 } task;
 
@@ -38,14 +39,17 @@ static void note(task *t, int status)
         __atomic_store_n(&t->status, status, __ATOMIC_RELAXED);
 }
 
+/* A row without any allowed source becomes uniform, as in Keras. */
+#define FORBIDDEN (-1e9f)
+
 static void mask_scores(const attention *a, int64_t sample, float *scores)
 {
-    for (int64_t i = 0; i < a->time; i++) {
+    for (int64_t i = 0; i < a->time; i++, scores += a->source) {
+        for (int64_t j = i + 1; a->causal && j < a->source; j++)
+            scores[j] = FORBIDDEN;
         const uint8_t *allowed = a->mask ? a->mask + (sample * a->time + i) * a->source : NULL;
-        for (int64_t j = 0; j < a->source; j++)
-            if ((a->causal && j > i) || (allowed && !allowed[j]))
-                scores[i * a->source + j] =
-                    -1e9f; /* a row without any allowed source becomes uniform, as in Keras */
+        for (int64_t j = 0; allowed && j < a->source; j++)
+            scores[j] = allowed[j] ? scores[j] : FORBIDDEN;
     }
 }
 
@@ -97,10 +101,10 @@ static void run_backward(void *context, size_t begin, size_t end)
         int64_t at_v = n * a->source * value_row + h * a->value_size,
                 at_y = n * a->time * value_row + h * a->value_size;
         const float *p = t->p + (int64_t)item * a->time * a->source;
-        float *ds = t->scratch + (int64_t)item * a->time * a->source;
+        float *ds = t->scratch + (int64_t)begin * a->time * a->source;
         if (t->dv)
             note(t, uni__gemm_here(t->reference, &(uni__product){ .transpose_a = true,
-                                                                  .add = true,
+                                                                  .add = t->add_v,
                                                                   .m = a->source,
                                                                   .n = a->value_size,
                                                                   .k = a->time,
@@ -123,7 +127,7 @@ static void run_backward(void *context, size_t begin, size_t end)
         t->kernels->softmax_backward(p, ds, ds, (size_t)a->time, (size_t)a->source);
         t->kernels->scale(ds, ds, (size_t)(a->time * a->source), a->scale, 0);
         if (t->dq)
-            note(t, uni__gemm_here(t->reference, &(uni__product){ .add = true,
+            note(t, uni__gemm_here(t->reference, &(uni__product){ .add = t->add_q,
                                                                   .m = a->time,
                                                                   .n = a->size,
                                                                   .k = a->source,
@@ -135,7 +139,7 @@ static void run_backward(void *context, size_t begin, size_t end)
                                                                   .ldc = row }));
         if (t->dk)
             note(t, uni__gemm_here(t->reference, &(uni__product){ .transpose_a = true,
-                                                                  .add = true,
+                                                                  .add = t->add_k,
                                                                   .m = a->source,
                                                                   .n = a->size,
                                                                   .k = a->time,
@@ -153,15 +157,6 @@ static double item_cost(const attention *a)
     return 2.0 * (double)a->time * (double)a->source * (double)(a->size + a->value_size) / 40.0;
 }
 
-static float *zeroed_target(uni_tape *tape, uni_tensor *x)
-{
-    bool add = false;
-    float *target = uni__gradient_target(tape, x, &add);
-    if (target && !add)
-        memset(target, 0, x->count * sizeof(float));
-    return target;
-}
-
 static void backward(uni_tape *tape, uni__node *node)
 {
     const payload *data = (const payload *)node->payload;
@@ -177,10 +172,10 @@ static void backward(uni_tape *tape, uni__node *node)
                .dy = node->out->gradient,
                .p = data->probabilities };
     t.scratch = uni__scratch_floats(tape, count);
-    /* one tensor may be all three: each target is taken once and all products add */
-    t.dq = zeroed_target(tape, q);
-    t.dk = zeroed_target(tape, k);
-    t.dv = zeroed_target(tape, v);
+    /* One tensor may be all three: targets are taken in the order of the products, so that the first sets and the others add. */
+    t.dv = uni__gradient_target(tape, v, &t.add_v);
+    t.dq = uni__gradient_target(tape, q, &t.add_q);
+    t.dk = uni__gradient_target(tape, k, &t.add_k);
     if (tape->error.code)
         return;
     double begin = uni__clock_begin(tape);
