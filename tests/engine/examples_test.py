@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_numbers(storage):
 
 def test_digits_cnn(storage):
     out, _ = train(storage, "digits_cnn")
-    assert number(out, "test accuracy") >= 97, out[-300:]
+    assert number(out, "test accuracy") >= 95.5, out[-300:]
     assert "Total params: 38,282" in out, out[:1500]
 
 
@@ -64,7 +64,7 @@ def test_a_line(storage):
     out, _ = train(storage, "linear", "--quiet")
     lines = out.splitlines()
     assert len(lines) == 4 and lines[3] == "success!" and re.fullmatch(r"dLoss: -\S+, dMSE: -\S+", lines[2]), out
-    assert float(re.search(r"'validation_loss': (\S+),", lines[1])[1]) <= 0.02, out
+    assert float(re.search(r"'validation_loss': (\S+),", lines[1])[1]) <= 1e-4, out
 
 
 def test_mnist_mlp(storage):
@@ -83,7 +83,7 @@ def test_mnist_cnn(storage):
 def test_autoencoder(storage):
     need("mnist")
     out, _ = train(storage, "autoencoder")
-    assert number(out, "test loss") <= 0.135, out[-300:]
+    assert number(out, "test loss") <= 0.13, out[-300:]
 
 
 def test_residual_cnn(storage):
