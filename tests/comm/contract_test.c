@@ -234,7 +234,7 @@ static const char *large_rank(rank *me)
                                  count, UNI_F32, UNI_COMM_SUM);
     if (!wrong && me->size <= 3) {
         void *all = malloc(count * sizeof(double)), *in = malloc(count * sizeof(double));
-        wrong = check_moves(me, in, all, 200001, UNI_F64);
+        wrong = check_moves(me, in, all, 200000, UNI_F64);
         free(all);
         free(in);
     }

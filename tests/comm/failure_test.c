@@ -500,6 +500,10 @@ static void test_open_by_rendezvous(void **state)
     assert_int_equal(uni__comm_open_thread(&comm, &peers, NULL, 100, &bad), UNI_ETIMEOUT);
     assert_non_null(strstr(bad.message, "rank 1"));
     assert_null(comm);
+    /* Who comes after the others gave up is told so (and is the last to leave what they shared). */
+    peers = uni__thread_hub_rank(hub, 1);
+    assert_true(uni__comm_open_thread(&comm, &peers, NULL, 5000, &bad) < 0);
+    assert_null(comm);
     uni__thread_hub_free(hub);
 }
 
