@@ -51,10 +51,6 @@ static int put_pair(door_state *state, uni_value *dict, PyObject *key, PyObject 
                     PyObject *convert, int depth)
 {
     Py_ssize_t length;
-    if (!PyUnicode_Check(key)) {
-        PyErr_Format(PyExc_TypeError, "keys must be text, not %R", key);
-        return -1;
-    }
     const char *name = PyUnicode_AsUTF8AndSize(key, &length);
     if (!name)
         return -1;
@@ -66,17 +62,28 @@ static int put_pair(door_state *state, uni_value *dict, PyObject *key, PyObject 
     return value ? keep(uni_dict_take(dict, name, value)) : -1;
 }
 
+/* With a converter (reports) a key of any kind is its text. A new reference. */
+static PyObject *key_text(PyObject *key, PyObject *convert)
+{
+    if (PyUnicode_Check(key))
+        return Py_NewRef(key);
+    if (convert && convert != Py_None)
+        return PyObject_Str(key);
+    return PyErr_Format(PyExc_TypeError, "keys must be text, not %R", key);
+}
+
 static uni_value *from_dict(door_state *state, PyObject *object, PyObject *convert, int depth)
 {
     PyObject *items = PyDict_Items(object);
     uni_value *dict = items ? no_memory(uni_value_dict()) : NULL;
     for (Py_ssize_t i = 0; dict && i < PyList_Size(items); i++) {
         PyObject *pair = PyList_GetItem(items, i);
-        if (put_pair(state, dict, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1), convert,
-                     depth) < 0) {
+        PyObject *key = key_text(PyTuple_GetItem(pair, 0), convert);
+        if (!key || put_pair(state, dict, key, PyTuple_GetItem(pair, 1), convert, depth) < 0) {
             uni_value_free(dict);
             dict = NULL;
         }
+        Py_XDECREF(key);
     }
     Py_XDECREF(items);
     return dict;

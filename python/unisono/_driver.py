@@ -195,7 +195,6 @@ class Group:
             "backend": self.backend,
             "backend_config": self.backend_config,
             "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
-            "main": getattr(sys.modules.get("__main__"), "__file__", None),
         }
         payload.update(extra or {})
         run.update(function=name_of(function), attachment=payload, config=_codec.describable(config or {}))

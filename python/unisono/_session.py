@@ -93,8 +93,6 @@ def report(metrics=None, *, checkpoint=None, **more):
         metrics = dict(metrics, **more)
     if here is None:
         return outside("report")
-    if not all(type(key) is str for key in metrics):
-        metrics = {str(key): value for key, value in metrics.items()}
     if checkpoint is None:
         here.session.report(metrics, _codec.metric, None, None)
     else:

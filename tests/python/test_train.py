@@ -63,6 +63,10 @@ class Fit(unittest.TestCase):
         self.assertTrue(os.path.isdir(result.path))
         self.assertTrue(repr(result).startswith("Result(\n  metrics={"))
 
+    def test_keys_of_any_kind(self):
+        metrics = fit(lambda: train.report({1: "a", "nested": {2: (3, None)}})).metrics
+        self.assertEqual((metrics["1"], metrics["nested"]), ("a", {"2": [3, None]}))
+
     def test_only_one_rank_reports(self):
         def function():
             if session.get_world_rank() == 0:

@@ -59,8 +59,12 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self):
-        """The directory itself; read, do not write."""
-        yield self.path
+        """The directory itself; read, do not write. Of a dictionary that was not reported yet: a temporary one."""
+        if self._path is not None:
+            yield self._path
+            return
+        with tempfile.TemporaryDirectory(prefix="checkpoint_tmp_") as folder:
+            yield self._write(os.path.join(folder, "checkpoint"))
 
     # ---- metadata ----
 

@@ -11,6 +11,7 @@ from unisono.train._result import Result, find_run
 from unisono.train.callbacks import TrainingCallback, sink_of
 
 _TRAINER_FILE = "trainer.pkl"
+_TRAINER_FILE_MAX = 32 << 20  # a function that brings more data along is not written
 
 
 class TrainingFailedError(Error):
@@ -137,12 +138,30 @@ class DataParallelTrainer:
         data = _codec.dumps({"trainer": type(self).__name__, "train_loop_per_worker": self.train_loop_per_worker,
                              "train_loop_config": self.train_loop_config, "backend_config": self.backend_config,
                              "scaling_config": self.scaling_config, "metadata": self.metadata, "run_config": self.run_config})
+        if len(data) > _TRAINER_FILE_MAX:
+            return  # restore will ask for the function
         os.makedirs(logdir, mode=0o700, exist_ok=True)
         draft = os.path.join(logdir, ".%s.%d" % (_TRAINER_FILE, os.getpid()))
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(_key.mac(data) + data)
         os.replace(draft, os.path.join(logdir, _TRAINER_FILE))
+
+    @classmethod
+    def _load(cls, path, function):
+        """What _save wrote; when it wrote nothing, the caller must give the function."""
+        if not os.path.exists(path):
+            if function is None:
+                raise ValueError("%s is not there: give restore the train_loop_per_worker" % path)
+            return dict.fromkeys(("train_loop_config", "backend_config", "scaling_config", "metadata", "run_config"))
+        with open(path, "rb") as file:
+            code, data = file.read(32), file.read()
+        if not _key.fits(data, code):
+            raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % path)
+        saved = _codec.loads(data)
+        if saved["trainer"] != cls.__name__:
+            raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
+        return saved
 
     @classmethod
     def can_restore(cls, path):
@@ -155,13 +174,7 @@ class DataParallelTrainer:
         run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
         if run_dir is None:
             raise ValueError("%s is not a run: nothing can be restored from it" % path)
-        with open(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), "rb") as file:
-            code, data = file.read(32), file.read()
-        if not _key.fits(data, code):
-            raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % _TRAINER_FILE)
-        saved = _codec.loads(data)
-        if saved["trainer"] != cls.__name__:
-            raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
+        saved = cls._load(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), train_loop_per_worker)
         trainer = cls.__new__(cls)
         DataParallelTrainer.__init__(trainer, train_loop_per_worker or saved["train_loop_per_worker"],
                                      train_loop_config=train_loop_config if train_loop_config is not None else saved["train_loop_config"],
