@@ -735,8 +735,9 @@ static void silent_worker(uni_program *program)
             free(names);
             names = scenario_list(scenario_storage(), NULL);
         }
-        snprintf(path, sizeof path, "%s/%s/run_001", scenario_storage(), names);
-        int pid = scenario_worker_pid(path, 1);
+        char run_dir[4200];
+        snprintf(run_dir, sizeof run_dir, "%s/%s/run_001", scenario_storage(), names);
+        int pid = scenario_worker_pid(run_dir, 1);
         scenario_sleep_ms(200);
         snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
         FILE *file = fopen(path, "w");
@@ -744,7 +745,8 @@ static void silent_worker(uni_program *program)
         snprintf(path, sizeof path, "%s/freezer.state", cgroup);
         file = moved ? fopen(path, "w") : NULL;
         bool frozen = file && fprintf(file, "FROZEN") > 0 && fclose(file) == 0;
-        scenario_sleep_ms(3500);
+        for (int i = 0; i < 200 && !journal_says(run_dir, "no heartbeat"); i++)
+            scenario_sleep_ms(100);
         file = fopen(path, "w");
         if (file) {
             fprintf(file, "THAWED"); /* so that the kill reaches it */
@@ -753,7 +755,7 @@ static void silent_worker(uni_program *program)
         _exit(frozen ? 0 : 77);
     }
     int status = uni_trainer_fit(
-            trainer, &(uni_run_options){ .function = "deaf", .time_limit = 15 }, &result, &err),
+            trainer, &(uni_run_options){ .function = "deaf", .time_limit = 60 }, &result, &err),
         ended;
     CHECK(waitpid(helper, &ended, 0) == helper);
     scenario_sleep_ms(200);
