@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -397,6 +398,7 @@ static void open_shm_side(side *s, way w)
             give_up("cannot open pipes");
         s->pids[r] = fork();
         if (s->pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* a bench that is killed leaves nobody behind */
             for (int o = 0; o <= r; o++)
                 close(orders[o][1]);
             shm_rank(mesh, r, w, fdopen(orders[r][0], "r"), fdopen(answers[1], "w"));
@@ -419,6 +421,7 @@ static void open_thread_side(side *s, way w)
         give_up("cannot open pipes");
     s->pids[0] = fork();
     if (s->pids[0] == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(orders[1]);
         thread_side(w, fdopen(orders[0], "r"), fdopen(answers[1], "w"));
     }
@@ -441,6 +444,7 @@ static void open_peer(side *s, char *const command[])
         give_up("cannot open pipes");
     int pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* mpirun then ends its ranks */
         dup2(orders[0], 0);
         dup2(answers[1], 1);
         for (int fd = 3; fd < 64; fd++)

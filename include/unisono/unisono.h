@@ -4,6 +4,7 @@
 
 #include <unisono/array.h>
 #include <unisono/checkpoint.h>
+#include <unisono/comm.h>
 #include <unisono/log.h>
 #include <unisono/run.h>
 #include <unisono/session.h>
