@@ -141,7 +141,7 @@ def processes_of(storage):
     return found
 
 
-def assert_nothing_left(storage, seconds=2):
+def assert_nothing_left(storage, seconds=10):
     deadline = time.monotonic() + seconds
     while (left := processes_of(storage)) and time.monotonic() < deadline:
         time.sleep(0.02)
