@@ -154,11 +154,31 @@ uni_column text_y(const text_set *set, bool dummy_axis)
                            set->targets);
 }
 
-int text_model(uni_model **out, const char *name, uint64_t seed, uni_error *err)
+/* The words of the texts, the frequent ones first, are what TextVectorization learns; the sentence layer takes them over. */
+static uni_layer *sentence_layer(const text_set *texts, uni_error *err)
 {
+    uni_layer *words = uni_layer_text_vectorization(NULL), *sentence = NULL;
+    uni_column column = text_x(texts, false);
+    if (words != NULL && uni_layer_adapt(words, &column, err) == 0) {
+        size_t count = 0;
+        const char *const *vocabulary = uni_layer_vocabulary(words, &count);
+        sentence = uni_layer_sentence_embedding(
+            128, &(uni_sentence_options){ .vocabulary = vocabulary + 2, /* after "" and [UNK] */
+                                          .vocabulary_size = count - 2 });
+    }
+    uni_layer_free(words);
+    return sentence;
+}
+
+int text_model(uni_model **out, const char *name, const text_set *texts, uint64_t seed,
+               uni_error *err)
+{
+    uni_layer *sentence = sentence_layer(texts, err);
+    if (sentence == NULL)
+        return err != NULL && err->code < 0 ? err->code : UNI_ENOMEM;
     UNI_TRY(uni_sequential_new(
         out, name,
-        UNI_LAYERS(uni_layer_input(UNI_STRING, 0, NULL), uni_layer_sentence_embedding(128, NULL),
+        UNI_LAYERS(uni_layer_input(UNI_STRING, 0, NULL), sentence,
                    uni_layer_dense(256, &(uni_dense_options){ .activation = "relu" }),
                    uni_layer_dense(64, &(uni_dense_options){ .activation = "relu" }),
                    uni_layer_dense(1, &(uni_dense_options){ .activation = "sigmoid" })),

@@ -24,7 +24,9 @@ void text_free(text_data *data);
 uni_column text_x(const text_set *set, bool dummy_axis);
 uni_column text_y(const text_set *set, bool dummy_axis);
 
-/* The sentence embedding (128, trained) in the role of the hub layer, Dense 256 and 64 with relu, Dense 1 with sigmoid. */
-UNI_MUST_USE int text_model(uni_model **out, const char *name, uint64_t seed, uni_error *err);
+/* The sentence embedding (128, trained, with the words of `texts`) in the role of the hub layer, Dense 256 and 64 with relu, Dense 1 with
+ * sigmoid. */
+UNI_MUST_USE int text_model(uni_model **out, const char *name, const text_set *texts, uint64_t seed,
+                            uni_error *err);
 
 #endif

@@ -4,7 +4,7 @@
  * Everything that fit does is a public call: a tape, the loss per example (reduction NONE) averaged over the global batch, gradients, the
  * optimizer, metrics that are updated, read and reset. Texts and labels have the dummy axis that a pointwise loss needs. The data is that of
  * text_fit.c; Adam, batches of 64, 20 epochs. Prints the course's table; --output DIR: history.csv with epochs,train_loss,valid_loss,train_acc,
- * valid_acc. Ends with the evaluation exercise. Stated: a model accuracy of at least 80 % (Keras on the same texts: see README.md).
+ * valid_acc. Ends with the evaluation exercise. Stated: a model accuracy of at least 85 % (Keras on the same texts: see README.md).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static int batches_of(uni_batches **out, const text_set *set, bool shuffle, uint
 static int set_up(training *t, const text_data *data, uint64_t seed, uni_error *err)
 {
     t->seed = seed;
-    UNI_TRY(text_model(&t->model, "sentence_classifier", seed, err));
+    UNI_TRY(text_model(&t->model, "sentence_classifier", &data->train, seed, err));
     UNI_TRY(uni_tape_new(&t->tape, NULL, err));
     UNI_TRY(uni_gradients_new(&t->gradients, uni_model_parameters(t->model), err));
     UNI_TRY(uni_optimizer_new(&t->optimizer, "Adam", NULL, err));

@@ -89,7 +89,7 @@ def test_autoencoder(storage):
 def test_residual_cnn(storage):
     need("street")
     out, _ = train(storage, "residual_cnn")
-    assert number(out, "test accuracy") >= 80, out[-300:]
+    assert number(out, "test accuracy") >= 70, out[-300:]
 
 
 def test_transformer(storage):
@@ -102,7 +102,7 @@ def test_transformer(storage):
 def test_text_fit(storage):
     need("fortunes")
     out, _ = train(storage, "text_fit", "--output", os.path.join(storage, "nnlm-en-dim128"))
-    assert number(out, "validation accuracy") >= 80, out
+    assert number(out, "validation accuracy") >= 83, out
     # EpochDots: the first epoch's line with its names in order, then a dot an epoch; then the time.
     found = re.fullmatch(r"\nEpoch: 0, accuracy:0\.\d{4},  loss:\d\.\d{4},  val_accuracy:0\.\d{4},  val_loss:\d\.\d{4},  \n(\.+)\n \n Time for \d+\.\d+ ms\n(\d+) epochs, .*\n", out)
     assert found and len(found[1]) == int(found[2]) < 100, out
@@ -120,7 +120,7 @@ def test_text_loop(storage):
     assert all(table) and [int(row[1]) for row in table] == list(range(1, 21)), out
     assert re.fullmatch(r"Elapsed time in \(ms\): \d+\.\d\d", lines[20]), lines[20]
     accuracy = re.fullmatch(r"The model accuracy : (\d\d\.\d\d)%", lines[21])
-    assert accuracy and float(accuracy[1]) >= 80, lines[21]
+    assert accuracy and float(accuracy[1]) >= 85, lines[21]
     # The evaluation is of the same texts as the last epoch's validation, by another metric.
     assert abs(float(accuracy[1]) - float(table[19][5])) < 0.01, lines[19:]
     with open(os.path.join(storage, "history.csv"), encoding="utf-8", newline="") as file:
