@@ -19,9 +19,11 @@
 #include "base/clock.h"
 
 /* How long a waiting thread keeps its core before it sleeps, when there is one for everybody. A
- * wake costs about 30 microseconds one way, and on a busy machine the core is lent to somebody else
- * meanwhile: kernel_sum_ratio of the NNLM head was 0.40 to 0.58 with 50 microseconds, 0.47 to 0.66
- * with 300 and 0.69 to 0.76 with 2,000 (three runs each; this value lies between). */
+ * wake costs about 30 microseconds one way: kernel_sum_ratio of the NNLM head on a busy machine was
+ * 0.40 to 0.58 when it slept after 50 microseconds, 0.69 to 0.76 after 2,000 (three runs each).
+ * After PAUSE_NS it yields in each turn: the one it waits for may have been put on the same core,
+ * and a step then took 2.5 ms instead of 0.1. */
+#define PAUSE_NS 20000
 #define SPIN_NS 1000000
 
 struct member {
@@ -59,15 +61,17 @@ static void futex_wake(_Atomic uint32_t *word)
 /* Returns when *word is no longer `value`. */
 static void wait_change(uni__team *team, _Atomic uint32_t *word, uint32_t value)
 {
-    uint64_t until = team->spin ? uni__monotonic_ns() + SPIN_NS : 0;
-    for (unsigned i = 1; team->spin; i++) {
+    uint64_t begin = team->spin ? uni__monotonic_ns() : 0, waited = 0;
+    for (unsigned i = 1; team->spin && waited < SPIN_NS; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != value)
             return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
-        if (i % 64 == 0 && uni__monotonic_ns() > until)
-            break;
+        if (waited >= PAUSE_NS)
+            sched_yield();
+        if (i % 64 == 0 || waited >= PAUSE_NS)
+            waited = uni__monotonic_ns() - begin;
     }
     atomic_fetch_add(&team->sleepers, 1);
     while (atomic_load(word) == value)
