@@ -44,6 +44,12 @@ static void limit(int what, rlim_t most)
     }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static void limit_memory(size_t more)
+{
+    (void)more; /* the sanitizer's shadow alone would pass any limit */
+}
+#else
 /* Bytes of address space that the process has now; 0 when that cannot be known. */
 static size_t address_space(void)
 {
@@ -54,6 +60,14 @@ static size_t address_space(void)
         close(fd);
     return got > 0 ? (size_t)strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE) : 0;
 }
+
+static void limit_memory(size_t more)
+{
+    size_t now = address_space();
+    if (now > 0)
+        limit(RLIMIT_AS, now + more);
+}
+#endif
 
 static void restrict_child(size_t memory, unsigned seconds)
 {
@@ -66,11 +80,7 @@ static void restrict_child(size_t memory, unsigned seconds)
         PR_SET_PDEATHSIG,
         SIGKILL); /* for the case that the parent's thread dies; a dead parent also closes the pipe */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    size_t now = address_space();
-    if (now > 0)
-        limit(RLIMIT_AS, now + memory);
-#endif
+    limit_memory(memory);
     limit(RLIMIT_CPU, seconds);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, 0);

@@ -60,7 +60,7 @@ static int compare(const void *a, const void *b)
                               : strcmp(x->path, y->path);
 }
 
-static int list_items(uni__contents *contents, uni_error *err)
+int uni__contents_list(uni__contents *contents, uni_error *err)
 {
     size_t room = 0;
     for (size_t at = 0;;) {
@@ -117,7 +117,7 @@ int uni__contents_read(uni__contents *contents, const char *path, bool archive, 
                                 &contents->bytes, err);
     free(bytes);
     if (status == 0) {
-        status = list_items(contents, err);
+        status = uni__contents_list(contents, err);
         if (status < 0)
             uni_error_prefix(err, "%s", what);
     }

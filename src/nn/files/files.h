@@ -88,6 +88,8 @@ typedef struct uni__contents {
 /* archive: a .keras file, otherwise .weights.h5. */
 int uni__contents_read(uni__contents *contents, const char *path, bool archive,
                        uni_error *err) UNI_MUST_USE;
+/* The same from what a child sent, in contents->bytes. */
+int uni__contents_list(uni__contents *contents, uni_error *err) UNI_MUST_USE;
 uni__item *uni__contents_find(const uni__contents *contents, enum uni__item_kind kind,
                               const char *path); /* NULL: none */
 void uni__contents_free(uni__contents *contents);
