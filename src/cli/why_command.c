@@ -1,6 +1,13 @@
 /* why_command.c - `unisono why`: the first cause in plain words, and what to do about it. */
 #include "cli/explain.h"
 
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "comm/recorder.h"
+
+#define LAST_COLLECTIVES 5
+
 typedef struct why_values {
     const char *storage, *color;
     long long lines;
@@ -16,6 +23,17 @@ static const cli_option why_options[] = {
     CLI_END_OPTION,
 };
 
+/* Where each rank stood in its collectives, when it used any: the recorder's files outlive everybody. */
+static void show_collectives(const cli_terminal *terminal, uni_run *run)
+{
+    uni__text text = { 0 };
+    char *dir = uni__path_join(uni_run_dir(run), "collectives", NULL);
+    if (dir && uni__recorder_describe(&text, dir, LAST_COLLECTIVES, NULL) == 0 && text.size > 0)
+        fprintf(terminal->out, "\n%s", text.data);
+    uni__text_free(&text);
+    free(dir);
+}
+
 static int call_why(cli_context *context, const cli_parsed *parsed)
 {
     const why_values *values = parsed->values;
@@ -28,6 +46,8 @@ static int call_why(cli_context *context, const cli_parsed *parsed)
         code = cli_print_json(context, cli_explain_json(run));
     else
         cli_explain(&context->out, run, values->lines > 0 ? (size_t)values->lines : 0);
+    if (!values->json && uni_run_status_of(run) != UNI_RUN_SUCCEEDED)
+        show_collectives(&context->out, run);
     uni_run_close(run);
     return code;
 }
