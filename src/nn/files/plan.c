@@ -171,18 +171,19 @@ static int add_empty_groups(uni__plan *plan, uni_layer *layer, const char *path,
     UNI_TRY(add_group(plan, layer, format("%s/_lookup_layer/vars", path), "string_lookup", err));
     size_t count = 0;
     const float *idf = uni__text_idf(layer, &count);
-    if (idf == NULL)
-        return 0;
-    return add_variable(plan,
-                        (uni__variable){ .kind = UNI__VARIABLE_IDF,
-                                         .path = format("%s/_lookup_layer/vars/idf_weights", path),
-                                         .layer = layer,
-                                         .what = "idf_weights",
-                                         .ndim = 1,
-                                         .shape = { (int64_t)count },
-                                         .count = count,
-                                         .data = (float *)idf },
-                        err);
+    static const char *const places[] = { "vars", "_lookup_layer/vars" }; /* Keras has it in both */
+    for (int i = 0; idf != NULL && i < 2; i++)
+        UNI_TRY(add_variable(plan,
+                             (uni__variable){ .kind = UNI__VARIABLE_IDF,
+                                              .path = format("%s/%s/idf_weights", path, places[i]),
+                                              .layer = layer,
+                                              .what = "idf_weights",
+                                              .ndim = 1,
+                                              .shape = { (int64_t)count },
+                                              .count = count,
+                                              .data = (float *)idf },
+                             err));
+    return 0;
 }
 
 static int add_layers(uni__plan *plan, const uni_model *model, const char *path, uni_error *err);

@@ -95,7 +95,8 @@ static int layer_value(const uni_layer *layer, uni_value **out, uni_error *err)
     UNI_TRY(uni_layer_get_config(layer, &config, err));
     UNI_TRY(uni__object_new(&object, module, layer->class_->name, config, err));
     int status = 0;
-    if (layer->built && layer->num_inputs == 1 && layer->class_ != &uni__class_input) {
+    if (layer->built && layer->num_inputs == 1 && layer->class_ != &uni__class_input &&
+        layer->class_ != &uni__class_multi_head_attention) { /* which Keras builds by two shapes */
         uni_value *build = uni_value_dict();
         status = uni_dict_take(build, "input_shape", shape_value(&layer->inputs[0]));
         if (status < 0)
