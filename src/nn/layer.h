@@ -35,6 +35,7 @@ struct uni_layer {
     uni_error *failure; /* of the constructor */
     uni__build *build; /* of the model that owns the layer; NULL before */
     bool built, frozen, borrowed_children, owned;
+    size_t max_weights; /* of the whole model, for one that comes from a file; 0: no limit */
     uint32_t stream;
     uni_regularizer activity;
     size_t num_slots;
@@ -199,6 +200,13 @@ void uni__model_count(const uni_model *model, size_t *trainable, size_t *others)
 extern const uni_layer_class uni__class_sequential,
     uni__class_functional; /* a model inside another one */
 uni_model *uni__layer_inner_model(const uni_layer *layer); /* NULL when the layer is no model */
+
+/* ---- model/config_read.c ---- */
+
+/* uni_model_from_config for a config that is not trusted: a model that would have more numbers than
+ * max_weights is refused before they are reserved. 0: no limit. */
+int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_weights,
+                           uni_error *err) UNI_MUST_USE;
 
 /* ---- model/compile.c, model/runner.c ---- */
 

@@ -224,6 +224,17 @@ static bool has_nul(const uni_value *value)
     return false;
 }
 
+/* How many numbers the file has, with room for the gaps between parameters. */
+static size_t count_numbers(const uni__contents *contents)
+{
+    size_t count = 1024;
+    for (size_t i = 0; i < contents->count; i++)
+        count += contents->items[i].kind == UNI__ITEM_VARIABLE
+                     ? contents->items[i].size / sizeof(float) + 64
+                     : 0;
+    return count;
+}
+
 static int read_config(uni_model **out, const uni__contents *contents, uni_error *err)
 {
     const uni__item *item = uni__contents_find(contents, UNI__ITEM_MEMBER, "config.json");
@@ -237,7 +248,7 @@ static int read_config(uni_model **out, const uni__contents *contents, uni_error
     if (status == 0 && has_nul(config))
         status = uni_error_set(err, UNI_EFORMAT, "a name in it has a NUL");
     if (status == 0)
-        status = uni_model_from_config(out, config, err);
+        status = uni__model_from_config(out, config, count_numbers(contents), err);
     if (status < 0)
         uni_error_prefix(err, "config.json");
     uni_value_free(config);

@@ -163,6 +163,26 @@ static int add_slot(uni_layer *layer, const uni__slot *slot, uni_parameter_kind 
     return 0;
 }
 
+/* A file's config may ask for any size; what the file has no numbers for is not reserved. */
+static int check_room(const uni_layer *layer, const char *name, int ndim, const int64_t *shape,
+                      uni_error *err)
+{
+    size_t weights = 0, states = 0, count = 1;
+    if (layer->max_weights == 0)
+        return 0;
+    uni_parameters_weights(layer->build->store, &weights);
+    uni_parameters_states(layer->build->store, &states);
+    bool fits = weights + states <= layer->max_weights;
+    for (int i = 0; fits && i < ndim; i++)
+        fits = shape[i] >= 0 && !__builtin_mul_overflow(count, (size_t)shape[i], &count);
+    if (fits && count <= layer->max_weights - weights - states)
+        return 0;
+    char text[UNI_SHAPE_TEXT_SIZE];
+    return uni_error_set(err, UNI_ESHAPE,
+                         "%s: its %s would have the shape %s, more numbers than the file has",
+                         uni_layer_name(layer), name, uni_shape_text(text, ndim, shape));
+}
+
 int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *name,
                             uni_parameter_kind kind, int ndim, const int64_t *shape,
                             const uni_initializer *initializer, const char *default_initializer,
@@ -181,6 +201,7 @@ int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *n
         return uni_error_set(err, UNI_ELIMIT,
                              "the parameter name %s/%s is too long (255 bytes at most)",
                              layer->path, name);
+    UNI_TRY(check_room(layer, name, ndim, shape, err));
     UNI_TRY(uni_parameters_add(layer->build->store, &slot.parameter, full, kind, ndim, shape, err));
     UNI_TRY(uni__initialize(slot.parameter, &slot.initializer, layer->build->seed, err));
     UNI_TRY(add_slot(layer, &slot, kind, err));

@@ -15,7 +15,7 @@
 #define MAX_LAYERS 10000
 
 /* A layer of a config: an inner model or a plain layer. */
-static int read_layer(uni_layer **out, const uni_value *entry, uni_error *err)
+static int read_layer(uni_layer **out, const uni_value *entry, size_t max_weights, uni_error *err)
 {
     const uni_value *config = NULL;
     const char *class_name = uni__object_class(entry, &config);
@@ -23,17 +23,21 @@ static int read_layer(uni_layer **out, const uni_value *entry, uni_error *err)
     if (class_name == NULL || config == NULL)
         return uni_error_set(err, UNI_EFORMAT,
                              "a layer of the config has no class_name or no config");
-    if (strcmp(class_name, "Sequential") != 0 && strcmp(class_name, "Functional") != 0)
-        return uni_layer_from_config(out, class_name, config, err);
+    if (strcmp(class_name, "Sequential") != 0 && strcmp(class_name, "Functional") != 0) {
+        UNI_TRY(uni_layer_from_config(out, class_name, config, err));
+        (*out)->max_weights = max_weights;
+        return 0;
+    }
     uni_model *model = NULL;
-    UNI_TRY(uni_model_from_config(&model, entry, err));
+    UNI_TRY(uni__model_from_config(&model, entry, max_weights, err));
     *out = uni_model_as_layer(model);
     return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for an inner model");
 }
 
 /* ---- Sequential ---- */
 
-static int read_sequential(uni_model **out, const uni_value *config, uni_error *err)
+static int read_sequential(uni_model **out, const uni_value *config, size_t max_weights,
+                           uni_error *err)
 {
     const uni_value *entries = uni_dict_get(config, "layers");
     size_t count = uni_list_size(entries), made = 0;
@@ -46,7 +50,7 @@ static int read_sequential(uni_model **out, const uni_value *config, uni_error *
         return uni_error_set(err, UNI_ENOMEM, "no memory for %zu layers", count);
     int status = 0;
     for (; status == 0 && made < count; made += status == 0)
-        status = read_layer(&layers[made], uni_list_get(entries, made), err);
+        status = read_layer(&layers[made], uni_list_get(entries, made), max_weights, err);
     if (status == 0)
         status =
             uni_sequential_new(out, uni_dict_get_string(config, "name", NULL), count, layers, err);
@@ -85,6 +89,7 @@ struct functional {
     uni_graph *graph;
     size_t count;
     struct entry *entries;
+    size_t max_weights;
 };
 
 static struct entry *find_entry(const struct functional *f, const char *name)
@@ -199,7 +204,7 @@ static int open_entry(struct functional *f, struct entry *entry, const uni_value
     entry->symbols = calloc(entry->num_calls + 1, sizeof *entry->symbols);
     if (entry->symbols == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for layer %s", entry->name);
-    UNI_TRY(read_layer(&entry->layer, value, err));
+    UNI_TRY(read_layer(&entry->layer, value, f->max_weights, err));
     if (entry->num_calls > 0)
         return 0;
     if (entry->layer->class_ != &uni__class_input)
@@ -262,9 +267,10 @@ static int fill_functional(struct functional *f, const uni_value *config, uni_er
     return connect_all(f, err);
 }
 
-static int read_functional(uni_model **out, const uni_value *config, uni_error *err)
+static int read_functional(uni_model **out, const uni_value *config, size_t max_weights,
+                           uni_error *err)
 {
-    struct functional f = { 0 };
+    struct functional f = { .max_weights = max_weights };
     uni_symbol *inputs[UNI_MODEL_MAX_INPUTS], *outputs[UNI_MODEL_MAX_INPUTS];
     int num_inputs = 0, num_outputs = 0, status = 0;
     UNI_TRY_GOTO(uni_graph_new(&f.graph, err), done);
@@ -366,7 +372,8 @@ fail:
     return status;
 }
 
-int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *err)
+int uni__model_from_config(uni_model **out, const uni_value *config, size_t max_weights,
+                           uni_error *err)
 {
     const uni_value *inner = NULL;
     const char *class_name = uni__object_class(config, &inner);
@@ -380,8 +387,8 @@ int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *e
                              "models of class \"%s\" are not supported; there are Sequential and "
                              "Functional",
                              class_name);
-    int status =
-        sequential ? read_sequential(&model, inner, err) : read_functional(&model, inner, err);
+    int status = sequential ? read_sequential(&model, inner, max_weights, err)
+                            : read_functional(&model, inner, max_weights, err);
     if (status == 0 && sequential)
         status = build_sequential(model, inner, err);
     const uni_value *compile = uni_dict_get(config, "compile_config");
@@ -394,4 +401,9 @@ int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *e
     }
     *out = model;
     return 0;
+}
+
+int uni_model_from_config(uni_model **out, const uni_value *config, uni_error *err)
+{
+    return uni__model_from_config(out, config, 0, err);
 }
