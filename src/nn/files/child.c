@@ -1,24 +1,30 @@
 /*
  * child.c - HDF5 and libzip run here only: in a child process that lives for one file.
  *
- * Both are large parsers with a history of crashes on bad files. The child has what it needs in memory (fork copied it), one pipe to its
- * parent, and limits: no new descriptors (so it can open nothing: not a linked file, not a plug-in), no files to write, memory,
- * processor time, no core dump. What it sends ends with a trailer that has its error; without one it crashed or was killed, which is an
- * error of the file. It also keeps the libraries' state (locks, error handlers) out of the user's process, whose own copy of HDF5
- * may be another version.
+ * Both are large parsers with a history of crashes on bad files. The child has what it needs in
+ * memory (fork copied it), one pipe to its parent, and limits: no new descriptors (so it can open
+ * nothing: not a linked file, not a plug-in), no files to write, memory, processor time, no core
+ * dump. What it sends ends with a trailer that has its error; without one it crashed or was killed,
+ * which is an error of the file. It also keeps the libraries' state (locks, error handlers) out of
+ * the user's process, whose own copy of HDF5 may be another version.
  *
- * The user's process may have threads: between fork and exit the child runs the C library's allocator (which fork makes safe) and the
- * two libraries, which only children use. If the user's own threads were inside of the same HDF5 at the fork, a lock of it could be held for ever
- * in the child: then the time limit ends it.
+ * The user's process may have threads: between fork and exit the child runs the C library's
+ * allocator (which fork makes safe) and the two libraries, which only children use. If the user's
+ * own threads were inside of the same HDF5 at the fork, a lock of it could be held for ever in the
+ * child: then the time limit ends it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +75,38 @@ static void limit_memory(size_t more)
 }
 #endif
 
+/* Opening, connecting and starting are refused by the kernel (EPERM), in case that the file takes the
+ * child over. Where the kernel has no filters the limits below have to do. */
+static void deny_calls(void)
+{
+#define DENY(number)                                                                               \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),                                             \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        DENY(SYS_openat),
+        DENY(SYS_openat2),
+#if defined(SYS_open)
+        DENY(SYS_open),
+        DENY(SYS_creat),
+        DENY(SYS_fork),
+        DENY(SYS_vfork),
+#endif
+        DENY(SYS_clone),
+        DENY(SYS_clone3),
+        DENY(SYS_execve),
+        DENY(SYS_execveat),
+        DENY(SYS_socket),
+        DENY(SYS_ptrace),
+        DENY(SYS_process_vm_writev),
+        DENY(SYS_kill),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+#undef DENY
+    struct sock_fprog program = { .len = sizeof filter / sizeof filter[0], .filter = filter };
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
 static void restrict_child(size_t memory, unsigned seconds)
 {
     for (int number = 1; number < NSIG; number++)
@@ -76,15 +114,16 @@ static void restrict_child(size_t memory, unsigned seconds)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(
-        PR_SET_PDEATHSIG,
-        SIGKILL); /* for the case that the parent's thread dies; a dead parent also closes the pipe */
+    prctl(PR_SET_PDEATHSIG,
+          /* for the case that the parent's thread dies; a dead parent also closes the pipe */
+          SIGKILL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     limit_memory(memory);
     limit(RLIMIT_CPU, seconds);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_NOFILE, 0);
+    deny_calls();
 }
 
 static _Noreturn void run_in_child(uni__child_job job, void *context, int fd)

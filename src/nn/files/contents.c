@@ -1,6 +1,7 @@
 /*
- * contents.c - a file's contents as the child process read them: a list of variables, groups and archive members, sorted by path. The
- * child is not trusted (the file may have taken it over): every size and number of its records is checked here. One thread at a time.
+ * contents.c - a file's contents as the child process read them: a list of variables, groups and
+ * archive members, sorted by path. The child is not trusted (the file may have taken it over):
+ * every size and number of its records is checked here. One thread at a time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,8 @@ int uni__contents_read(uni__contents *contents, const char *path, bool archive, 
         what = NULL;
         status = uni_error_set(err, UNI_ENOMEM, "no memory to read \"%s\"", path);
     }
-    /* Nothing that is stored without compression can be more than the file; archives may be deflated. */
+    /* Nothing that is stored without compression can be more than the file; archives may be
+     * deflated. */
     size_t most = (archive ? 100 : 2) * reading.size + ((size_t)64 << 20);
     if (status == 0)
         status = uni__child_run(read_in_child, &reading, what, 2 * most + ((size_t)256 << 20), most,

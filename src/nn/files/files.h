@@ -1,6 +1,7 @@
 /*
- * files.h - models as files, for src/nn/files only: which variable of a model has which name in a Keras weight file, the child process that reads
- * and writes HDF5 and zip, and the plug-in it uses (src/nn/keras/plugin.h).
+ * files.h - models as files, for src/nn/files only: which variable of a model has which name in a
+ * Keras weight file, the child process that reads and writes HDF5 and zip, and the plug-in it uses
+ * (src/nn/keras/plugin.h).
  */
 #ifndef UNISONO_NN_FILES_H
 #define UNISONO_NN_FILES_H
@@ -56,8 +57,9 @@ void uni__plan_free(uni__plan *plan);
 
 /* ---- child.c ---- */
 
-/* Runs job in a child process with limits and collects what it writes to the descriptor. The child cannot open files, write to any or start others;
- * a crash, a timeout or more than `limit` bytes are errors that `what` begins. */
+/* Runs job in a child process with limits and collects what it writes to the descriptor. The child
+ * cannot open files, write to any or start others; a crash, a timeout or more than `limit` bytes
+ * are errors that `what` begins. */
 typedef int (*uni__child_job)(void *context, int fd, uni_error *err);
 int uni__child_run(uni__child_job job, void *context, const char *what, size_t memory, size_t limit,
                    uni__text *reply, uni_error *err) UNI_MUST_USE;
@@ -96,8 +98,8 @@ void uni__contents_free(uni__contents *contents);
 
 /* ---- fill.c: contents into a model ---- */
 
-/* whole: the file must have the optimizer's state as the model has it (.keras); otherwise a state that does not fit is left out with a
- * warning, as Keras does. */
+/* whole: the file must have the optimizer's state as the model has it (.keras); otherwise a state
+ * that does not fit is left out with a warning, as Keras does. */
 int uni__fill_model(uni_model *model, uni__contents *contents, const char *path, bool whole,
                     uni_error *err) UNI_MUST_USE;
 /* Vocabularies from the archive's assets. */

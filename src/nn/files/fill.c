@@ -1,6 +1,6 @@
 /*
- * fill.c - a weight file's contents into a model: everything is checked first (which layer, which shapes), then copied, so that a file that does
- * not fit changes nothing. The model's thread.
+ * fill.c - a weight file's contents into a model: everything is checked first (which layer, which
+ * shapes), then copied, so that a file that does not fit changes nothing. The model's thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,7 +130,8 @@ static size_t count_trainable(const uni__plan *plan)
     return count;
 }
 
-/* Whether the file's optimizer state is of the model's optimizer; makes the slots when it has them. 1: yes, 0: leave it out. */
+/* Whether the file's optimizer state is of the model's optimizer; makes the slots when it has them.
+ * 1: yes, 0: leave it out. */
 static int prepare_optimizer(uni_model *model, const uni__contents *contents, const uni__plan *plan,
                              const char *path, bool whole, uni_error *err)
 {
@@ -162,7 +163,8 @@ static bool is_optimizer(const uni__variable *variable)
     return variable->layer == NULL;
 }
 
-/* Slots that the optimizer has but the file has not (it was saved before its first step) start again. */
+/* Slots that the optimizer has but the file has not (it was saved before its first step) start
+ * again. */
 static bool is_absent_slot(const uni__variable *variable, const uni__item *item)
 {
     return variable->kind == UNI__VARIABLE_SLOT && item == NULL;

@@ -1,4 +1,5 @@
-/* fuzz_records.c - whatever the child process sends is listed or refused, and nothing that is listed lies outside of it. See base/fuzz.h. */
+/* fuzz_records.c - whatever the child process sends is listed or refused, and nothing that is
+ * listed lies outside of it. See base/fuzz.h. */
 #include <string.h>
 #include "base/fuzz.h"
 #include "nn/files/files.h"

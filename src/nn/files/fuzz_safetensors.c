@@ -1,4 +1,5 @@
-/* fuzz_safetensors.c - any bytes are opened or refused; what opens has entries that fill the file exactly and can be read. See base/fuzz.h. */
+/* fuzz_safetensors.c - any bytes are opened or refused; what opens has entries that fill the file
+ * exactly and can be read. See base/fuzz.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,8 +1,10 @@
 /*
- * open.c - saving and loading models: by the file's ending .keras (all of it), .weights.h5 or .safetensors (weights).
+ * open.c - saving and loading models: by the file's ending .keras (all of it), .weights.h5 or
+ * .safetensors (weights).
  *
- * Keras's formats go through a child process with libunisono-keras.so (child.c); safetensors is read and written here. Files are written
- * beside and renamed, so that a reader never sees half of one. The model's thread.
+ * Keras's formats go through a child process with libunisono-keras.so (child.c); safetensors is
+ * read and written here. Files are written beside and renamed, so that a reader never sees half of
+ * one. The model's thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,7 +210,8 @@ int uni_model_save(const uni_model *model, const char *path, uni_error *err)
 
 /* ---- loading ---- */
 
-/* A text with a NUL in it would end there for us, and be another name than the file says. Words of vocabularies may have one. */
+/* A text with a NUL in it would end there for us, and be another name than the file says. Words of
+ * vocabularies may have one. */
 static bool has_nul(const uni_value *value)
 {
     size_t size = 0;

@@ -1,7 +1,8 @@
 /*
- * order.c - the layers of a model in the order of Keras's model.layers, which is what groups in weight files are numbered by and what an
- * optimizer's variables follow. For a Sequential model it is the list; for a graph Keras sorts by depth (the longest way to an output), and
- * layers of one depth by when a walk from the outputs first meets them. The model's thread.
+ * order.c - the layers of a model in the order of Keras's model.layers, which is what groups in
+ * weight files are numbered by and what an optimizer's variables follow. For a Sequential model it
+ * is the list; for a graph Keras sorts by depth (the longest way to an output), and layers of one
+ * depth by when a walk from the outputs first meets them. The model's thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,8 @@ static void walk(struct sorting *sorting, int node)
     sorting->finished[sorting->num_finished++] = node;
 }
 
-/* From the outputs back: a node is one deeper than the deepest that reads it, and a shared layer as deep as its deepest use. */
+/* From the outputs back: a node is one deeper than the deepest that reads it, and a shared layer as
+ * deep as its deepest use. */
 static void find_depths(struct sorting *sorting)
 {
     for (int i = sorting->num_finished - 1; i >= 0; i--) {

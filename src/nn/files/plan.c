@@ -1,9 +1,12 @@
 /*
- * plan.c - the variables of a model under the names that Keras gives them in HDF5: "layers/dense_1/vars/0".
+ * plan.c - the variables of a model under the names that Keras gives them in HDF5:
+ * "layers/dense_1/vars/0".
  *
- * Keras numbers layers by class within each list ("dense", "dense_1"), whatever their own names; the own name is an attribute of the group
- * "vars". What Keras has as layers inside of layers (the projections of attention, the cell of an LSTM) is one layer here whose
- * parameters have the inner name in the middle ("x/query/kernel"), which the table below turns into Keras's attribute. The model's thread.
+ * Keras numbers layers by class within each list ("dense", "dense_1"), whatever their own names;
+ * the own name is an attribute of the group "vars". What Keras has as layers inside of layers (the
+ * projections of attention, the cell of an LSTM) is one layer here whose parameters have the inner
+ * name in the middle ("x/query/kernel"), which the table below turns into Keras's attribute. The
+ * model's thread.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,7 +118,8 @@ static const char *attribute_of(const char *inner, size_t size)
     return NULL;
 }
 
-/* Where a parameter's group is: the layer's own, or that of an inner layer, which is listed at its first parameter. */
+/* Where a parameter's group is: the layer's own, or that of an inner layer, which is listed at its
+ * first parameter. */
 static int find_group(uni__plan *plan, uni_layer *layer, const char *path, const char *short_name,
                       char **out, uni_error *err)
 {
@@ -281,7 +285,8 @@ static int list_trainable(struct trainable *trainable, const uni__plan *plan, un
     return 0;
 }
 
-/* Adam and AdamW have momentum and velocity of a variable side by side; all else is slot by slot. */
+/* Adam and AdamW have momentum and velocity of a variable side by side; all else is slot by slot.
+ * */
 static int add_slots(uni__plan *plan, const uni_optimizer *optimizer,
                      const struct trainable *trainable, size_t *next, uni_error *err)
 {

@@ -1,6 +1,7 @@
 /*
- * plugin.c - finds and opens libunisono-keras.so. dlopen counts references by itself, so nothing is remembered. Only full paths are opened:
- * the name alone would make the loader search where somebody else may have put a file. Any thread.
+ * plugin.c - finds and opens libunisono-keras.so. dlopen counts references by itself, so nothing is
+ * remembered. Only full paths are opened: the name alone would make the loader search where
+ * somebody else may have put a file. Any thread.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -76,8 +77,9 @@ static int try_environment(const uni__keras_plugin **out, uni_error *err)
 
 int uni__keras_plugin_load(const uni__keras_plugin **out, uni_error *err)
 {
-    /* Installed: beside the library, or in a folder of our own. Built: src/engine, src/nn and src/nn/keras are neighbours; and from
-     * programs of the build that have the engine linked in. */
+    /* Installed: beside the library, or in a folder of our own. Built: src/engine, src/nn and
+     * src/nn/keras are neighbours; and from programs of the build that have the engine linked in.
+     * */
     static const char *const below[] = { "",       "/unisono",      "/../nn/keras",
                                          "/keras", "/src/nn/keras", "/../src/nn/keras" };
     char directory[PATH_MAX] = "";

@@ -1,6 +1,7 @@
 /*
- * safetensors.c - see safetensors.h. A file from elsewhere is not trusted: the header's length is checked against the file's, every range
- * against its shape, and together they must fill the rest of the file exactly (which also excludes overlaps).
+ * safetensors.c - see safetensors.h. A file from elsewhere is not trusted: the header's length is
+ * checked against the file's, every range against its shape, and together they must fill the rest
+ * of the file exactly (which also excludes overlaps).
  */
 #include "nn/files/safetensors.h"
 

@@ -1,8 +1,10 @@
 /*
- * archive_read.c - a .keras file: the members config.json, metadata.json and assets as records, and the records of model.weights.h5.
+ * archive_read.c - a .keras file: the members config.json, metadata.json and assets as records, and
+ * the records of model.weights.h5.
  *
- * Nothing is ever unpacked to a disk; names that would lead elsewhere, links, encryption, members that claim more than they can have
- * (bombs), two of one name and archives whose directory does not fit their contents are refused all the same.
+ * Nothing is ever unpacked to a disk; names that would lead elsewhere, links, encryption, members
+ * that claim more than they can have (bombs), two of one name and archives whose directory does not
+ * fit their contents are refused all the same.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /*
- * archive_write.c - a .keras file: a zip archive, nothing compressed (weights do not shrink, and Keras does the same), made in memory.
+ * archive_write.c - a .keras file: a zip archive, nothing compressed (weights do not shrink, and
+ * Keras does the same), made in memory.
  */
 #include <stdlib.h>
 #include <zip.h>

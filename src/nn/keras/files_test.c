@@ -1,9 +1,10 @@
 /*
- * files_test.c - models of real Keras (tests/reference/models) loaded here: predictions, weights, optimizer state and one more training step; saved
- * again in every format and loaded back; files that must be refused (tests/reference/hostile), each with a sentence that says why.
+ * files_test.c - models of real Keras (tests/reference/models) loaded here: predictions, weights,
+ * optimizer state and one more training step; saved again in every format and loaded back; files
+ * that must be refused (tests/reference/hostile), each with a sentence that says why.
  *
- * With arguments it is the writer of the round trip to real Keras (tests/keras_files.sh): DIRECTORY: loads every model there is,
- * saves it as DIRECTORY/NAME.keras and .weights.h5.
+ * With arguments it is the writer of the round trip to real Keras (tests/keras_files.sh):
+ * DIRECTORY: loads every model there is, saves it as DIRECTORY/NAME.keras and .weights.h5.
  */
 #include "nn/layers/reference.h"
 
@@ -15,8 +16,9 @@
 
 #define TOLERANCE 1e-5
 
-/* Keras takes the global norm of an embedding's gradient before it adds up rows of one word, which is not the norm of the gradient: its
- * transformer (global_clipnorm) makes a step that is 0.2% smaller than ours. */
+/* Keras takes the global norm of an embedding's gradient before it adds up rows of one word, which
+ * is not the norm of the gradient: its transformer (global_clipnorm) makes a step that is 0.2%
+ * smaller than ours. */
 static double tolerance_of(const char *name, const char *key)
 {
     return strcmp(name, "transformer") == 0 && strncmp(key, "next", 4) == 0 ? 1e-3 : TOLERANCE;
@@ -119,7 +121,8 @@ static void check_weights(const char *name, uni_model *model, const reference *f
         assert_int_equal(uni_array_count(array), want.count);
         char what[128];
         snprintf(what, sizeof what, "%s, %s %zu", name, key, count);
-        /* A bias before a batch normalisation has no gradient but rounding errors, which RMSprop blows up to steps. */
+        /* A bias before a batch normalisation has no gradient but rounding errors, which RMSprop
+         * blows up to steps. */
         bool noise = strcmp(name, "residual") == 0 && count == 3;
         if (want.dtype == UNI_F32)
             assert_close(what, uni_array_data(array), &want, noise ? 1e-4 : tolerance_of(name, key),
@@ -327,7 +330,8 @@ static void test_other_files(void **state)
     uni_model_free(cnn);
 }
 
-/* Every byte changed in turn (of a part of them), every length: refused or taken, never a crash here, and nothing half done. */
+/* Every byte changed in turn (of a part of them), every length: refused or taken, never a crash
+ * here, and nothing half done. */
 static void test_damaged_files(void **state)
 {
     char path[1024], source[1024];

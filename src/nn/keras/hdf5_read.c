@@ -1,9 +1,10 @@
 /*
  * hdf5_read.c - all groups and datasets of an HDF5 file in memory, as records.
  *
- * Only what Keras writes is taken: hard links, groups, dense datasets of floats or integers that are in the file itself. Links to elsewhere,
- * external and virtual storage, filters, other types and datasets that claim more than the file has are refused. HDF5 itself may crash or
- * loop on a damaged file; the process has limits and nothing to lose.
+ * Only what Keras writes is taken: hard links, groups, dense datasets of floats or integers that
+ * are in the file itself. Links to elsewhere, external and virtual storage, filters, other types
+ * and datasets that claim more than the file has are refused. HDF5 itself may crash or loop on a
+ * damaged file; the process has limits and nothing to lose.
  */
 #include <hdf5.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * hdf5_write.c - groups with their names and dense datasets as an HDF5 file in memory, as h5py writes them (the earliest format version, names as
- * UTF-8 strings of variable length), which is what Keras reads.
+ * hdf5_write.c - groups with their names and dense datasets as an HDF5 file in memory, as h5py
+ * writes them (the earliest format version, names as UTF-8 strings of variable length), which is
+ * what Keras reads.
  */
 #include <hdf5.h>
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /*
- * layers_test.c - models made here of every layer, every activation, every optimizer, graphs whose layers were made in another order than Keras sorts
- * them: saved, loaded and equal; trained on, equal again.
+ * layers_test.c - models made here of every layer, every activation, every optimizer, graphs whose
+ * layers were made in another order than Keras sorts them: saved, loaded and equal; trained on,
+ * equal again.
  *
- * With an argument it is a writer for real Keras (tests/keras_files.sh): DIRECTORY/NAME.keras, NAME.weights.h5, and NAME.expected.safetensors
- * with inputs, predictions, weights and one more step.
+ * With an argument it is a writer for real Keras (tests/keras_files.sh): DIRECTORY/NAME.keras,
+ * NAME.weights.h5, and NAME.expected.safetensors with inputs, predictions, weights and one more
+ * step.
  */
 #include "nn/layers/reference.h"
 
@@ -140,7 +142,8 @@ static uni_model *sequences(void)
     return model;
 }
 
-/* The short branch is made first and the output's branches in the wrong order: Keras numbers the layers otherwise. */
+/* The short branch is made first and the output's branches in the wrong order: Keras numbers the
+ * layers otherwise. */
 static uni_model *branches(void)
 {
     uni_graph *graph = NULL;
@@ -329,7 +332,8 @@ static uni_array *predict(uni_model *model, const struct data *data)
 
 /* ---- the test ---- */
 
-/* Exactly after loading; after a step to rounding, because Keras keeps the learning rate in float32. */
+/* Exactly after loading; after a step to rounding, because Keras keeps the learning rate in
+ * float32. */
 static void assert_same(uni_model *a, uni_model *b, const struct data *data, double tolerance)
 {
     uni_array *first = predict(a, data), *second = predict(b, data);

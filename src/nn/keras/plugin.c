@@ -1,5 +1,6 @@
 /*
- * plugin.c - the table that the engine asks for, and what the readers and writers send their results with.
+ * plugin.c - the table that the engine asks for, and what the readers and writers send their
+ * results with.
  */
 #include <errno.h>
 #include <stdlib.h>

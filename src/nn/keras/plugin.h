@@ -1,9 +1,12 @@
 /*
- * plugin.h - the one table between the engine and libunisono-keras.so, which alone links HDF5 and libzip.
+ * plugin.h - the one table between the engine and libunisono-keras.so, which alone links HDF5 and
+ * libzip.
  *
- * All functions run in a child process (src/nn/files/child.c) that may crash, run out of memory or be killed without harm, so that a hostile
- * file meets the two libraries there only. They write their result to a descriptor: writers the bytes of the file, readers one record after the
- * other: a uni__record, its path (path_size bytes), its data (size bytes). Parents check every number of it.
+ * All functions run in a child process (src/nn/files/child.c) that may crash, run out of memory or
+ * be killed without harm, so that a hostile file meets the two libraries there only. They write
+ * their result to a descriptor: writers the bytes of the file, readers one record after the other:
+ * a uni__record, its path (path_size bytes), its data (size bytes). Parents check every number of
+ * it.
  */
 #ifndef UNISONO_NN_KERAS_PLUGIN_H
 #define UNISONO_NN_KERAS_PLUGIN_H

@@ -1,6 +1,6 @@
 /*
- * loss_test.c - losses against the numbers of real Keras (tests/reference/losses): every reduction, weights, gradients; the helpers of
- * custom loops; what is refused.
+ * loss_test.c - losses against the numbers of real Keras (tests/reference/losses): every reduction,
+ * weights, gradients; the helpers of custom loops; what is refused.
  */
 #include "nn/layers/reference.h"
 #include "nn/loss/loss.h"

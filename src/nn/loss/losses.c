@@ -1,9 +1,11 @@
 /*
- * losses.c - losses by name, their reductions, and the two helpers of custom loops (compute_average_loss, scale_regularization_loss).
+ * losses.c - losses by name, their reductions, and the two helpers of custom loops
+ * (compute_average_loss, scale_regularization_loss).
  *
- * A loss is a kind of uni_op_loss with its setting, or a function of the user's. The operation reduces exactly the last axis; weights and
- * reductions come after it, with Keras's rule that weights have the rank of the per-sample values (no silent broadcast of (batch) along
- * another axis). Losses are const once made: any thread, each with its own tape.
+ * A loss is a kind of uni_op_loss with its setting, or a function of the user's. The operation
+ * reduces exactly the last axis; weights and reductions come after it, with Keras's rule that
+ * weights have the rank of the per-sample values (no silent broadcast of (batch) along another
+ * axis). Losses are const once made: any thread, each with its own tape.
  */
 #include "nn/loss/loss.h"
 

@@ -1,6 +1,7 @@
 /*
- * metric.c - metrics: by name, their life, and what is the same for all of them. The arithmetic is in metric_mean.c, metric_count.c and
- * metric_auc.c, configs in metric_config.c. A metric belongs to one thread at a time.
+ * metric.c - metrics: by name, their life, and what is the same for all of them. The arithmetic is
+ * in metric_mean.c, metric_count.c and metric_auc.c, configs in metric_config.c. A metric belongs
+ * to one thread at a time.
  */
 #include "nn/loss/metric.h"
 

@@ -1,8 +1,9 @@
 /*
  * metric.h - what a metric is made of, for src/nn/loss only. The public side is unisono/losses.h.
  *
- * A metric is a class, its settings and a vector of doubles that adds up over batches and replicas. Most metrics are means of a value
- * per row (the prediction's last axis is a row), which metric_mean.c keeps as (sum, count); the rest count hits and misses.
+ * A metric is a class, its settings and a vector of doubles that adds up over batches and replicas.
+ * Most metrics are means of a value per row (the prediction's last axis is a row), which
+ * metric_mean.c keeps as (sum, count); the rest count hits and misses.
  */
 #ifndef UNISONO_NN_METRIC_H
 #define UNISONO_NN_METRIC_H

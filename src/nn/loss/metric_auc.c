@@ -1,9 +1,11 @@
 /*
- * metric_auc.c - area under the ROC or the precision-recall curve, by Keras's method: counts at evenly spaced thresholds.
+ * metric_auc.c - area under the ROC or the precision-recall curve, by Keras's method: counts at
+ * evenly spaced thresholds.
  *
- * State: four vectors of num_thresholds: true positives, false positives, true negatives, false negatives. A score belongs to a
- * bucket between two thresholds (computed in float32 as Keras does, so that ties fall the same way), and counts as positive at all
- * thresholds below. A metric belongs to one thread at a time.
+ * State: four vectors of num_thresholds: true positives, false positives, true negatives, false
+ * negatives. A score belongs to a bucket between two thresholds (computed in float32 as Keras does,
+ * so that ties fall the same way), and counts as positive at all thresholds below. A metric belongs
+ * to one thread at a time.
  */
 #include <math.h>
 
@@ -60,7 +62,8 @@ static double ratio(double part, double whole)
     return whole != 0 ? part / whole : 0;
 }
 
-/* Davis and Goadrich: between two thresholds the true positives grow linearly with the positives. */
+/* Davis and Goadrich: between two thresholds the true positives grow linearly with the positives.
+ * */
 static double interpolated(const uni_metric *metric)
 {
     size_t count = (size_t)metric->settings.num_thresholds;

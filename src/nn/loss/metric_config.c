@@ -1,5 +1,6 @@
 /*
- * metric_config.c - metrics as Keras's configs and back. Settings that we have not are refused by name. Any thread.
+ * metric_config.c - metrics as Keras's configs and back. Settings that we have not are refused by
+ * name. Any thread.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /*
- * metric_count.c - metrics that count hits and misses: precision, recall, F-beta, the confusion matrix.
+ * metric_count.c - metrics that count hits and misses: precision, recall, F-beta, the confusion
+ * matrix.
  *
- * States, as in Keras: precision (true positives, false positives) and recall (true positives, false negatives) for each threshold; F-beta
- * (true positives, false positives, false negatives, weight) for each class, or once for "micro"; the confusion matrix row by row
- * (target, prediction). All add up. A metric belongs to one thread at a time.
+ * States, as in Keras: precision (true positives, false positives) and recall (true positives,
+ * false negatives) for each threshold; F-beta (true positives, false positives, false negatives,
+ * weight) for each class, or once for "micro"; the confusion matrix row by row (target,
+ * prediction). All add up. A metric belongs to one thread at a time.
  */
 #include <math.h>
 #include <string.h>
@@ -36,7 +38,8 @@ static bool is_picked(const float *row, size_t count, size_t index, int k)
     return before < k;
 }
 
-/* Counts true positives in state[t], and in state[T + t] what was predicted (precision) or present (recall) and is not one. */
+/* Counts true positives in state[t], and in state[T + t] what was predicted (precision) or present
+ * (recall) and is not one. */
 static int update_thresholds(uni_metric *metric, const uni_tensor *target,
                              const uni_tensor *prediction, const uni_tensor *weights,
                              uni_error *err)

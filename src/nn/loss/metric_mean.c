@@ -1,8 +1,10 @@
 /*
- * metric_mean.c - metrics that are the mean of a value per row: accuracies, errors, cross-entropies, and Mean, Sum themselves.
+ * metric_mean.c - metrics that are the mean of a value per row: accuracies, errors,
+ * cross-entropies, and Mean, Sum themselves.
  *
- * State: (sum, count). The value of a sample is the mean of its rows' values; weights multiply both, as in Keras's Mean. Rows are
- * computed in double, plainly. A metric belongs to one thread at a time.
+ * State: (sum, count). The value of a sample is the mean of its rows' values; weights multiply
+ * both, as in Keras's Mean. Rows are computed in double, plainly. A metric belongs to one thread at
+ * a time.
  */
 #include <math.h>
 
@@ -84,7 +86,8 @@ static double binary_crossentropy(const uni_metric *metric, const uni__rows *row
     return sum / (double)rows->cols;
 }
 
-/* log of the i-th probability of a row: from logits by log-softmax, otherwise clipped (and divided by the sum). */
+/* log of the i-th probability of a row: from logits by log-softmax, otherwise clipped (and divided
+ * by the sum). */
 static double log_sum_exp(const float *x, size_t count)
 {
     double largest = (double)x[uni__argmax(x, count)], sum = 0;

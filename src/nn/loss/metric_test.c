@@ -1,6 +1,6 @@
 /*
- * metric_test.c - metrics against the numbers of real Keras (tests/reference/metrics) over three batches, their states too; merging,
- * copies, functional forms, bad input, configs.
+ * metric_test.c - metrics against the numbers of real Keras (tests/reference/metrics) over three
+ * batches, their states too; merging, copies, functional forms, bad input, configs.
  */
 #include "nn/layers/reference.h"
 #include "nn/loss/loss.h"

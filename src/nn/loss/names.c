@@ -1,6 +1,7 @@
 /*
- * names.c - see names.h. The distance is Damerau's (a swap of neighbours is one change) on letters without case and underscores, so
- * "binary_crosentropy" and "Binary Crossentorpy" both find their way. Any thread.
+ * names.c - see names.h. The distance is Damerau's (a swap of neighbours is one change) on letters
+ * without case and underscores, so "binary_crosentropy" and "Binary Crossentorpy" both find their
+ * way. Any thread.
  */
 #include "nn/loss/names.h"
 

@@ -1,6 +1,6 @@
 /*
- * objects.c - the frame that Keras puts around a serialised object: {"module", "class_name", "config", "registered_name"}.
- * Any thread.
+ * objects.c - the frame that Keras puts around a serialised object: {"module", "class_name",
+ * "config", "registered_name"}. Any thread.
  */
 #include "nn/loss/loss.h"
 

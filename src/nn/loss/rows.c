@@ -1,6 +1,7 @@
 /*
- * rows.c - targets, predictions and weights of a metric's update as rows: the checks that Keras's metrics make (and those they leave
- * out), any number type read as a double, weights broadcast as Keras broadcasts them. No allocation. Any thread.
+ * rows.c - targets, predictions and weights of a metric's update as rows: the checks that Keras's
+ * metrics make (and those they leave out), any number type read as a double, weights broadcast as
+ * Keras broadcasts them. No allocation. Any thread.
  */
 #include "nn/loss/metric.h"
 
@@ -167,7 +168,8 @@ size_t uni__rows_target_argmax(const uni__rows *rows, size_t row)
     return best;
 }
 
-/* TensorFlow's in_top_k: those that tie with the last of the k are in, what is not finite is out. */
+/* TensorFlow's in_top_k: those that tie with the last of the k are in, what is not finite is out.
+ * */
 bool uni__in_top(const float *row, size_t count, size_t index, int k)
 {
     if (index >= count || !isfinite(row[index]))

@@ -1,6 +1,6 @@
 /*
- * algorithms.c - the update rules, each a call of one flat pass of tensor/update.h, with Keras's names of slots and configs.
- * update() runs on several threads, each with a range of its own.
+ * algorithms.c - the update rules, each a call of one flat pass of tensor/update.h, with Keras's
+ * names of slots and configs. update() runs on several threads, each with a range of its own.
  */
 #include <math.h>
 
@@ -34,7 +34,8 @@ static int sgd_put_config(const uni_optimizer *optimizer, uni_value *config)
 const uni__optimizer_class uni__optimizer_sgd = { "sgd", "SGD",     "sgd",      0.01,
                                                   0,     sgd_slots, sgd_update, sgd_put_config };
 
-/* ---- adam and adamw: slots 0 momentum, 1 velocity, 2 the largest velocity so far (amsgrad) ---- */
+/* ---- adam and adamw: slots 0 momentum, 1 velocity, 2 the largest velocity so far (amsgrad) ----
+ * */
 
 static void adam_slots(const uni_optimizer *optimizer, const char *names[UNI__OPTIMIZER_MAX_SLOTS])
 {
@@ -70,7 +71,8 @@ const uni__optimizer_class uni__optimizer_adamw = { "adamw",     "AdamW",       
                                                     0.001,       0.004,          adam_slots,
                                                     adam_update, adam_put_config };
 
-/* ---- rmsprop: slots 0 velocity (the mean square), 1 momentum, 2 average_gradient (centered) ---- */
+/* ---- rmsprop: slots 0 velocity (the mean square), 1 momentum, 2 average_gradient (centered) ----
+ * */
 
 static void rmsprop_slots(const uni_optimizer *optimizer,
                           const char *names[UNI__OPTIMIZER_MAX_SLOTS])

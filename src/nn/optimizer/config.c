@@ -1,6 +1,6 @@
 /*
- * config.c - optimizers as Keras's configs and back. What Keras can and we cannot (moving averages of weights, loss scaling) is refused by
- * its name rather than passed over. Any thread.
+ * config.c - optimizers as Keras's configs and back. What Keras can and we cannot (moving averages
+ * of weights, loss scaling) is refused by its name rather than passed over. Any thread.
  */
 #include <math.h>
 

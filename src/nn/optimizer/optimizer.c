@@ -1,9 +1,11 @@
 /*
- * optimizer.c - making optimizers, their flat state, and a step in three parts: begin (counts, finds the rate and what the clipping
- * needs), apply_span (updates a range: several threads or ranks, each its own), end.
+ * optimizer.c - making optimizers, their flat state, and a step in three parts: begin (counts,
+ * finds the rate and what the clipping needs), apply_span (updates a range: several threads or
+ * ranks, each its own), end.
  *
- * Clipping that needs a norm reads the whole gradient once in begin and becomes a factor, one for all or one a parameter, which
- * rides on the scale of the update: no pass over the gradient more than needed. Nothing is allocated after the first step.
+ * Clipping that needs a norm reads the whole gradient once in begin and becomes a factor, one for
+ * all or one a parameter, which rides on the scale of the update: no pass over the gradient more
+ * than needed. Nothing is allocated after the first step.
  */
 #include "nn/optimizer/optimizer.h"
 
@@ -244,7 +246,8 @@ int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, floa
     double step = (double)optimizer->iterations;
     optimizer->rate = (float)rate;
     optimizer->decay = (float)(rate * optimizer->weight_decay);
-    /* Keras casts the betas to float32 before the power (and nowhere else): 1 - 0.999f is 1.3e-5 less than 0.001. */
+    /* Keras casts the betas to float32 before the power (and nowhere else): 1 - 0.999f is 1.3e-5
+     * less than 0.001. */
     double beta_1 = (float)optimizer->beta_1, beta_2 = (float)optimizer->beta_2;
     optimizer->adam_alpha = (float)(rate * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step)));
     optimizer->scale = scale != 0 ? scale : 1;

@@ -1,7 +1,9 @@
 /*
- * optimizer.h - what an optimizer is made of, for the files of src/nn only. The public side is unisono/optimizers.h.
+ * optimizer.h - what an optimizer is made of, for the files of src/nn only. The public side is
+ * unisono/optimizers.h.
  *
- * An optimizer is a class (which slots it keeps, how it updates a range), its numbers, and flat slots in the store's layout.
+ * An optimizer is a class (which slots it keeps, how it updates a range), its numbers, and flat
+ * slots in the store's layout.
  */
 #ifndef UNISONO_NN_OPTIMIZER_H
 #define UNISONO_NN_OPTIMIZER_H
@@ -16,7 +18,8 @@ typedef struct uni__optimizer_class {
     double learning_rate, weight_decay;
     /* Names of the slots by their role; NULL where the settings need none. */
     void (*slots)(const uni_optimizer *optimizer, const char *names[UNI__OPTIMIZER_MAX_SLOTS]);
-    /* One update of n weights; slots by role, NULL for those that are not kept. Several threads, ranges of their own. */
+    /* One update of n weights; slots by role, NULL for those that are not kept. Several threads,
+     * ranges of their own. */
     void (*update)(const uni_optimizer *optimizer, float *weights, float *const *slots,
                    const float *gradients, size_t n, float scale);
     int (*put_config)(const uni_optimizer *optimizer, uni_value *config);

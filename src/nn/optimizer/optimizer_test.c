@@ -1,6 +1,6 @@
 /*
- * optimizer_test.c - ten steps of every optimizer against real Keras (tests/reference/optimizers), slots included; the same by spans and threads;
- * schedules; freezing; names, bad numbers, configs.
+ * optimizer_test.c - ten steps of every optimizer against real Keras (tests/reference/optimizers),
+ * slots included; the same by spans and threads; schedules; freezing; names, bad numbers, configs.
  */
 #include "nn/layers/reference.h"
 #include "nn/optimizer/optimizer.h"
@@ -243,7 +243,8 @@ static void test_warmup_and_own(void **state)
     assert_null(bad);
 }
 
-/* A frozen parameter stays as it is, also when it is thawed later its slots are there; a store that grew keeps the old state. */
+/* A frozen parameter stays as it is, also when it is thawed later its slots are there; a store that
+ * grew keeps the old state. */
 static void test_frozen_and_grown(void **state)
 {
     reference file = reference_open("optimizers/adam.safetensors");

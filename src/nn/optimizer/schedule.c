@@ -1,5 +1,6 @@
 /*
- * schedule.c - the learning rate of a step, as Keras's schedules compute it, in double. Schedules are const once made: any thread.
+ * schedule.c - the learning rate of a step, as Keras's schedules compute it, in double. Schedules
+ * are const once made: any thread.
  */
 #include <math.h>
 #include <stdlib.h>

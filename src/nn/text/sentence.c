@@ -1,10 +1,11 @@
 /*
- * sentence.c - a text as one vector: the vectors of its words, added and divided by the square root of their number (or by their number), as
- * the NNLM layers of TensorFlow Hub do.
+ * sentence.c - a text as one vector: the vectors of its words, added and divided by the square root
+ * of their number (or by their number), as the NNLM layers of TensorFlow Hub do.
  *
- * The table has a row for each known word and `buckets` rows for the others, which a hash spreads over them. Words come from a file of
- * vectors (read when the layer is built), from the user, or there are none and all are hashed. Words are lower case without
- * punctuation. Building belongs to one thread; calls are const.
+ * The table has a row for each known word and `buckets` rows for the others, which a hash spreads
+ * over them. Words come from a file of vectors (read when the layer is built), from the user, or
+ * there are none and all are hashed. Words are lower case without punctuation. Building belongs to
+ * one thread; calls are const.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * text_test.c - TextVectorization against real Keras (tests/reference/text): vocabularies and outputs; the sentence embedding against sums by
- * hand and finite differences of its table; shapes, empty texts, bad files, configs.
+ * text_test.c - TextVectorization against real Keras (tests/reference/text): vocabularies and
+ * outputs; the sentence embedding against sums by hand and finite differences of its table; shapes,
+ * empty texts, bad files, configs.
  */
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"

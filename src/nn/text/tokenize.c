@@ -1,6 +1,6 @@
 /*
- * tokenize.c - see tokenize.h. One reader turns a range of text into its canonical bytes, one at a time; hashing, comparing, measuring and
- * copying all go through it, so that they cannot differ.
+ * tokenize.c - see tokenize.h. One reader turns a range of text into its canonical bytes, one at a
+ * time; hashing, comparing, measuring and copying all go through it, so that they cannot differ.
  */
 #include "nn/text/tokenize.h"
 
@@ -112,7 +112,8 @@ static bool is_empty(const uni__tokenizer *tokenizer, const char *token, const c
     return next_byte(&r) < 0;
 }
 
-/* The next word or character at or after `at`: [*begin, returned end), or NULL. What is only punctuation has gone with it. */
+/* The next word or character at or after `at`: [*begin, returned end), or NULL. What is only
+ * punctuation has gone with it. */
 static const char *next_token(const uni__tokenizer *tokenizer, const char *at, const char *end,
                               const char **begin)
 {

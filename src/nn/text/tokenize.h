@@ -1,9 +1,10 @@
 /*
  * tokenize.h - text as tokens, and tokens as numbers, for src/nn/text only.
  *
- * A token is a range of the original text, read through a filter (lower case, punctuation left out, white space between the words of
- * an n-gram as one space), so that nothing is copied or allocated to look one up. The rules are those of Keras's TextVectorization on
- * TensorFlow: lower case, punctuation and white space are ASCII's only. Everything here is const once made: any thread.
+ * A token is a range of the original text, read through a filter (lower case, punctuation left out,
+ * white space between the words of an n-gram as one space), so that nothing is copied or allocated
+ * to look one up. The rules are those of Keras's TextVectorization on TensorFlow: lower case,
+ * punctuation and white space are ASCII's only. Everything here is const once made: any thread.
  */
 #ifndef UNISONO_NN_TOKENIZE_H
 #define UNISONO_NN_TOKENIZE_H
@@ -19,7 +20,8 @@ typedef struct uni__tokenizer {
 } uni__tokenizer;
 #define UNI__MAX_NGRAMS 16
 
-/* Calls visit for every token of the text, in Keras's order; stops at a negative return and hands it on. */
+/* Calls visit for every token of the text, in Keras's order; stops at a negative return and hands
+ * it on. */
 typedef int (*uni__visit_token)(void *context, const char *token, size_t size);
 int uni__tokenize(const uni__tokenizer *tokenizer, uni_string text, uni__visit_token visit,
                   void *context) UNI_MUST_USE;
@@ -52,7 +54,8 @@ int64_t uni__vocabulary_find(const uni__vocabulary *vocabulary, const uni__token
 /* Adds a word (its canonical bytes are copied) that is not there yet. */
 int uni__vocabulary_add(uni__vocabulary *vocabulary, const uni__tokenizer *tokenizer,
                         const char *token, size_t size, uni_error *err) UNI_MUST_USE;
-/* The same for a word that is canonical already. *number gets where it is; a word that is there already is UNI_EEXISTS. */
+/* The same for a word that is canonical already. *number gets where it is; a word that is there
+ * already is UNI_EEXISTS. */
 int uni__vocabulary_add_word(uni__vocabulary *vocabulary, const char *word, size_t size,
                              uni_error *err) UNI_MUST_USE;
 /* By falling count, equal ones by falling bytes; keeps the first `limit` (0: all). */

@@ -1,9 +1,10 @@
 /*
- * vectorization.c - TextVectorization: text to numbers of words, or to counts of them, as Keras does it.
+ * vectorization.c - TextVectorization: text to numbers of words, or to counts of them, as Keras
+ * does it.
  *
- * The vocabulary is learnt by adapt, given by the user, or comes with a file; it is no parameter. Calls look tokens up twice: once to count
- * them (which gives the result's shape), once to write; nothing is allocated but the result on the tape. Adapting belongs to one
- * thread, calls are const.
+ * The vocabulary is learnt by adapt, given by the user, or comes with a file; it is no parameter.
+ * Calls look tokens up twice: once to count them (which gives the result's shape), once to write;
+ * nothing is allocated but the result on the tape. Adapting belongs to one thread, calls are const.
  */
 #include <math.h>
 #include <stdlib.h>
