@@ -21,11 +21,16 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the array files are little-endi
 
 #define MAGIC "UNIDICT1"
 #define ALIGNMENT 64
+/* Large arrays begin a page. A copy whose destination is a little further into its page than its source runs at a quarter of the speed (loads
+ * wait for stores of the same low address bits: 56 ms instead of 15 for 200 MB); malloc's large blocks begin a little into a page, so the
+ * destination must not. */
+#define PAGE 4096
+#define LARGE (1u << 20)
 #define ARRAY_KEY "__array__"
 
-static uint64_t align_up(uint64_t size)
+static uint64_t align_to(uint64_t size, uint64_t alignment)
 {
-    return (size + (ALIGNMENT - 1)) & ~(uint64_t)(ALIGNMENT - 1);
+    return (size + (alignment - 1)) & ~(alignment - 1);
 }
 
 static int too_deep(uni_error *err)
@@ -47,6 +52,7 @@ static void encode_array(encoder *sink, const uni_array *array)
 {
     uni__packer *packer = &sink->packer;
     size_t bytes = uni_array_bytes(array);
+    uint64_t begin = bytes >= LARGE ? align_to(sink->arrays_size, PAGE) : sink->arrays_size;
     uni__pack_map(packer, 5);
     uni__pack_string(packer, ARRAY_KEY, sizeof ARRAY_KEY - 1);
     uni__pack_int(packer, 1);
@@ -57,16 +63,16 @@ static void encode_array(encoder *sink, const uni_array *array)
     for (int i = 0; i < uni_array_ndim(array); i++)
         uni__pack_int(packer, uni_array_shape(array)[i]);
     uni__pack_string(packer, "offset", 6);
-    uni__pack_int(packer, (int64_t)sink->arrays_size);
+    uni__pack_int(packer, (int64_t)begin);
     uni__pack_string(packer, "bytes", 5);
     uni__pack_int(packer, (int64_t)bytes);
-    uint64_t padded = align_up(bytes);
+    uint64_t end = align_to(begin + bytes, ALIGNMENT);
     if (sink->arrays && bytes > 0) {
-        uint8_t *to = sink->arrays + sink->arrays_size;
-        memcpy(to, uni_array_data(array), bytes);
-        memset(to + bytes, 0, padded - bytes);
+        memset(sink->arrays + sink->arrays_size, 0, begin - sink->arrays_size);
+        memcpy(sink->arrays + begin, uni_array_data(array), bytes);
+        memset(sink->arrays + begin + bytes, 0, end - begin - bytes);
     }
-    sink->arrays_size += padded;
+    sink->arrays_size = end;
 }
 
 static int encode_value(encoder *sink, const uni_value *value, int depth, uni_error *err);
@@ -127,7 +133,7 @@ static int measure(const uni_value *dict, uni__dict_header *header, uni_error *e
     UNI_TRY(encode_tree(&counter, dict, err));
     memcpy(header->magic, MAGIC, sizeof header->magic);
     header->tree_size = counter.packer.size;
-    header->arrays_offset = align_up(sizeof *header + header->tree_size);
+    header->arrays_offset = align_to(sizeof *header + header->tree_size, PAGE);
     header->arrays_size = counter.arrays_size;
     return 0;
 }
@@ -177,7 +183,7 @@ int uni__dict_header_check(const uni__dict_header *header, size_t head_size, uni
             header->magic[7] > ' ' && header->magic[7] < 127 ? header->magic[7] : '?', MAGIC[7]);
     if (header->tree_size > head_size - sizeof *header)
         return bad(err, "the tree is cut off");
-    if (header->arrays_offset != align_up(sizeof *header + header->tree_size))
+    if (header->arrays_offset != align_to(sizeof *header + header->tree_size, PAGE))
         return bad(err, "the arrays are not where they should be");
     return 0;
 }

@@ -4,7 +4,7 @@
  *
  * Encoded form (one buffer, little-endian): 8 bytes "UNIDICT1", u64 tree_size, u64 arrays_offset
  * (64-aligned), u64 arrays_size, the tree (msgpack; an array is a map {"__array__": 1, "dtype":
- * n, "shape": [...], "offset": o, "bytes": b}), padding, the raw arrays each 64-aligned. On disk
+ * n, "shape": [...], "offset": o, "bytes": b}), padding, the raw arrays, each 64-aligned, those of 1 MiB and more at a multiple of 4096. On disk
  * dict.msgpack is the header and the tree, arrays.bin the arrays (no file when there are none). A
  * user's own dictionary with the key "__array__" is escaped as {"__array__": 0, "value": {...}}.
  * Any thread.
