@@ -53,7 +53,7 @@ static int update_thresholds(uni_metric *metric, const uni_tensor *target,
         return uni_error_set(err, UNI_EINVAL,
                              "metric %s: class_id is %d, but predictions have %zu classes",
                              metric->name, settings->class_id, rows.cols);
-    for (size_t i = 0; i < rows.rows * rows.cols; i++) {
+    for (size_t i = 0; rows.cols > 0 && i < rows.rows * rows.cols; i++) {
         size_t row = i / rows.cols, column = i % rows.cols;
         if (settings->class_id >= 0 && column != (size_t)settings->class_id)
             continue;

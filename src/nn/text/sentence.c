@@ -115,7 +115,7 @@ static int add_table(uni_layer *layer, struct sentence *self, const struct vecto
     UNI_TRY(uni_layer_add_parameter(layer, &self->table, "embeddings", UNI_PARAMETER_WEIGHT, 2,
                                     shape, self->path != NULL ? NULL : &normal, "zeros", NULL,
                                     err));
-    if (self->path != NULL)
+    if (self->path != NULL && vectors->rows != NULL)
         memcpy(uni_parameter_data(self->table), vectors->rows,
                vectors->count * (size_t)self->dim * sizeof(float));
     return 0;
@@ -286,9 +286,13 @@ uni_layer *uni_layer_sentence_embedding(int64_t dim, const uni_sentence_options 
             "a sentence embedding has its words from vectors or from vocabulary, not from both");
     if (options->vectors != NULL && (self->path = strdup(options->vectors)) == NULL)
         uni_layer_fail(layer, UNI_ENOMEM, "no memory for the name of the word vectors");
+    if (options->vocabulary == NULL && options->vocabulary_size > 0)
+        uni_layer_fail(layer, UNI_EINVAL,
+                       "a sentence embedding has a vocabulary_size but no vocabulary");
     uni_error err = { 0 };
-    for (size_t i = 0; options->vectors == NULL && err.code == 0 && i < options->vocabulary_size;
-         i++) {
+    size_t words =
+        options->vectors == NULL && options->vocabulary != NULL ? options->vocabulary_size : 0;
+    for (size_t i = 0; err.code == 0 && i < words; i++) {
         const char *word = options->vocabulary[i];
         if (uni__vocabulary_find(&self->vocabulary, &tokenizer, word, strlen(word)) < 0 &&
             uni__token_size(&tokenizer, word, strlen(word)) > 0 &&
