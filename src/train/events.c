@@ -352,7 +352,6 @@ static void on_signalled(void *context, int number)
 {
     uni_trainer *trainer = context;
     uni__run *run = trainer->run;
-    trainer->interrupts++;
     if (!run)
         return;
     uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;

@@ -137,7 +137,7 @@ struct uni__run {
     char *from_checkpoint; /* verified path, or NULL */
     uni_value *from_dict;
     double time_limit, progress_timeout;
-    bool v1, resumed, keep_warm;
+    bool v1, resumed;
 
     /* places */
     char *id, *dir, *logs_dir, *staging_dir;
@@ -159,14 +159,12 @@ struct uni__run {
     uni__cause previous_cause;
     int64_t progress_mark, previous_progress; /* highest iteration, to tell a crash loop */
     char victims[512];
-    int exits_expected; /* processes that we are ending */
     uni__stop_reason stopping;
     uint64_t described_ns; /* run.json was last written for its progress */
     int64_t described_mark;
     int64_t stop_at;
     uint64_t stop_deadline_ns, stop_soft_ns;
-    bool hard_stop, no_retry, writer_failed, said_lost_progress, said_slow_disk,
-        waiting_for_persist;
+    bool hard_stop, no_retry, writer_failed, said_lost_progress, said_slow_disk;
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
     int64_t latest_number,
         previous_number; /* checkpoints completed; at the beginning of this attempt */
@@ -288,7 +286,6 @@ struct uni_trainer {
     uni__run *run; /* controller thread */
     pthread_mutex_t lock; /* current: for uni_trainer_stop from any thread */
     uni__run *current;
-    int interrupts;
 };
 
 #endif
