@@ -1,0 +1,284 @@
+/*
+ * data.h - datasets: read, transform, shuffle, shard and batch, with exact resume.
+ *
+ * A dataset is a recipe: a source and a chain of transforms. Making one reads no more than the head of a file; work is done by an iterator, on
+ * threads of its own, within one budget of bytes. Datasets never change (every transform gives a new one that holds a reference to the
+ * old one), so one can be iterated many times, by several threads, in every epoch again.
+ *
+ * Order. Every source has one of three (docs/data.md), and uni_dataset_order says which in words:
+ *   global   indexed sources: a keyed permutation of all samples; the same batches for any number of workers
+ *   block    splittable files: a keyed permutation of blocks, and of the rows in a window of blocks
+ *   stream   compressed or generated: as it comes, shuffled in keyed windows
+ * Each sample is used exactly once per epoch, also when the iterator's state (a few integers) was saved in the middle of one and is
+ * resumed by another number of workers. The state counts the batches that were taken with next, not what was prefetched.
+ *
+ * Thread rule: datasets may be shared; an iterator belongs to one thread at a time. Functions given to map, filter ... run on the iterator's
+ * threads, several at once unless they ask to be called in order.
+ *
+ * @example
+ * uni_dataset *lines = NULL, *shuffled = NULL;
+ * uni_dataset_iterator *it = NULL;
+ * UNI_TRY(uni_dataset_range(&lines, 1000, err));
+ * UNI_TRY(uni_dataset_shuffle(&shuffled, lines, 0, 42, err));
+ * UNI_TRY(uni_dataset_iterate(&it, shuffled, &(uni_data_options){ .batch_size = 64 }, err));
+ * uni_table *batch = NULL;
+ * int more = 0;
+ * while ((more = uni_dataset_iterator_next(it, &batch, err)) > 0) {
+ *     printf("%lld rows\n", (long long)uni_table_num_rows(batch));
+ *     uni_table_unref(batch);
+ * }
+ * uni_dataset_iterator_free(it);
+ * uni_dataset_unref(shuffled);
+ * uni_dataset_unref(lines);
+ * return more;
+ * @end
+ */
+#ifndef UNISONO_DATA_H
+#define UNISONO_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unisono/array.h>
+#include <unisono/status.h>
+#include <unisono/table.h>
+#include <unisono/value.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct uni_dataset uni_dataset;
+
+UNI_API uni_dataset *uni_dataset_ref(uni_dataset *dataset);
+UNI_API void uni_dataset_unref(uni_dataset *dataset);
+
+/* ---- sources (more of them: data_readers.h) ---- */
+
+/* What happens with a row that cannot be read. */
+typedef struct uni_bad_data {
+    bool skip; /* count it and go on; default: an error with file, line and column */
+    int64_t max_skipped; /* more than that is an error; 0: any number */
+} uni_bad_data;
+
+/* One column "id" (int64) with 0 to n-1. */
+UNI_API UNI_MUST_USE int uni_dataset_range(uni_dataset **out, int64_t n, uni_error *err);
+/* A list of dictionaries, or of anything else, which becomes the column "item". Copies. */
+UNI_API UNI_MUST_USE int uni_dataset_from_items(uni_dataset **out, const uni_value *items,
+                                                uni_error *err);
+/* Arrays of (rows, ...), not copied: they are referenced, and batches are views where the order allows. */
+UNI_API UNI_MUST_USE int uni_dataset_from_arrays(uni_dataset **out, int count,
+                                                 const char *const *names, uni_array *const *arrays,
+                                                 uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_from_table(uni_dataset **out, uni_table *table,
+                                                uni_error *err);
+
+typedef struct uni_numpy_options {
+    const char *column; /* of .npy files; default "data". Arrays of an .npz have their own names */
+} uni_numpy_options;
+/* .npy: all files one below the other (same dtype and shape of a row). .npz: stored (not compressed) members side by side. */
+UNI_API UNI_MUST_USE int uni_dataset_read_numpy(uni_dataset **out, int num_paths,
+                                                const char *const *paths,
+                                                const uni_numpy_options *options, uni_error *err);
+
+typedef struct uni_csv_options {
+    char delimiter; /* default ',' */
+    char quote; /* default '"' */
+    bool no_header; /* names are then column_names, or f0, f1 ... */
+    const char *const *column_names; /* instead of the header's; NULL-terminated */
+    const char *const *columns; /* only these, in this order; NULL-terminated; default all */
+    const uni_field *types; /* given types (name, kind, dtype); all others are inferred */
+    int num_types;
+    uni_dtype float_dtype; /* of inferred numbers with a point; default UNI_F64 */
+    const char *const *null_values; /* default "", NA, N/A, NaN, nan, null, NULL, None */
+    int64_t block_bytes; /* 0: chosen by the size of the files */
+    int64_t infer_rows; /* looked at for types; default 1000 */
+    uni_bad_data bad;
+} uni_csv_options;
+/* RFC 4180: quotes, embedded newlines, LF or CRLF. Files, directories, globs; .gz and .zst are read as streams. */
+UNI_API UNI_MUST_USE int uni_dataset_read_csv(uni_dataset **out, int num_paths,
+                                              const char *const *paths,
+                                              const uni_csv_options *options, uni_error *err);
+
+/* A source of the user's own. Either num_rows and read_range (indexed: any range, from several threads at once), or open, next, close (a stream of
+ * tables; next returns 1 with a table, 0 at the end). The first table (or an empty range) is the schema. */
+typedef struct uni_source_callbacks {
+    const char *name; /* for messages */
+    void *context;
+    int64_t num_rows;
+    int (*read_range)(void *context, int64_t begin, int64_t end, uni_table **out, uni_error *err);
+    int (*open)(void *context, void **cursor, uni_error *err);
+    int (*next)(void *context, void *cursor, uni_table **out, uni_error *err);
+    void (*close)(void *context, void *cursor);
+    void (*free)(void *context); /* when the last reference to the dataset is gone; may be NULL */
+} uni_source_callbacks;
+UNI_API UNI_MUST_USE int uni_dataset_from_callbacks(uni_dataset **out,
+                                                    const uni_source_callbacks *callbacks,
+                                                    uni_error *err);
+
+/* ---- transforms: lazy, none of them reads data unless it says so ---- */
+
+/* *out is a new table (or in with one reference more). Rows may be fewer or more only when the options say so. */
+typedef int (*uni_table_function)(void *context, uni_table *in, uni_table **out, uni_error *err);
+typedef struct uni_map_options {
+    uni_table_function function; /* required */
+    void *context;
+    void (*free_context)(void *context); /* with the last reference to the dataset; may be NULL */
+    const char *name; /* for stats and messages; default "map_batches" */
+    int64_t batch_size; /* rows a call; 0: as they come */
+    bool changes_rows; /* the number of rows may change (filter, flat_map) */
+    bool in_order; /* one call at a time, on one thread, in the order of the rows */
+    uni_table *
+        schema; /* of the result, when known: no rows needed; NULL: the function is tried on the first row */
+} uni_map_options;
+UNI_API UNI_MUST_USE int uni_dataset_map_batches(uni_dataset **out, uni_dataset *from,
+                                                 const uni_map_options *options, uni_error *err);
+
+/* Row by row; a row is (table, index). */
+typedef int (*uni_row_map)(void *context, const uni_table *table, int64_t row,
+                           uni_value *out /* an empty dictionary to fill */, uni_error *err);
+typedef int (*uni_row_filter)(void *context, const uni_table *table, int64_t row,
+                              uni_error *err); /* 1 keep, 0 drop */
+typedef int (*uni_row_flat_map)(void *context, const uni_table *table, int64_t row,
+                                uni_value *out /* an empty list of dictionaries to fill */,
+                                uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_map(uni_dataset **out, uni_dataset *from, uni_row_map function,
+                                         void *context, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_filter(uni_dataset **out, uni_dataset *from,
+                                            uni_row_filter function, void *context, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_flat_map(uni_dataset **out, uni_dataset *from,
+                                              uni_row_flat_map function, void *context,
+                                              uni_error *err);
+
+/* Columns. names are NULL-terminated. A name that is not there is UNI_ENOTFOUND at once. */
+UNI_API UNI_MUST_USE int uni_dataset_select(uni_dataset **out, uni_dataset *from,
+                                            const char *const *names, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_drop(uni_dataset **out, uni_dataset *from,
+                                          const char *const *names, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_rename(uni_dataset **out, uni_dataset *from, const char *name,
+                                            const char *new_name, uni_error *err);
+/* Numbers to another dtype; column NULL: all of them. Values that do not fit integers are clamped, NaN becomes 0. */
+UNI_API UNI_MUST_USE int uni_dataset_cast(uni_dataset **out, uni_dataset *from, const char *column,
+                                          uni_dtype dtype, uni_error *err);
+/* Number columns side by side into one of (rows, total width), in the place of the first. */
+UNI_API UNI_MUST_USE int uni_dataset_concat_columns(uni_dataset **out, uni_dataset *from,
+                                                    const char *const *names, const char *new_name,
+                                                    uni_dtype dtype, uni_error *err);
+
+/* Rows. Where the number of rows in a part of the source is not known, these count (and read) what they need when they are made. */
+UNI_API UNI_MUST_USE int uni_dataset_limit(uni_dataset **out, uni_dataset *from, int64_t count,
+                                           uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_skip(uni_dataset **out, uni_dataset *from, int64_t count,
+                                          uni_error *err);
+/* count + 1 datasets: [0, indices[0]), [indices[0], indices[1]) ... to the end. */
+UNI_API UNI_MUST_USE int uni_dataset_split_at_indices(uni_dataset **out, uni_dataset *from,
+                                                      int count, const int64_t *indices,
+                                                      uni_error *err);
+/* n datasets of as equal a number of rows as possible; equal: exactly, the last rows are dropped. */
+UNI_API UNI_MUST_USE int uni_dataset_split(uni_dataset **out, uni_dataset *from, int n, bool equal,
+                                           uni_error *err);
+/* The last part (0 < test_size < 1) is the test set; with shuffle: of the rows in a keyed order. */
+UNI_API UNI_MUST_USE int uni_dataset_train_test_split(uni_dataset **train, uni_dataset **test,
+                                                      uni_dataset *from, double test_size,
+                                                      bool shuffle, uint64_t seed, uni_error *err);
+/* One below the other; the same columns. */
+UNI_API UNI_MUST_USE int uni_dataset_union(uni_dataset **out, int count,
+                                           uni_dataset *const *datasets, uni_error *err);
+/* Side by side; the same number of rows. A name that both have gets "_1" in the second. */
+UNI_API UNI_MUST_USE int uni_dataset_zip(uni_dataset **out, uni_dataset *a, uni_dataset *b,
+                                         uni_error *err);
+/* Read and transformed once, now, and kept in memory: the result is indexed. More than max_bytes (0: 1 GiB) is UNI_ELIMIT. */
+UNI_API UNI_MUST_USE int uni_dataset_cache(uni_dataset **out, uni_dataset *from, int64_t max_bytes,
+                                           uni_error *err);
+
+/* Order. shuffle: buffer 0 is as well as the source can (random_shuffle): global, or blocks and windows of blocks; buffer > 0 permutes
+ * within windows of that many rows (at least). seed 0 is a seed like any other. Every epoch has another order, unless same_each_epoch. */
+UNI_API UNI_MUST_USE int uni_dataset_shuffle(uni_dataset **out, uni_dataset *from, int64_t buffer,
+                                             uint64_t seed, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_same_each_epoch(uni_dataset **out, uni_dataset *from,
+                                                     uni_error *err);
+/* Windows of blocks_per_window blocks one after the other (a pipeline); with shuffle afterwards each window is shuffled in itself
+ * (random_shuffle_each_window). */
+UNI_API UNI_MUST_USE int uni_dataset_window(uni_dataset **out, uni_dataset *from,
+                                            int64_t blocks_per_window, uni_error *err);
+/* Indexed sources: into n blocks of rows; files: byte ranges, at least as many as files. What windows, plans and shards count in. */
+UNI_API UNI_MUST_USE int uni_dataset_repartition(uni_dataset **out, uni_dataset *from,
+                                                 int64_t num_blocks, uni_error *err);
+/* An iterator gives that many epochs one after the other; -1: endless. */
+UNI_API UNI_MUST_USE int uni_dataset_repeat(uni_dataset **out, uni_dataset *from, int64_t count,
+                                            uni_error *err);
+/* Defaults for iterators that do not say it themselves. */
+UNI_API UNI_MUST_USE int uni_dataset_batch(uni_dataset **out, uni_dataset *from, int64_t batch_size,
+                                           bool drop_remainder, uni_error *err);
+#define UNI_AUTO (-1) /* prefetch as far as the budget allows: the default */
+UNI_API UNI_MUST_USE int uni_dataset_prefetch(uni_dataset **out, uni_dataset *from, int64_t batches,
+                                              uni_error *err);
+
+/* ---- asking ---- */
+
+/* A table of 0 rows with the columns; borrowed, as long as the dataset. */
+UNI_API UNI_MUST_USE int uni_dataset_schema(uni_dataset *dataset, const uni_table **out,
+                                            uni_error *err);
+/* Rows. Known at once for indexed sources without filter; counted (read) otherwise. */
+UNI_API UNI_MUST_USE int uni_dataset_count(uni_dataset *dataset, int64_t *out, uni_error *err);
+UNI_API int64_t uni_dataset_known_rows(const uni_dataset *dataset); /* -1: would have to count */
+UNI_API int64_t uni_dataset_num_blocks(const uni_dataset *dataset); /* 1 for streams */
+UNI_API int64_t uni_dataset_bytes(const uni_dataset *dataset); /* of the files; -1 not known */
+/* The first rows, fewer at the end. */
+UNI_API UNI_MUST_USE int uni_dataset_take(uni_dataset *dataset, int64_t count, uni_table **out,
+                                          uni_error *err);
+/* The first rows as text, one a line; malloc'ed. */
+UNI_API UNI_MUST_USE int uni_dataset_show(uni_dataset *dataset, int64_t count, char **out,
+                                          uni_error *err);
+/* "csv -> map_batches(scale) -> shuffle": the recipe. malloc'ed. */
+UNI_API UNI_MUST_USE int uni_dataset_text(const uni_dataset *dataset, char **out, uni_error *err);
+/* "global" ..., and in which units and why, in one sentence. malloc'ed. */
+UNI_API UNI_MUST_USE int uni_dataset_order(const uni_dataset *dataset, char **out, uni_error *err);
+/* Which rank reads what: [{"rank", "rows" (-1 not known), "bytes", "pieces": [{"file", "begin", "end", "unit": "bytes" or "rows"}]}]. */
+UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, uni_value **out,
+                                          uni_error *err);
+
+/* ---- iterating ---- */
+
+typedef struct uni_data_options {
+    int64_t batch_size; /* rows; default: the dataset's batch(), otherwise 256 */
+    bool drop_remainder; /* leave out a last batch that is smaller */
+    int shard, num_shards; /* this worker's part; default 0 of 1 */
+    int64_t
+        budget; /* bytes for reading, decoding, shuffling and prefetching together; default 256 MiB */
+    int threads; /* default: the CPUs of the process, at most 16 */
+    int64_t prefetch; /* batches made ahead; 0: the dataset's, otherwise UNI_AUTO */
+    int64_t epochs; /* overrides repeat(); 0: the dataset's, otherwise 1; -1 endless */
+    uint64_t first_epoch; /* begin in the order of this epoch (one iterator an epoch) */
+    const uni_value *state; /* resume: of uni_dataset_iterator_state, or merged from all ranks */
+} uni_data_options;
+
+typedef struct uni_dataset_iterator uni_dataset_iterator;
+
+UNI_API UNI_MUST_USE int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
+                                             const uni_data_options *options, uni_error *err);
+/* 1 and a batch (the caller unrefs it); 0 at the end of the last epoch; negative: an error, which stays. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out,
+                                                   uni_error *err);
+/* The same within one epoch: 0 at its end, and the next call begins the next one (iter_epochs). After the last one uni_dataset_iterator_done is true. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it,
+                                                            uni_table **out, uni_error *err);
+UNI_API bool uni_dataset_iterator_done(const uni_dataset_iterator *it);
+UNI_API uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it); /* from 0 */
+/* What was taken so far, as a dictionary of integers for a checkpoint. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_state(const uni_dataset_iterator *it, uni_value **out,
+                                                    uni_error *err);
+/* One state of those of all ranks (a list by rank, taken after the same number of batches): what is left to read, for any number of workers. */
+UNI_API UNI_MUST_USE int uni_dataset_merge_states(uni_value **out, const uni_value *states,
+                                                  uni_error *err);
+/* {"rows", "batches", "bytes", "wait_s" (the caller waited for data), "busy_s" (threads read and transformed), "skipped" (bad rows), "peak_bytes",
+ * "first_batch_s"}. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_stats(const uni_dataset_iterator *it, uni_value **out,
+                                                    uni_error *err);
+UNI_API double uni_dataset_iterator_wait(const uni_dataset_iterator *it); /* seconds, all calls */
+UNI_API void uni_dataset_iterator_free(uni_dataset_iterator *it);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
