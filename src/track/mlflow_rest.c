@@ -21,8 +21,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/plugin.h"
 #include "track/mlflow.h"
-#include "track/plugin.h"
+#include "track/http_plugin.h"
 
 #define MAX_METRICS 1000
 #define MAX_PAIRS 100
@@ -379,9 +380,19 @@ int uni__mlflow_rest_new(void **out, const uni__mlflow_store **store, const char
                          const char *token, uni_error *err)
 {
     const char *insecure = getenv("MLFLOW_TRACKING_INSECURE_TLS");
-    const uni__http_plugin *plugin = NULL;
+    static const uni__plugin http = {
+        .file = UNI__HTTP_PLUGIN_FILE,
+        .symbol = UNI__HTTP_PLUGIN_SYMBOL,
+        .version = UNI__HTTP_PLUGIN_VERSION,
+        .built = "src/track",
+        .purpose = "reporting to an MLflow server",
+        .packages = "the Debian package libcurl4",
+        .otherwise = "without a server leave the tracking URI out: the run is then kept in files"
+    };
+    const void *table = NULL;
     *out = NULL;
-    UNI_TRY(uni__http_plugin_load(&plugin, err));
+    UNI_TRY(uni__plugin_open(&table, &http, err));
+    const uni__http_plugin *plugin = table;
     rest *r = calloc(1, sizeof *r);
     if (r == NULL)
         return no_memory(err);

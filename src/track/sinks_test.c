@@ -195,21 +195,6 @@ static void print_is_indented(void **state)
     close(ends[1]);
 }
 
-/* RFC 3720 B.4 has these CRC32C values. */
-static void crc32c_known_values(void **state)
-{
-    uint32_t table[256];
-    uint8_t bytes[32] = { 0 };
-    uni__crc32c_table(table);
-    assert_int_equal(uni__crc32c(table, bytes, 32), 0x8a9136aau);
-    memset(bytes, 0xff, 32);
-    assert_int_equal(uni__crc32c(table, bytes, 32), 0x62a8ab43u);
-    for (int i = 0; i < 32; i++)
-        bytes[i] = (uint8_t)i;
-    assert_int_equal(uni__crc32c(table, bytes, 32), 0x46dd794eu);
-    assert_int_equal(uni__crc32c(table, "123456789", 9), 0xe3069283u);
-}
-
 static void missing_plugin_names_the_package(void **state)
 {
     uni_sink *sink = NULL;
@@ -281,7 +266,6 @@ int main(void)
         TEST(json_is_whole_after_every_flush),
         TEST(bad_file_names_are_refused),
         TEST(print_is_indented),
-        TEST(crc32c_known_values),
         TEST(missing_plugin_names_the_package),
         TEST(aggregates_over_ranks),
     };

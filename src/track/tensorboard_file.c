@@ -12,33 +12,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/file.h"
 
 #define BUFFER_SIZE (64 * 1024)
-
-void uni__crc32c_table(uint32_t table[256])
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++)
-            value = value & 1 ? value >> 1 ^ 0x82f63b78u : value >> 1; /* Castagnoli, reflected */
-        table[i] = value;
-    }
-}
-
-uint32_t uni__crc32c(const uint32_t table[256], const void *data, size_t size)
-{
-    const uint8_t *bytes = data;
-    uint32_t crc = 0xffffffffu;
-    for (size_t i = 0; i < size; i++)
-        crc = crc >> 8 ^ table[(crc ^ bytes[i]) & 0xff];
-    return ~crc;
-}
-
-static uint32_t masked(uint32_t crc)
-{
-    return (crc >> 15 | crc << 17) + 0xa282ead8u;
-}
 
 static void put_little_endian(uint8_t *out, uint64_t value, int bytes)
 {
@@ -53,9 +30,9 @@ int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event, uni_
     if (at == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for an event of %s", file->path);
     put_little_endian(at, size, 8);
-    put_little_endian(at + 8, masked(uni__crc32c(file->table, at, 8)), 4);
+    put_little_endian(at + 8, uni__crc32c_masked(at, 8), 4);
     uni__tb__event__pack(event, at + 12);
-    put_little_endian(at + 12 + size, masked(uni__crc32c(file->table, at + 12, size)), 4);
+    put_little_endian(at + 12 + size, uni__crc32c_masked(at + 12, size), 4);
     file->pending.size += size + 16;
     file->pending.data[file->pending.size] = 0;
     return file->pending.size >= BUFFER_SIZE ? uni__event_file_flush(file, err) : 0;
@@ -82,7 +59,6 @@ int uni__event_file_open(uni__event_file *file, const char *dir, uni_error *err)
     if (gethostname(host, sizeof host - 1) < 0 || strchr(host, '/') != NULL)
         strcpy(host, "localhost");
     UNI_TRY(uni__make_dirs(dir, 0700, err));
-    uni__crc32c_table(file->table);
     for (int number = 0; file->fd < 0; number++) {
         snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%d.%d", (long long)now, host,
                  (int)getpid(), number);

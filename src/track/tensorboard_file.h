@@ -15,7 +15,6 @@ typedef struct uni__event_file {
     char *path;
     uint64_t size; /* bytes in the file */
     uni__text pending;
-    uint32_t table[256]; /* of the CRC */
 } uni__event_file;
 
 /* Makes DIR/events.out.tfevents.SECONDS.HOST.PID.N with its first event; never an existing file. */
@@ -24,8 +23,5 @@ int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event,
                         uni_error *err) UNI_MUST_USE;
 int uni__event_file_flush(uni__event_file *file, uni_error *err) UNI_MUST_USE;
 void uni__event_file_close(uni__event_file *file); /* does not flush */
-
-uint32_t uni__crc32c(const uint32_t table[256], const void *data, size_t size);
-void uni__crc32c_table(uint32_t table[256]);
 
 #endif

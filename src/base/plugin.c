@@ -1,0 +1,111 @@
+/*
+ * plugin.c - opens plug-ins (plugin.h). Nothing is remembered: dlopen counts references by itself.
+ * Only full paths are opened: the name alone would make the loader search where somebody else may
+ * have put a file.
+ */
+#include "base/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The directory of the file that this code was loaded from. */
+static bool own_directory(char *out, size_t size)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (dladdr((void *)(uintptr_t)&own_directory, &info) != 0 && info.dli_fname != NULL &&
+        info.dli_fname[0] == '/') {
+        snprintf(path, sizeof path, "%s", info.dli_fname);
+    } else { /* linked into the program itself, which is known by the name it was started with */
+        ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+        if (length <= 0)
+            return false;
+        path[length] = '\0';
+    }
+    char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return false;
+    *slash = '\0';
+    return (size_t)snprintf(out, size, "%s", path) < size;
+}
+
+/* 1: opened, 0: not there, negative: there but unusable (err says why). */
+static int try_open(const char *directory, const char *below, const uni__plugin *plugin,
+                    const void **table, uni_error *err)
+{
+    char path[PATH_MAX];
+    if (directory[0] != '/' ||
+        (size_t)snprintf(path, sizeof path, "%s%s%s/%s", directory, below[0] != '\0' ? "/" : "",
+                         below, plugin->file) >= sizeof path ||
+        access(path, R_OK) != 0)
+        return 0;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        const char *reason = dlerror();
+        return uni_error_set(err, UNI_EUNSUPPORTED, "%s cannot be loaded: %s (it needs %s)", path,
+                             reason != NULL ? reason : "?", plugin->packages);
+    }
+    const void *(*get)(void) = NULL;
+    *(void **)&get = dlsym(handle, plugin->symbol);
+    const void *found = get != NULL ? get() : NULL;
+    int version;
+    if (found != NULL)
+        memcpy(&version, found, sizeof version);
+    if (found == NULL || version != plugin->version) {
+        dlclose(handle);
+        return uni_error_set(
+            err, UNI_EVERSION,
+            "%s does not belong to this libunisono: install both from the same build", path);
+    }
+    *table = found;
+    return 1;
+}
+
+static int try_environment(const uni__plugin *plugin, const void **table, uni_error *err)
+{
+    const char *list = getenv("UNISONO_PLUGINS");
+    char *copy = list != NULL ? strdup(list) : NULL, *rest = copy, *directory;
+    int found = 0;
+    while (found == 0 && rest != NULL && (directory = strsep(&rest, ":")) != NULL)
+        found = try_open(directory, "", plugin, table, err);
+    free(copy);
+    return found;
+}
+
+/* Installed: beside the library, or in a folder of our own. Built: below the root of the build
+ * directory, of which the library or program that we are in is one to four folders down. */
+static int try_beside(const char *directory, const uni__plugin *plugin, const void **table,
+                      uni_error *err)
+{
+    static const char *const up[] = { ".", "..", "../..", "../../..", "../../../.." };
+    char below[PATH_MAX];
+    int found = try_open(directory, "", plugin, table, err);
+    if (found == 0)
+        found = try_open(directory, "unisono", plugin, table, err);
+    for (size_t i = 0; i < sizeof up / sizeof up[0] && found == 0; i++)
+        if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], plugin->built) < sizeof below)
+            found = try_open(directory, below, plugin, table, err);
+    return found;
+}
+
+int uni__plugin_open(const void **table, const uni__plugin *plugin, uni_error *err)
+{
+    char directory[PATH_MAX] = "";
+    int found = try_environment(plugin, table, err);
+    if (found == 0 && own_directory(directory, sizeof directory))
+        found = try_beside(directory, plugin, table, err);
+    if (found != 0)
+        return found < 0 ? found : 0;
+    return uni_error_set(err, UNI_EUNSUPPORTED,
+                         "%s needs %s (and %s), which is neither in UNISONO_PLUGINS nor in %s%s%s",
+                         plugin->purpose, plugin->file, plugin->packages,
+                         directory[0] != '\0' ? directory : "the library's directory",
+                         plugin->otherwise != NULL ? "; " : "",
+                         plugin->otherwise != NULL ? plugin->otherwise : "");
+}
