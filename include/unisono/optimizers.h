@@ -105,6 +105,10 @@ UNI_API float *uni_optimizer_slot(const uni_optimizer *optimizer, size_t slot, s
 /* Makes the slots now (before loading). */
 UNI_API UNI_MUST_USE int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store,
                                              uni_error *err);
+/* Makes the slots live in the caller's memory, one behind the other, `stride` floats each (at least a slot's size; lines of 64 bytes); with
+ * `adopt` its contents become the values. NULL: back to own memory, which is given up meanwhile. */
+UNI_API UNI_MUST_USE int uni_optimizer_rehome(uni_optimizer *optimizer, float *memory,
+                                              size_t stride, bool adopt, uni_error *err);
 UNI_API UNI_MUST_USE int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out,
                                                   uni_error *err);
 UNI_API UNI_MUST_USE int uni_optimizer_from_config(uni_optimizer **out, const char *class_name,

@@ -125,6 +125,10 @@ UNI_API float *uni_gradients_data(uni_gradients *gradients,
 UNI_API float *uni_gradients_of(uni_gradients *gradients,
                                 const uni_parameter *parameter); /* NULL for a state */
 UNI_API void uni_gradients_zero(uni_gradients *gradients);
+/* As uni_parameters_rehome: contents move to the caller's memory (64-byte aligned, uni_gradients_data's size, good until the next rehome or
+ * the end), or with NULL back to own memory. Own memory is given back while it is not used. */
+UNI_API UNI_MUST_USE int uni_gradients_rehome(uni_gradients *gradients, float *memory,
+                                              uni_error *err);
 
 /* ---- the tape ---- */
 
@@ -193,6 +197,10 @@ UNI_API void uni_tape_watch(uni_tape *tape, uni_tensor *tensor);
 typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;
+    /* Called in the middle of the backward pass when nothing more will be added to a weight's gradient (not for those that the
+     * loss does not reach); NULL: nobody is told. An error ends the pass. */
+    int (*ready)(void *context, const uni_parameter *parameter, uni_error *err);
+    void *ready_context;
 } uni_gradient_options;
 UNI_API UNI_MUST_USE int uni_tape_gradient(uni_tape *tape, uni_tensor *loss,
                                            const uni_gradient_options *options, uni_error *err);

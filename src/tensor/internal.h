@@ -40,6 +40,7 @@ struct uni_parameter {
 struct uni_gradients {
     uni_parameters *store;
     float *data;
+    bool borrowed; /* data is the caller's */
     size_t size;
     uint32_t *stamps; /* per parameter: the stamp of the last backward pass that wrote it */
     size_t num_stamps;
@@ -93,6 +94,7 @@ struct uni_tape {
     bool gradient_done;
     bool accumulate;
     uint32_t said; /* bits of uni__tape_once */
+    uni_tensor *per_example; /* losses per example that were computed last in this step */
     bool profiling;
     size_t num_profile;
     uni_profile_entry profile[UNI__MAX_PROFILE];

@@ -237,6 +237,13 @@ bool uni_parameter_is_frozen(const uni_parameter *parameter)
 
 /* ---- gradients ---- */
 
+static void leave_memory(uni_gradients *gradients)
+{
+    if (!gradients->borrowed)
+        uni__buffer_free(gradients->data, gradients->size);
+    gradients->borrowed = false;
+}
+
 /* Makes room for what was added to the store; old contents stay, new ones are zero. */
 static int follow(uni_gradients *gradients, uni_error *err)
 {
@@ -247,7 +254,7 @@ static int follow(uni_gradients *gradients, uni_error *err)
             return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", size);
         if (gradients->size)
             memcpy(data, gradients->data, gradients->size * sizeof(float));
-        uni__buffer_free(gradients->data, gradients->size);
+        leave_memory(gradients);
         gradients->data = data;
         gradients->size = size;
     }
@@ -283,7 +290,7 @@ void uni_gradients_free(uni_gradients *gradients)
 {
     if (!gradients)
         return;
-    uni__buffer_free(gradients->data, gradients->size);
+    leave_memory(gradients);
     free(gradients->stamps);
     free(gradients);
 }
@@ -306,6 +313,24 @@ float *uni_gradients_of(uni_gradients *gradients, const uni_parameter *parameter
     if (parameter->kind != UNI_PARAMETER_WEIGHT || follow(gradients, NULL) < 0)
         return NULL;
     return gradients->data + parameter->offset;
+}
+
+int uni_gradients_rehome(uni_gradients *gradients, float *memory, uni_error *err)
+{
+    UNI_TRY(follow(gradients, err));
+    if (memory == gradients->data || (!memory && !gradients->borrowed))
+        return 0;
+    if ((uintptr_t)memory % UNI__ALIGN)
+        return uni_error_set(err, UNI_EINVAL,
+                             "the new home of the gradients must be %d-byte aligned", UNI__ALIGN);
+    float *data = memory ? memory : uni__buffer_new(gradients->size);
+    if (!data)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", gradients->size);
+    memcpy(data, gradients->data, gradients->size * sizeof(float));
+    leave_memory(gradients);
+    gradients->data = data;
+    gradients->borrowed = memory != NULL;
+    return 0;
 }
 
 void uni_gradients_zero(uni_gradients *gradients)

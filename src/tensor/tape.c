@@ -71,6 +71,7 @@ void uni_tape_begin(uni_tape *tape, const uni_step *step)
     tape->added_losses = NULL;
     tape->num_names = 0;
     tape->gradient_done = false;
+    tape->per_example = NULL;
     uni__onednn_begin(tape->onednn);
 }
 
@@ -357,18 +358,38 @@ static int check_gradient(uni_tape *tape, const uni_tensor *loss, uni_error *err
     return 0;
 }
 
-static void walk_back(uni_tape *tape)
+/* After the node that used a weight first, which the backward pass comes to last, its gradient is final. */
+static int tell_ready(const uni__node *node, const uni_gradient_options *options, uni_error *err)
+{
+    for (int i = 0; i < node->num_inputs; i++) {
+        const uni_tensor *input = node->inputs[i];
+        bool more = !input || !input->parameter || !input->needs_gradient;
+        for (int j = 0; j < i && !more; j++)
+            more = node->inputs[j] && node->inputs[j]->parameter == input->parameter;
+        for (const uni__node *n = node->previous; n && !more; n = n->previous)
+            for (int j = 0; j < n->num_inputs && !more; j++)
+                more = n->inputs[j] && n->inputs[j]->parameter == input->parameter;
+        if (!more)
+            UNI_TRY(options->ready(options->ready_context, input->parameter, err));
+    }
+    return 0;
+}
+
+static int walk_back(uni_tape *tape, const uni_gradient_options *options, uni_error *err)
 {
     for (uni__node *node = tape->last; node && !tape->error.code; node = node->previous) {
         uni_tensor *out = node->out;
         if (!out->gradient)
             continue;
         node->backward(tape, node);
+        if (options && options->ready && !tape->error.code)
+            UNI_TRY(tell_ready(node, options, err));
         if (out->gradient && !out->watched) {
             uni__release_floats(tape, out->gradient, out->count);
             out->gradient = NULL;
         }
     }
+    return 0;
 }
 
 int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_options *options,
@@ -386,7 +407,7 @@ int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_optio
         float scale = options && options->scale != 0 ? options->scale : 1.0f;
         for (size_t i = 0; seed && i < loss->count; i++)
             seed[i] = add ? seed[i] + scale : scale;
-        walk_back(tape);
+        UNI_TRY(walk_back(tape, options, err));
     }
     if (gradients && !tape->accumulate)
         zero_unwritten(gradients);
@@ -496,6 +517,11 @@ size_t uni_tape_profile_read(const uni_tape *tape, uni_profile_entry *entries, s
 size_t uni_tape_bytes(const uni_tape *tape)
 {
     return sizeof *tape + uni__arena_bytes(tape->arena) + uni__onednn_bytes(tape->onednn);
+}
+
+uni_tensor **uni__tape_per_example(uni_tape *tape)
+{
+    return &tape->per_example;
 }
 
 bool uni__tape_once(uni_tape *tape, unsigned what)

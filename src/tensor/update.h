@@ -57,5 +57,7 @@ void uni__parallel(int threads, void (*body)(void *context, int index, int count
 /* true the first time it is asked on this tape (begin does not forget): for warnings that come once. */
 enum { UNI__ONCE_AVERAGE_LOSS };
 bool uni__tape_once(uni_tape *tape, unsigned what);
+/* The losses per example that this step computed last, for the check of how a loss was divided. */
+uni_tensor **uni__tape_per_example(uni_tape *tape);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "nn/loss/loss.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,6 +215,7 @@ uni_tensor *uni_loss_per_example(const uni_loss *loss, uni_tape *tape, uni_tenso
     uni_tape_enter(tape, loss->name);
     uni_tensor *values = apply_weights(tape, compute(loss, tape, target, prediction), weights);
     uni_tape_leave(tape);
+    *uni__tape_per_example(tape) = values;
     return values;
 }
 
@@ -266,9 +268,37 @@ uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example, un
                   "divide the loss by %lld first to average over them",
                   uni_shape_text(text, ndim, shape), elements, elements);
     }
-    uni_tensor *sum = uni_op_sum(tape, apply_weights(tape, per_example, weights));
+    uni_tensor *weighted = apply_weights(tape, per_example, weights);
+    *uni__tape_per_example(tape) = weighted;
+    uni_tensor *sum = uni_op_sum(tape, weighted);
     int64_t divisor = global_batch_size > 0 ? global_batch_size : shape[0] > 0 ? shape[0] : 1;
     return uni_op_scale(tape, sum, (float)(1.0 / (double)divisor), 0);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-5 * fabs(b);
+}
+
+uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss,
+                                          int64_t global_batch_size, int num_replicas)
+{
+    const uni_tensor *each = *uni__tape_per_example(tape);
+    if (each == NULL || loss == NULL || uni_tensor_ndim(each) == 0 || global_batch_size < 2)
+        return UNI_LOSS_DIVISION_UNKNOWN;
+    double sum = 0, global = (double)global_batch_size, value = uni_tensor_scalar(loss);
+    double mine = (double)uni_tensor_dim(each, 0), replicas = num_replicas;
+    for (size_t i = 0; i < uni_tensor_count(each); i++)
+        sum += (double)((const float *)uni_tensor_data(each))[i];
+    if (sum == 0 || mine < 1)
+        return UNI_LOSS_DIVISION_UNKNOWN;
+    if (near(value, sum / global))
+        return UNI_LOSS_DIVISION_RIGHT;
+    if (near(value, sum / mine))
+        return UNI_LOSS_DIVISION_BY_REPLICA;
+    bool twice = near(value, sum / global / global) || near(value, sum / global / mine) ||
+                 (num_replicas > 1 && near(value, sum / global / replicas));
+    return twice ? UNI_LOSS_DIVISION_TWICE : UNI_LOSS_DIVISION_UNKNOWN;
 }
 
 uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *loss, int num_replicas)

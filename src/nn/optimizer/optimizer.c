@@ -127,9 +127,11 @@ fail:
 static void free_state(uni_optimizer *optimizer)
 {
     for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
-        uni__buffer_free(optimizer->slots[role], optimizer->size);
+        if (!optimizer->borrowed)
+            uni__buffer_free(optimizer->slots[role], optimizer->size);
         optimizer->slots[role] = NULL;
     }
+    optimizer->borrowed = false;
     free(optimizer->clip_factors);
     free(optimizer->spans);
     optimizer->clip_factors = NULL;
@@ -191,6 +193,7 @@ int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_err
         return 0;
     uni_optimizer grown = *optimizer;
     memset(grown.slots, 0, sizeof grown.slots);
+    grown.borrowed = false;
     grown.store = store;
     grown.size = size;
     grown.num_parameters = grown.max_spans = count;
@@ -207,6 +210,36 @@ int uni_optimizer_build(uni_optimizer *optimizer, uni_parameters *store, uni_err
     }
     free_state(optimizer);
     *optimizer = grown;
+    return 0;
+}
+
+int uni_optimizer_rehome(uni_optimizer *optimizer, float *memory, size_t stride, bool adopt,
+                         uni_error *err)
+{
+    float *moved[UNI__OPTIMIZER_MAX_SLOTS] = { NULL };
+    size_t used = 0;
+    if (memory == NULL && !optimizer->borrowed)
+        return 0;
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
+        if (optimizer->slots[role] == NULL)
+            continue;
+        moved[role] = memory != NULL ? memory + stride * used++ : uni__buffer_new(optimizer->size);
+        if (moved[role] == NULL) {
+            while (role-- > 0)
+                uni__buffer_free(moved[role], optimizer->size);
+            return uni_error_set(err, UNI_ENOMEM,
+                                 "no memory for the state of the optimizer %s (%zu numbers)",
+                                 optimizer->name, optimizer->size);
+        }
+        if (!adopt)
+            memcpy(moved[role], optimizer->slots[role], optimizer->size * sizeof(float));
+    }
+    for (int role = 0; role < UNI__OPTIMIZER_MAX_SLOTS; role++) {
+        if (!optimizer->borrowed)
+            uni__buffer_free(optimizer->slots[role], optimizer->size);
+        optimizer->slots[role] = moved[role];
+    }
+    optimizer->borrowed = memory != NULL;
     return 0;
 }
 

@@ -38,6 +38,7 @@ struct uni_optimizer {
     uni_parameters *store; /* the slots are of this store */
     size_t size; /* floats of a slot */
     float *slots[UNI__OPTIMIZER_MAX_SLOTS]; /* by role; uni__buffer_new */
+    bool borrowed; /* the slots are in the caller's memory */
     size_t num_parameters, max_spans;
     float *clip_factors; /* by parameter: what its gradient is multiplied by; only with clip_norm */
     uni_span *spans; /* trainable, as of begin */
