@@ -262,7 +262,8 @@ static int write_header(uni__journal *journal, const char *kind, uni_error *err)
 }
 
 /* Locks, finds the end, cuts off what is torn, and writes the header of a new file. */
-static int prepare(uni__journal *journal, const char *kind, uni_error *err)
+static int prepare(uni__journal *journal, const char *kind, uni__journal_visit visit, void *context,
+                   uni__journal_report *report, uni_error *err)
 {
     if (flock(journal->fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno == EWOULDBLOCK)
@@ -270,9 +271,13 @@ static int prepare(uni__journal *journal, const char *kind, uni_error *err)
                                  journal->path);
         return uni_error_set_errno(err, errno, "cannot lock \"%s\"", journal->path);
     }
-    scan s = { .fd = journal->fd, .path = journal->path, .kind = kind };
+    scan s = {
+        .fd = journal->fd, .path = journal->path, .kind = kind, .visit = visit, .context = context
+    };
     int status = scan_and_judge(&s, err);
     uni__text_free(&s.buffer);
+    if (report)
+        *report = s.report;
     UNI_TRY(status);
     journal->end = s.good_end;
     if (s.report.torn)
@@ -281,6 +286,13 @@ static int prepare(uni__journal *journal, const char *kind, uni_error *err)
 }
 
 int uni__journal_open(uni__journal **out, const char *path, const char *kind, uni_error *err)
+{
+    return uni__journal_open_read(out, path, kind, NULL, NULL, NULL, err);
+}
+
+int uni__journal_open_read(uni__journal **out, const char *path, const char *kind,
+                           uni__journal_visit visit, void *context, uni__journal_report *report,
+                           uni_error *err)
 {
     *out = NULL;
     uni__journal *journal = calloc(1, sizeof *journal);
@@ -292,7 +304,7 @@ int uni__journal_open(uni__journal **out, const char *path, const char *kind, un
     journal->fd = fault ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     int status = journal->fd < 0 ? uni_error_set_errno(err, fault ? fault : errno,
                                                        "cannot open \"%s\" for appending", path)
-                                 : prepare(journal, kind, err);
+                                 : prepare(journal, kind, visit, context, report, err);
     if (status < 0) {
         uni__journal_close(journal);
         return status;
@@ -313,7 +325,7 @@ void uni__journal_close(uni__journal *journal)
 }
 
 /* The first durable record also makes the file's name durable. */
-static int sync_journal(uni__journal *journal, uni_error *err)
+int uni__journal_sync(uni__journal *journal, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_FSYNC, journal->path, NULL);
     if (fault == 0 && fdatasync(journal->fd) < 0)
@@ -338,5 +350,5 @@ int uni__journal_append(uni__journal *journal, const uni_value *record, bool dur
     UNI_TRY(uni__json_add(&journal->line, record, 0, err));
     journal->line.size--; /* the brace comes after the sum */
     UNI_TRY(write_line(journal, err));
-    return durable ? sync_journal(journal, err) : 0;
+    return durable ? uni__journal_sync(journal, err) : 0;
 }

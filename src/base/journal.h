@@ -22,6 +22,9 @@ typedef struct uni__journal uni__journal;
 int uni__journal_open(uni__journal **out, const char *path, const char *kind,
                       uni_error *err) UNI_MUST_USE;
 void uni__journal_close(uni__journal *journal);
+/* What fdatasync is for, apart from appending: another thread may call it while one appends, so
+ * that many records share one sync. Not together with durable appends. */
+int uni__journal_sync(uni__journal *journal, uni_error *err) UNI_MUST_USE;
 /* The record must be a dictionary. durable: fdatasync before returning. A record is one
  * write(2). */
 int uni__journal_append(uni__journal *journal, const uni_value *record, bool durable,
@@ -34,6 +37,10 @@ typedef struct uni__journal_report {
 /* Calls visit for every good record after the header. A newer version is UNI_EVERSION, another
  * kind UNI_EFORMAT. */
 typedef int (*uni__journal_visit)(void *context, const uni_value *record, uni_error *err);
+/* Opens for appending and visits what is there in the same pass. */
+int uni__journal_open_read(uni__journal **out, const char *path, const char *kind,
+                           uni__journal_visit visit, void *context, uni__journal_report *report,
+                           uni_error *err) UNI_MUST_USE;
 int uni__journal_read(const char *path, const char *kind, uni__journal_visit visit, void *context,
                       uni__journal_report *report, uni_error *err) UNI_MUST_USE;
 

@@ -275,7 +275,7 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
 /* ---- programs that do not link the library: JSON lines on a descriptor ---- */
 
 /* Puts the numbers named in {"loss": "NaN"} back where JSON could not carry them. */
-static int restore_nonfinite(uni_value *metrics, const uni_value *nonfinite)
+int uni__restore_nonfinite(uni_value *metrics, const uni_value *nonfinite)
 {
     int status = 0;
     for (size_t i = 0; i < uni_dict_size(nonfinite); i++) {
@@ -310,7 +310,7 @@ static int report_line(uni__run *run, int rank, const uni_value *line, uni_error
         return uni_error_set(err, UNI_EFORMAT,
                              "a report line must be a JSON object such as {\"loss\": 0.3}");
     uni_value *metrics = uni_value_copy(given ? given : line);
-    if (!metrics || (given && restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
+    if (!metrics || (given && uni__restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
         autofill(run, rank, metrics) < 0) {
         uni_value_free(metrics);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a report");

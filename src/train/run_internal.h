@@ -236,6 +236,7 @@ int uni__attempt_spawn_idle(uni_trainer *trainer,
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
 void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
+int uni__restore_nonfinite(uni_value *metrics, const uni_value *nonfinite);
 void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attempt */
 
 /* persist.c: checkpoints on their own thread. Calls from the controller thread; answers are posted back to it. */

@@ -33,6 +33,7 @@ struct uni_session {
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;
     int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
     bool lockstep, detailed, took_checkpoint;
+    bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */
     unsigned warned;
 
     const uint8_t *

@@ -51,6 +51,12 @@ static int end_iteration(uni_session *session, uni_error *err)
     for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) -
                                                        (uint32_t)session->iteration) < 0;)
         UNI_TRY(uni__session_wait(session, &page->released, seen, err));
+    /* A trial's train function knows nothing of tuners: it learns of its end where it looks anyway. */
+    if (session->trial && uni_session_should_stop(session))
+        return uni_error_set(err, UNI_ECANCELED,
+                             "the tuner ended this trial at iteration %lld: return from the train "
+                             "function",
+                             (long long)session->iteration);
     return 0;
 }
 

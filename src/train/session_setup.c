@@ -194,6 +194,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
+    session->trial = uni_dict_get_bool(order, "trial", false);
     /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);
     atomic_store(&session->page->iteration, session->iteration);
