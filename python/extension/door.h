@@ -20,6 +20,7 @@
 typedef struct door_state {
     PyObject *error; /* unisono.Error */
     PyTypeObject *array_type, *trainer_type, *iterator_type, *session_type;
+    PyTypeObject *comm_type, *buffer_type, *request_type, *buckets_type; /* comm.c */
 } door_state;
 
 /* The state of the module that a heap type belongs to. */
@@ -43,6 +44,8 @@ uni_array *door_array_of(PyObject *array); /* borrowed */
 int door_trainer_init(PyObject *module, door_state *state);
 int door_iterator_init(PyObject *module, door_state *state);
 int door_session_init(PyObject *module, door_state *state);
+int door_comm_init(PyObject *module, door_state *state);
+PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple);
 typedef struct door_run door_run;
 /* Takes what run holds. */
 PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run);

@@ -150,6 +150,13 @@ static PyObject *session_request_stop(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* comm([timeout_ms[, frozen_ms]]): all ranks call it */
+static PyObject *session_comm(PyObject *object, PyObject *tuple)
+{
+    uni_session *session = get(object);
+    return session ? door_comm_open(door_state_of(object), session, tuple) : NULL;
+}
+
 /* ---- what it knows ---- */
 
 static PyObject *get_number(PyObject *object, void *which)
@@ -207,6 +214,7 @@ static PyMethodDef methods[] = {
     { "load_checkpoint", session_load_checkpoint, METH_NOARGS, NULL },
     { "get_checkpoint", session_get_checkpoint, METH_NOARGS, "its path, or None" },
     { "checkpoint_dir", session_checkpoint_dir, METH_NOARGS, NULL },
+    { "comm", session_comm, METH_VARARGS, "a communicator of all ranks" },
     { "should_stop", session_should_stop, METH_NOARGS, NULL },
     { "request_stop", session_request_stop, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },
