@@ -26,8 +26,9 @@ typedef struct door_state {
 /* The state of the module that a heap type belongs to. */
 door_state *door_state_of(PyObject *object);
 
-/* Raises unisono.Error with the code's name and the message; returns NULL. */
+/* helpers.c. Raises unisono.Error (or a class made of it) with the code's name and the message; returns NULL. */
 PyObject *door_raise(door_state *state, const uni_error *err);
+PyObject *door_raise_as(PyObject *class_, const uni_error *err);
 
 /* value.c. `convert` is called for what is no plain value, and its answer is converted in turn (NULL: TypeError). A new value or NULL with
  * an exception set. */

@@ -157,6 +157,13 @@ static PyObject *session_comm(PyObject *object, PyObject *tuple)
     return session ? door_comm_open(door_state_of(object), session, tuple) : NULL;
 }
 
+/* For unisono._engine, which opens strategies over this session: used at once, never kept. */
+static PyObject *session_handle(PyObject *object, PyObject *unused)
+{
+    uni_session *session = get(object);
+    return session ? PyCapsule_New(session, "unisono.session", NULL) : NULL;
+}
+
 /* ---- what it knows ---- */
 
 static PyObject *get_number(PyObject *object, void *which)
@@ -217,6 +224,7 @@ static PyMethodDef methods[] = {
     { "comm", session_comm, METH_VARARGS, "a communicator of all ranks" },
     { "should_stop", session_should_stop, METH_NOARGS, NULL },
     { "request_stop", session_request_stop, METH_NOARGS, NULL },
+    { "_handle", session_handle, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },
 };
 static PyType_Slot slots[] = {

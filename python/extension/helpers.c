@@ -1,0 +1,51 @@
+/*
+ * helpers.c - what both extension modules use: raising unisono.Error, and small things around dictionaries and text.
+ */
+#include <string.h>
+
+#include "door.h"
+
+door_state *door_state_of(PyObject *object)
+{
+    return PyType_GetModuleState(Py_TYPE(object));
+}
+
+/* class_(message) with code ("EWORKER") and status (-16). */
+PyObject *door_raise_as(PyObject *class_, const uni_error *err)
+{
+    if (err->code == UNI_ENOMEM)
+        return PyErr_NoMemory();
+    PyObject *message =
+        PyUnicode_DecodeUTF8(err->message, (Py_ssize_t)strlen(err->message), "replace");
+    PyObject *error = message ? PyObject_CallFunctionObjArgs(class_, message, NULL) : NULL;
+    PyObject *name = PyUnicode_FromString(uni_status_name(err->code));
+    PyObject *number = PyLong_FromLong(err->code);
+    if (error && name && number && PyObject_SetAttrString(error, "code", name) == 0 &&
+        PyObject_SetAttrString(error, "status", number) == 0 &&
+        PyObject_SetAttrString(error, "message", message) == 0)
+        PyErr_SetObject(class_, error);
+    Py_XDECREF(message);
+    Py_XDECREF(error);
+    Py_XDECREF(name);
+    Py_XDECREF(number);
+    return NULL;
+}
+
+PyObject *door_raise(door_state *state, const uni_error *err)
+{
+    return door_raise_as(state->error, err);
+}
+
+int door_put(PyObject *dict, const char *key, PyObject *value)
+{
+    int status = value ? PyDict_SetItemString(dict, key, value) : -1;
+    Py_XDECREF(value);
+    return status;
+}
+
+PyObject *door_text(const char *text)
+{
+    if (!text)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeFSDefault(text);
+}
