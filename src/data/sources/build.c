@@ -1,0 +1,326 @@
+/*
+ * build.c - tables made row by row (build.h). One thread.
+ */
+#include "data/sources/build.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t elements_of(const uni_field *field)
+{
+    int64_t count = 1;
+    for (int i = 0; i < field->ndim; i++)
+        count *= field->shape[i];
+    return count;
+}
+
+static int begin_column(uni__build *build, uni__build_column *column, int64_t text_bytes,
+                        uni_error *err)
+{
+    int64_t shape[UNI_MAX_DIMS] = { build->max_rows };
+    const uni_field *field = &column->field;
+    column->row_elements = elements_of(field);
+    if (field->kind == UNI_FIELD_NUMBER) {
+        for (int i = 0; i < field->ndim; i++)
+            shape[i + 1] = field->shape[i];
+        return uni__reader_array(build->reader, &column->values, field->dtype, field->ndim + 1,
+                                 shape, err);
+    }
+    shape[0] = build->max_rows + 1;
+    UNI_TRY(uni__reader_array(build->reader, &column->offsets, UNI_I64, 1, shape, err));
+    *(int64_t *)uni_array_data(column->offsets) = 0;
+    column->room = text_bytes / (int64_t)uni_dtype_size(field->dtype) + 64;
+    return uni__reader_array(build->reader, &column->values, field->dtype, 1, &column->room, err);
+}
+
+int uni__build_begin(uni__build *build, uni__reader *reader, const uni_table *schema,
+                     int64_t max_rows, int64_t bytes, uni_error *err)
+{
+    int count = uni_table_num_columns(schema), texts = 1, status = 0;
+    *build = (uni__build){ .reader = reader, .num_columns = count, .max_rows = max_rows };
+    build->columns = calloc((size_t)count + 1, sizeof *build->columns);
+    if (build->columns == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a table of %d columns", count);
+    for (int i = 0; i < count; i++) {
+        build->columns[i].field = uni_table_column_at(schema, i)->field;
+        texts += build->columns[i].field.kind != UNI_FIELD_NUMBER;
+    }
+    for (int i = 0; i < count; i++)
+        UNI_TRY_GOTO(begin_column(build, &build->columns[i], bytes / texts, err), fail);
+    return 0;
+fail:
+    uni__build_free(build);
+    return status;
+}
+
+void uni__build_free(uni__build *build)
+{
+    for (int i = 0; i < build->num_columns && build->columns != NULL; i++) {
+        uni_array_unref(build->columns[i].values);
+        uni_array_unref(build->columns[i].offsets);
+        uni_array_unref(build->columns[i].valid);
+    }
+    free(build->columns);
+    *build = (uni__build){ 0 };
+}
+
+int uni__build_find(const uni__build *build, const char *name, size_t length)
+{
+    for (int i = 0; i < build->num_columns; i++) {
+        const char *have = build->columns[i].field.name;
+        if (strncmp(have, name, length) == 0 && have[length] == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* ---- numbers ---- */
+
+static int64_t clamp(double value, double low, double high)
+{
+    if (isnan(value))
+        return 0;
+    return value <= low ? (int64_t)low : value >= high ? (int64_t)high : (int64_t)value;
+}
+
+static void store(void *values, uni_dtype dtype, int64_t index, double value)
+{
+    switch (dtype) {
+    case UNI_F32:
+        ((float *)values)[index] = (float)value;
+        break;
+    case UNI_F64:
+        ((double *)values)[index] = value;
+        break;
+    case UNI_I64: /* 2^63 is not an int64_t: the largest double below it */
+        ((int64_t *)values)[index] = clamp(value, -0x1p63, 0x1.fffffffffffffp62);
+        break;
+    case UNI_I32:
+        ((int32_t *)values)[index] = (int32_t)clamp(value, INT32_MIN, INT32_MAX);
+        break;
+    case UNI_I16:
+        ((int16_t *)values)[index] = (int16_t)clamp(value, INT16_MIN, INT16_MAX);
+        break;
+    case UNI_I8:
+        ((int8_t *)values)[index] = (int8_t)clamp(value, INT8_MIN, INT8_MAX);
+        break;
+    case UNI_U8:
+        ((uint8_t *)values)[index] = (uint8_t)clamp(value, 0, UINT8_MAX);
+        break;
+    case UNI_U16:
+        ((uint16_t *)values)[index] = (uint16_t)clamp(value, 0, UINT16_MAX);
+        break;
+    case UNI_U32:
+        ((uint32_t *)values)[index] = (uint32_t)clamp(value, 0, UINT32_MAX);
+        break;
+    case UNI_U64:
+        ((uint64_t *)values)[index] = (uint64_t)clamp(value, 0, 0x1.fffffffffffffp62);
+        break;
+    case UNI_B8:
+        ((uint8_t *)values)[index] = value != 0;
+        break;
+    default: /* half precision: no source makes such columns */
+        break;
+    }
+}
+
+static void store_int(void *values, uni_dtype dtype, int64_t index, int64_t value)
+{
+    if (dtype == UNI_I64)
+        ((int64_t *)values)[index] = value;
+    else
+        store(values, dtype, index, (double)value);
+}
+
+void *uni__build_row(uni__build *build, int column)
+{
+    uni__build_column *c = &build->columns[column];
+    c->put = true;
+    return (char *)uni_array_data(c->values) +
+           (size_t)(build->num_rows * c->row_elements) * uni_dtype_size(c->field.dtype);
+}
+
+void uni__build_put_int(uni__build *build, int column, int64_t value)
+{
+    store_int(uni__build_row(build, column), build->columns[column].field.dtype, 0, value);
+}
+
+void uni__build_put_float(uni__build *build, int column, double value)
+{
+    store(uni__build_row(build, column), build->columns[column].field.dtype, 0, value);
+}
+
+void uni__build_put_element(uni__build *build, int column, int64_t index, double value)
+{
+    store(uni__build_row(build, column), build->columns[column].field.dtype, index, value);
+}
+
+/* ---- text, bytes and lists ---- */
+
+int uni__build_reserve(uni__build *build, int column, int64_t elements, void **out, uni_error *err)
+{
+    uni__build_column *c = &build->columns[column];
+    size_t size = uni_dtype_size(c->field.dtype);
+    if (c->room - c->used < elements) {
+        int64_t room = (c->used + elements) * 2;
+        uni_array *values = NULL;
+        UNI_TRY(uni__reader_array(build->reader, &values, c->field.dtype, 1, &room, err));
+        memcpy(uni_array_data(values), uni_array_data(c->values), (size_t)c->used * size);
+        uni_array_unref(c->values);
+        c->values = values;
+        c->room = room;
+    }
+    *out = (char *)uni_array_data(c->values) + (size_t)c->used * size;
+    return 0;
+}
+
+void uni__build_used(uni__build *build, int column, int64_t elements)
+{
+    build->columns[column].used += elements;
+    build->columns[column].put = true;
+}
+
+int uni__build_put_bytes(uni__build *build, int column, const void *data, size_t size,
+                         uni_error *err)
+{
+    void *to = NULL;
+    UNI_TRY(uni__build_reserve(build, column, (int64_t)size, &to, err));
+    if (size > 0)
+        memcpy(to, data, size);
+    uni__build_used(build, column, (int64_t)size);
+    return 0;
+}
+
+int uni__build_add_element(uni__build *build, int column, double value, uni_error *err)
+{
+    void *to = NULL;
+    UNI_TRY(uni__build_reserve(build, column, 1, &to, err));
+    store(to, build->columns[column].field.dtype, 0, value);
+    uni__build_used(build, column, 1);
+    return 0;
+}
+
+int uni__build_add_int(uni__build *build, int column, int64_t value, uni_error *err)
+{
+    void *to = NULL;
+    UNI_TRY(uni__build_reserve(build, column, 1, &to, err));
+    store_int(to, build->columns[column].field.dtype, 0, value);
+    uni__build_used(build, column, 1);
+    return 0;
+}
+
+/* ---- rows ---- */
+
+/* NaN in floating point columns; otherwise 0 or nothing, and not valid. */
+static int put_missing(uni__build *build, int column, uni_error *err)
+{
+    uni__build_column *c = &build->columns[column];
+    bool number = c->field.kind == UNI_FIELD_NUMBER;
+    if (number && (c->field.dtype == UNI_F32 || c->field.dtype == UNI_F64)) {
+        for (int64_t i = 0; i < c->row_elements; i++)
+            uni__build_put_element(build, column, i, NAN);
+        return 0;
+    }
+    if (number)
+        memset(uni__build_row(build, column), 0,
+               (size_t)c->row_elements * uni_dtype_size(c->field.dtype));
+    if (c->valid == NULL) {
+        UNI_TRY(uni__reader_array(build->reader, &c->valid, UNI_B8, 1, &build->max_rows, err));
+        memset(uni_array_data(c->valid), 1, (size_t)build->max_rows);
+    }
+    ((uint8_t *)uni_array_data(c->valid))[build->num_rows] = 0;
+    return 0;
+}
+
+int uni__build_end_row(uni__build *build, uni_error *err)
+{
+    if (build->num_rows >= build->max_rows)
+        return uni_error_set(err, UNI_ELIMIT, "more rows than were counted (%lld)",
+                             (long long)build->max_rows);
+    for (int i = 0; i < build->num_columns; i++) {
+        uni__build_column *c = &build->columns[i];
+        if (!c->put)
+            UNI_TRY(put_missing(build, i, err));
+        if (c->offsets != NULL)
+            ((int64_t *)uni_array_data(c->offsets))[build->num_rows + 1] = c->used;
+        c->put = false;
+    }
+    build->num_rows++;
+    return 0;
+}
+
+void uni__build_drop_row(uni__build *build)
+{
+    for (int i = 0; i < build->num_columns; i++) {
+        uni__build_column *c = &build->columns[i];
+        c->put = false;
+        if (c->offsets != NULL)
+            c->used = ((const int64_t *)uni_array_data(c->offsets))[build->num_rows];
+    }
+}
+
+static int finish_column(uni__build *build, uni__build_column *c, uni_table *table, uni_error *err)
+{
+    if (c->offsets != NULL) {
+        UNI_TRY(uni__reader_trim(build->reader, &c->offsets, build->num_rows + 1, err));
+        UNI_TRY(uni__reader_trim(build->reader, &c->values, c->used, err));
+    } else {
+        UNI_TRY(uni__reader_trim(build->reader, &c->values, build->num_rows, err));
+    }
+    if (c->valid != NULL)
+        UNI_TRY(uni__reader_trim(build->reader, &c->valid, build->num_rows, err));
+    return uni_table_add(
+        table,
+        &(uni_table_column){
+            .field = c->field, .values = c->values, .offsets = c->offsets, .valid = c->valid },
+        err);
+}
+
+int uni__build_finish(uni__build *build, uni_table **out, uni_error *err)
+{
+    int status;
+    *out = NULL;
+    UNI_TRY_GOTO(uni_table_new(out, build->num_rows, err), fail);
+    for (int i = 0; i < build->num_columns; i++)
+        UNI_TRY_GOTO(finish_column(build, &build->columns[i], *out, err), fail);
+    uni__build_free(build);
+    return 0;
+fail:
+    uni_table_unref(*out);
+    *out = NULL;
+    uni__build_free(build);
+    return status;
+}
+
+static int add_empty(uni_table *table, const uni_field *field, uni_error *err)
+{
+    int64_t shape[UNI_MAX_DIMS] = { 0 }, one = 1;
+    uni_table_column column = { .field = *field };
+    int status = 0, ndim = 1;
+    if (field->kind == UNI_FIELD_NUMBER)
+        for (; ndim <= field->ndim; ndim++)
+            shape[ndim] = field->shape[ndim - 1];
+    UNI_TRY_GOTO(uni_array_new(&column.values, field->dtype, ndim, shape, err), done);
+    if (field->kind != UNI_FIELD_NUMBER)
+        UNI_TRY_GOTO(uni_array_new(&column.offsets, UNI_I64, 1, &one, err), done);
+    status = uni_table_add(table, &column, err);
+done:
+    uni_array_unref(column.values);
+    uni_array_unref(column.offsets);
+    return status;
+}
+
+int uni__build_schema(uni_table **out, const uni_field *fields, int count, uni_error *err)
+{
+    int status;
+    *out = NULL;
+    UNI_TRY(uni_table_new(out, 0, err));
+    for (int i = 0; i < count; i++)
+        UNI_TRY_GOTO(add_empty(*out, &fields[i], err), fail);
+    return 0;
+fail:
+    uni_table_unref(*out);
+    *out = NULL;
+    return status;
+}

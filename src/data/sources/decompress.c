@@ -1,0 +1,266 @@
+/*
+ * decompress.c - streams of bytes and lines from files that may be compressed (decompress.h).
+ *
+ * One buffer of compressed bytes and, for lines, one of plain text: what is behind the last newline
+ * is carried over to the next call. Newlines are counted as they go by, so that messages have the
+ * line. Belongs to one thread.
+ */
+#include "data/sources/decompress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/plugin.h"
+#include "data/sources/codec_plugin.h"
+
+#define INPUT_BYTES ((size_t)256 << 10)
+#define MAX_LINE ((size_t)1 << 30)
+#define BEHIND 64
+
+struct uni__stream {
+    char *path;
+    int fd;
+    const uni__codec_plugin *codec; /* NULL: as it is */
+    void *state;
+    uint8_t *input; /* compressed */
+    const uint8_t *at;
+    size_t left;
+    bool open_member, file_end;
+    /* lines */
+    char *text;
+    size_t capacity, size, used; /* used: handed out by the call before */
+    int64_t line; /* of text[0] */
+};
+
+static const struct kind {
+    const char *suffix;
+    uni__plugin plugin;
+} kinds[] = {
+#define GZIP                                                                                       \
+    {                                                                                              \
+        .file = "libunisono-zlib.so", .symbol = UNI__CODEC_PLUGIN_SYMBOL,                          \
+        .version = UNI__CODEC_PLUGIN_VERSION, .built = "src/data/sources",                         \
+        .purpose = "reading .gz files", .packages = "the Debian package zlib1g",                   \
+        .otherwise = "unpack the file first (gunzip)"                                              \
+    }
+#define ZSTD                                                                                       \
+    {                                                                                              \
+        .file = "libunisono-zstd.so", .symbol = UNI__CODEC_PLUGIN_SYMBOL,                          \
+        .version = UNI__CODEC_PLUGIN_VERSION, .built = "src/data/sources",                         \
+        .purpose = "reading .zst files", .packages = "the Debian package libzstd1",                \
+        .otherwise = "unpack the file first (unzstd)"                                              \
+    }
+    { ".gz", GZIP },
+    { ".gzip", GZIP },
+    { ".zst", ZSTD },
+    { ".zstd", ZSTD },
+};
+
+static const struct kind *kind_of(const char *path)
+{
+    size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t end = strlen(kinds[i].suffix);
+        if (length > end && strcasecmp(path + length - end, kinds[i].suffix) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+bool uni__is_compressed(const char *path)
+{
+    return kind_of(path) != NULL;
+}
+
+static int no_memory(const uni__stream *stream, uni_error *err)
+{
+    return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", stream->path);
+}
+
+int uni__stream_open(uni__stream **out, const char *path, uni_error *err)
+{
+    const struct kind *kind = kind_of(path);
+    const void *table = NULL;
+    *out = NULL;
+    if (kind != NULL)
+        UNI_TRY(uni__plugin_open(&table, &kind->plugin, err));
+    uni__stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", path);
+    stream->codec = table;
+    stream->line = 1;
+    stream->path = strdup(path);
+    stream->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (stream->fd < 0) {
+        int status = uni_error_set_errno(err, errno, "cannot read %s", path);
+        uni__stream_close(stream);
+        return status;
+    }
+    if (stream->codec != NULL) {
+        stream->input = malloc(INPUT_BYTES);
+        stream->state = stream->codec->open();
+    }
+    if (stream->path == NULL ||
+        (stream->codec != NULL && (stream->input == NULL || stream->state == NULL))) {
+        uni__stream_close(stream);
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", path);
+    }
+    *out = stream;
+    return 0;
+}
+
+void uni__stream_close(uni__stream *stream)
+{
+    if (stream == NULL)
+        return;
+    if (stream->state != NULL)
+        stream->codec->close(stream->state);
+    if (stream->fd >= 0)
+        close(stream->fd);
+    free(stream->input);
+    free(stream->text);
+    free(stream->path);
+    free(stream);
+}
+
+const char *uni__stream_path(const uni__stream *stream)
+{
+    return stream->path;
+}
+
+static int read_some(uni__stream *stream, void *out, size_t size, size_t *got, uni_error *err)
+{
+    ssize_t count;
+    do
+        count = read(stream->fd, out, size);
+    while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return uni_error_set_errno(err, errno, "cannot read %s", stream->path);
+    *got = (size_t)count;
+    return 0;
+}
+
+/* One step of the codec, with input where it has none. *done: the file and its last member ended. */
+static int inflate_some(uni__stream *stream, uint8_t **out, size_t *room, bool *done,
+                        uni_error *err)
+{
+    const char *why = NULL;
+    if (stream->left == 0 && !stream->file_end) {
+        stream->at = stream->input;
+        UNI_TRY(read_some(stream, stream->input, INPUT_BYTES, &stream->left, err));
+        stream->file_end = stream->left == 0;
+    }
+    if (stream->file_end && !stream->open_member) {
+        *done = true;
+        return 0;
+    }
+    size_t left = stream->left, space = *room;
+    int result = stream->codec->run(stream->state, &stream->at, &stream->left, out, room, &why);
+    if (result < 0)
+        return uni_error_set(err, UNI_EFORMAT, "%s: the %s bytes are damaged: %s", stream->path,
+                             stream->codec->name, why);
+    stream->open_member = result == 0;
+    if (stream->file_end && stream->open_member && left == stream->left && space == *room)
+        return uni_error_set(
+            err, UNI_ECORRUPT,
+            "%s ends in the middle of its %s data: it was cut off; fetch or write it again",
+            stream->path, stream->codec->name);
+    return 0;
+}
+
+int uni__stream_read(uni__stream *stream, void *out, size_t size, size_t *got, uni_error *err)
+{
+    uint8_t *at = out;
+    size_t room = size;
+    bool done = false;
+    while (room > 0 && !done) {
+        if (stream->codec != NULL) {
+            UNI_TRY(inflate_some(stream, &at, &room, &done, err));
+            continue;
+        }
+        size_t count = 0;
+        UNI_TRY(read_some(stream, at, room, &count, err));
+        at += count;
+        room -= count;
+        done = count == 0;
+    }
+    *got = size - room;
+    return 0;
+}
+
+/* Behind the last newline that ends a line, or 0; *quoted is carried from piece to piece. */
+static size_t last_line_end(const char *text, size_t begin, size_t size, char quote, bool *quoted)
+{
+    size_t end = 0;
+    if (quote == 0) {
+        const char *newline = memrchr(text + begin, '\n', size - begin);
+        return newline != NULL ? (size_t)(newline - text) + 1 : 0;
+    }
+    for (size_t i = begin; i < size; i++) {
+        if (text[i] == quote)
+            *quoted = !*quoted;
+        else if (text[i] == '\n' && !*quoted)
+            end = i + 1;
+    }
+    return end;
+}
+
+static int grow(uni__stream *stream, size_t capacity, uni_error *err)
+{
+    if (capacity <= stream->capacity)
+        return 0;
+    char *text = realloc(stream->text, capacity + BEHIND);
+    if (text == NULL)
+        return no_memory(stream, err);
+    memset(text + capacity, 0, BEHIND);
+    stream->text = text;
+    stream->capacity = capacity;
+    return 0;
+}
+
+static void step_over_used(uni__stream *stream)
+{
+    const char *end = stream->text + stream->used;
+    for (const char *at = stream->text; at < end && (at = memchr(at, '\n', (size_t)(end - at)));
+         at++)
+        stream->line++;
+    memmove(stream->text, end, stream->size - stream->used);
+    stream->size -= stream->used;
+    stream->used = 0;
+}
+
+int uni__stream_lines(uni__stream *stream, size_t want, char quote, const char **text, size_t *size,
+                      int64_t *line, uni_error *err)
+{
+    bool quoted = false;
+    size_t looked = 0, end = 0;
+    UNI_TRY(grow(stream, want, err));
+    if (stream->used > 0)
+        step_over_used(stream);
+    for (;;) {
+        size_t got = 0;
+        UNI_TRY(uni__stream_read(stream, stream->text + stream->size,
+                                 stream->capacity - stream->size, &got, err));
+        bool last = got < stream->capacity - stream->size;
+        stream->size += got;
+        end = last_line_end(stream->text, looked, stream->size, quote, &quoted);
+        looked = stream->size;
+        if (last)
+            end = stream->size;
+        if (end > 0 || last)
+            break;
+        if (stream->capacity >= MAX_LINE)
+            return uni_error_set(err, UNI_ELIMIT, "%s:%lld: a line of more than 1 GiB",
+                                 stream->path, (long long)stream->line);
+        UNI_TRY(grow(stream, stream->capacity * 2, err));
+    }
+    stream->used = end;
+    *text = stream->text;
+    *size = end;
+    *line = stream->line;
+    return 0;
+}

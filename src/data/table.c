@@ -1,0 +1,365 @@
+/*
+ * table.c - tables: columns on arrays, and what makes new tables of them: slices (views), gathers, concatenations (copies). A table is
+ * filled by one thread with uni_table_add and is read only from then on; any number of threads may hold it.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/table.h"
+
+struct uni_table {
+    atomic_size_t references;
+    int64_t num_rows;
+    int num_columns;
+    uni_table_column *columns; /* field.name is the table's own copy */
+};
+
+int uni_table_new(uni_table **out, int64_t num_rows, uni_error *err)
+{
+    *out = NULL;
+    if (num_rows < 0)
+        return uni_error_set(err, UNI_EINVAL, "a table cannot have %lld rows", (long long)num_rows);
+    uni_table *table = calloc(1, sizeof *table);
+    if (table == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a table");
+    atomic_init(&table->references, 1);
+    table->num_rows = num_rows;
+    *out = table;
+    return 0;
+}
+
+uni_table *uni_table_ref(uni_table *table)
+{
+    if (table != NULL)
+        atomic_fetch_add(&table->references, 1);
+    return table;
+}
+
+void uni_table_unref(uni_table *table)
+{
+    if (table == NULL || atomic_fetch_sub(&table->references, 1) > 1)
+        return;
+    for (int i = 0; i < table->num_columns; i++) {
+        uni_table_column *column = &table->columns[i];
+        uni_array_unref(column->values);
+        uni_array_unref(column->offsets);
+        uni_array_unref(column->valid);
+        free((char *)column->field.name);
+    }
+    free(table->columns);
+    free(table);
+}
+
+/* ---- adding ---- */
+
+static bool is_vector(const uni_array *array, uni_dtype dtype, int64_t length)
+{
+    return array != NULL && uni_array_dtype(array) == dtype && uni_array_ndim(array) == 1 &&
+           uni_array_shape(array)[0] == length;
+}
+
+static int check_number(const uni_table *table, const uni_table_column *column, uni_error *err)
+{
+    const uni_field *field = &column->field;
+    const uni_array *values = column->values;
+    bool fits = uni_array_dtype(values) == field->dtype &&
+                uni_array_ndim(values) == field->ndim + 1 &&
+                uni_array_shape(values)[0] == table->num_rows && column->offsets == NULL;
+    for (int i = 0; fits && i < field->ndim; i++)
+        fits = uni_array_shape(values)[i + 1] == field->shape[i];
+    if (fits)
+        return 0;
+    char text[96];
+    return uni_error_set(err, UNI_ESHAPE,
+                         "column %s is %s in a table of %lld rows, but its array has %d dimensions "
+                         "of %s and %lld rows",
+                         field->name, uni_field_text(text, sizeof text, field),
+                         (long long)table->num_rows, uni_array_ndim(values),
+                         uni_dtype_name(uni_array_dtype(values)),
+                         uni_array_ndim(values) > 0 ? (long long)uni_array_shape(values)[0] : 1LL);
+}
+
+static int check_varying(const uni_table *table, const uni_table_column *column, uni_error *err)
+{
+    const uni_field *field = &column->field;
+    uni_dtype dtype = field->kind == UNI_FIELD_LIST ? field->dtype : UNI_U8;
+    if (uni_array_ndim(column->values) != 1 || uni_array_dtype(column->values) != dtype ||
+        !is_vector(column->offsets, UNI_I64, table->num_rows + 1))
+        return uni_error_set(err, UNI_ESHAPE,
+                             "column %s needs a vector of %s and %lld offsets of int64",
+                             field->name, uni_dtype_name(dtype), (long long)table->num_rows + 1);
+    const int64_t *offsets = uni_array_data(column->offsets);
+    int64_t size = uni_array_shape(column->values)[0];
+    if (offsets[0] < 0 || offsets[table->num_rows] > size || offsets[0] > offsets[table->num_rows])
+        return uni_error_set(err, UNI_ESHAPE, "column %s: offsets %lld to %lld of %lld elements",
+                             field->name, (long long)offsets[0],
+                             (long long)offsets[table->num_rows], (long long)size);
+    return 0;
+}
+
+static int check_column(const uni_table *table, const uni_table_column *column, uni_error *err)
+{
+    const uni_field *field = &column->field;
+    if (field->name == NULL || column->values == NULL)
+        return uni_error_set(err, UNI_EINVAL, "a column needs a name and values");
+    if (uni_table_find(table, field->name) != NULL)
+        return uni_error_set(err, UNI_EEXISTS, "two columns are called %s", field->name);
+    if (column->valid != NULL && !is_vector(column->valid, UNI_B8, table->num_rows))
+        return uni_error_set(err, UNI_ESHAPE, "column %s: valid must be %lld bools", field->name,
+                             (long long)table->num_rows);
+    switch (field->kind) {
+    case UNI_FIELD_NUMBER:
+        return check_number(table, column, err);
+    case UNI_FIELD_STRING:
+    case UNI_FIELD_BINARY:
+    case UNI_FIELD_LIST:
+        return check_varying(table, column, err);
+    }
+    return uni_error_set(err, UNI_EINVAL, "column %s has no kind", field->name);
+}
+
+int uni_table_add(uni_table *table, const uni_table_column *column, uni_error *err)
+{
+    UNI_TRY(check_column(table, column, err));
+    size_t count = (size_t)table->num_columns;
+    /* Grows at 0, 8, 16, 32 ... columns. */
+    if (count == 0 || (count >= 8 && (count & (count - 1)) == 0)) {
+        uni_table_column *columns =
+            reallocarray(table->columns, count < 8 ? 8 : 2 * count, sizeof *columns);
+        if (columns == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a table of %zu columns", count);
+        table->columns = columns;
+    }
+    char *name = strdup(column->field.name);
+    if (name == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a table");
+    uni_table_column *added = &table->columns[table->num_columns++];
+    *added = *column;
+    added->field.name = name;
+    if (added->field.kind == UNI_FIELD_STRING || added->field.kind == UNI_FIELD_BINARY)
+        added->field.dtype = UNI_U8;
+    uni_array_ref(added->values);
+    if (added->offsets != NULL)
+        uni_array_ref(added->offsets);
+    if (added->valid != NULL)
+        uni_array_ref(added->valid);
+    return 0;
+}
+
+int uni_table_add_array(uni_table *table, const char *name, uni_array *array, uni_error *err)
+{
+    int ndim = array != NULL ? uni_array_ndim(array) : 0;
+    if (ndim < 1)
+        return uni_error_set(err, UNI_ESHAPE, "column %s needs an array with an axis of rows",
+                             name);
+    uni_table_column column = { .field = { .name = name,
+                                           .kind = UNI_FIELD_NUMBER,
+                                           .dtype = uni_array_dtype(array),
+                                           .ndim = ndim - 1 },
+                                .values = array };
+    for (int i = 1; i < ndim; i++)
+        column.field.shape[i - 1] = uni_array_shape(array)[i];
+    return uni_table_add(table, &column, err);
+}
+
+/* ---- looking ---- */
+
+int64_t uni_table_num_rows(const uni_table *table)
+{
+    return table->num_rows;
+}
+
+int uni_table_num_columns(const uni_table *table)
+{
+    return table->num_columns;
+}
+
+const uni_table_column *uni_table_column_at(const uni_table *table, int index)
+{
+    return index >= 0 && index < table->num_columns ? &table->columns[index] : NULL;
+}
+
+const uni_table_column *uni_table_find(const uni_table *table, const char *name)
+{
+    for (int i = 0; i < table->num_columns; i++) {
+        if (strcmp(table->columns[i].field.name, name) == 0)
+            return &table->columns[i];
+    }
+    return NULL;
+}
+
+size_t uni__field_row_bytes(const uni_field *field)
+{
+    size_t bytes = uni_dtype_size(field->dtype);
+    for (int i = 0; i < field->ndim; i++)
+        bytes *= (size_t)field->shape[i];
+    return bytes;
+}
+
+size_t uni_table_bytes(const uni_table *table)
+{
+    size_t total = 0, rows = (size_t)table->num_rows;
+    for (int i = 0; i < table->num_columns; i++) {
+        const uni_table_column *column = &table->columns[i];
+        total += column->valid != NULL ? rows : 0;
+        if (column->field.kind == UNI_FIELD_NUMBER) {
+            total += rows * uni__field_row_bytes(&column->field);
+        } else {
+            const int64_t *offsets = uni_array_data(column->offsets);
+            total += (rows + 1) * sizeof *offsets +
+                     (size_t)(offsets[rows] - offsets[0]) * uni_dtype_size(column->field.dtype);
+        }
+    }
+    return total;
+}
+
+const char *uni_field_text(char *out, size_t size, const uni_field *field)
+{
+    if (field->kind == UNI_FIELD_STRING || field->kind == UNI_FIELD_BINARY) {
+        snprintf(out, size, "%s", field->kind == UNI_FIELD_STRING ? "string" : "binary");
+        return out;
+    }
+    int at = snprintf(out, size, "%s%s", field->kind == UNI_FIELD_LIST ? "list of " : "",
+                      uni_dtype_name(field->dtype));
+    for (int i = 0; i < field->ndim && at < (int)size; i++)
+        at += snprintf(out + at, size - (size_t)at, "%s%lld%s", i == 0 ? " (" : ", ",
+                       (long long)field->shape[i], i == field->ndim - 1 ? ")" : "");
+    return out;
+}
+
+bool uni__field_same_type(const uni_field *a, const uni_field *b)
+{
+    if (a->kind != b->kind || a->dtype != b->dtype || a->ndim != b->ndim)
+        return false;
+    for (int i = 0; i < a->ndim; i++) {
+        if (a->shape[i] != b->shape[i])
+            return false;
+    }
+    return true;
+}
+
+bool uni_field_equal(const uni_field *a, const uni_field *b)
+{
+    return strcmp(a->name, b->name) == 0 && uni__field_same_type(a, b);
+}
+
+int uni__table_same_fields(const uni_table *a, const uni_table *b, const char *what, uni_error *err)
+{
+    char one[96], other[96];
+    if (a->num_columns != b->num_columns)
+        return uni_error_set(err, UNI_ESHAPE, "%s: %d columns and %d columns", what, a->num_columns,
+                             b->num_columns);
+    for (int i = 0; i < a->num_columns; i++) {
+        const uni_field *x = &a->columns[i].field, *y = &b->columns[i].field;
+        if (!uni_field_equal(x, y))
+            return uni_error_set(err, UNI_EDTYPE, "%s: column %d is %s %s and %s %s", what, i,
+                                 x->name, uni_field_text(one, sizeof one, x), y->name,
+                                 uni_field_text(other, sizeof other, y));
+    }
+    return 0;
+}
+
+/* ---- views ---- */
+
+static void release_parent(void *context)
+{
+    uni_array_unref(context);
+}
+
+/* Elements [begin, begin + count) along the first axis. */
+static int view_part(uni_array **out, uni_array *array, int64_t begin, int64_t count,
+                     uni_error *err)
+{
+    int64_t shape[UNI_MAX_DIMS];
+    size_t stride = uni_dtype_size(uni_array_dtype(array));
+    int ndim = uni_array_ndim(array);
+    for (int i = 0; i < ndim; i++) {
+        shape[i] = uni_array_shape(array)[i];
+        stride *= i > 0 ? (size_t)shape[i] : 1;
+    }
+    shape[0] = count;
+    char *data = uni_array_data(array);
+    UNI_TRY(uni_array_view(out, uni_array_dtype(array), ndim, shape,
+                           data != NULL ? data + (size_t)begin * stride : NULL, release_parent,
+                           array, err));
+    uni_array_ref(array);
+    return 0;
+}
+
+static int slice_column(uni_table *out, const uni_table_column *column, int64_t begin, int64_t end,
+                        uni_error *err)
+{
+    uni_table_column part = { .field = column->field };
+    int status = 0;
+    if (column->field.kind == UNI_FIELD_NUMBER) {
+        UNI_TRY_GOTO(view_part(&part.values, column->values, begin, end - begin, err), done);
+    } else {
+        part.values = uni_array_ref(column->values);
+        UNI_TRY_GOTO(view_part(&part.offsets, column->offsets, begin, end - begin + 1, err), done);
+    }
+    if (column->valid != NULL)
+        UNI_TRY_GOTO(view_part(&part.valid, column->valid, begin, end - begin, err), done);
+    status = uni_table_add(out, &part, err);
+done:
+    uni_array_unref(part.values);
+    uni_array_unref(part.offsets);
+    uni_array_unref(part.valid);
+    return status;
+}
+
+int uni_table_slice(uni_table **out, uni_table *table, int64_t begin, int64_t end, uni_error *err)
+{
+    *out = NULL;
+    if (begin < 0 || end < begin || end > table->num_rows)
+        return uni_error_set(err, UNI_EINVAL, "rows %lld to %lld of a table of %lld rows",
+                             (long long)begin, (long long)end, (long long)table->num_rows);
+    if (begin == 0 && end == table->num_rows) {
+        *out = uni_table_ref(table);
+        return 0;
+    }
+    uni_table *part = NULL;
+    UNI_TRY(uni_table_new(&part, end - begin, err));
+    for (int i = 0; i < table->num_columns; i++) {
+        int status = slice_column(part, &table->columns[i], begin, end, err);
+        if (status < 0) {
+            uni_table_unref(part);
+            return status;
+        }
+    }
+    *out = part;
+    return 0;
+}
+
+int uni_table_select(uni_table **out, const uni_table *table, const char *const *names, int count,
+                     uni_error *err)
+{
+    *out = NULL;
+    uni_table *chosen = NULL;
+    UNI_TRY(uni_table_new(&chosen, table->num_rows, err));
+    int status = 0;
+    for (int i = 0; i < count; i++) {
+        const uni_table_column *column = uni_table_find(table, names[i]);
+        if (column == NULL) {
+            status = uni__no_such_column(table, names[i], err);
+            goto fail;
+        }
+        UNI_TRY_GOTO(uni_table_add(chosen, column, err), fail);
+    }
+    *out = chosen;
+    return 0;
+fail:
+    uni_table_unref(chosen);
+    return status;
+}
+
+int uni__no_such_column(const uni_table *table, const char *name, uni_error *err)
+{
+    char list[400] = "";
+    int at = 0;
+    for (int i = 0; i < table->num_columns && at < (int)sizeof list - 1; i++)
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", i > 0 ? ", " : "",
+                       table->columns[i].field.name);
+    return uni_error_set(err, UNI_ENOTFOUND, "there is no column %s; the columns are %s", name,
+                         list);
+}
