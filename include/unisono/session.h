@@ -43,6 +43,9 @@ UNI_API int uni_session_world_size(const uni_session *session);
 UNI_API int uni_session_local_rank(const uni_session *session);
 UNI_API int uni_session_local_world_size(const uni_session *session);
 UNI_API int uni_session_node_rank(const uni_session *session);
+/* "worker", or in a run with parameter servers "chief" (rank 0, the coordinator), "worker", "ps", "evaluator"; and which one of these. */
+UNI_API const char *uni_session_role(const uni_session *session);
+UNI_API int uni_session_role_index(const uni_session *session);
 UNI_API int uni_session_attempt(const uni_session *session); /* from 1 */
 /* A dictionary, maybe empty; borrowed. */
 UNI_API const uni_value *uni_session_config(const uni_session *session);

@@ -89,6 +89,9 @@ typedef struct uni_trainer_options {
     const char *const *
         worker_program; /* argv of another program that runs functions by name (the Python door's) */
     int num_workers; /* default 1 */
+    int servers; /* parameter servers; default 0. With them there is one process more, the chief (rank 0, the coordinator); then come the
+                    workers, the servers, the evaluators. A worker or server that dies is restarted alone (docs/strategies.md) */
+    int evaluators; /* 0 or 1: a process with the role "evaluator" (TensorFlow's); default 0 */
     const char *backend; /* "native" (default), "tensorflow", "torch", "horovod", "none" */
     const char *launcher; /* "local" (default) */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */

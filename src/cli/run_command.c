@@ -17,6 +17,11 @@
 static const cli_option run_options[] = {
     { "Workers", "num-workers", 'n', CLI_INT, AT(num_workers), "N", "1", "UNISONO_NUM_WORKERS",
       NULL, "how many workers to start; each gets its rank in UNISONO_RANK and RANK" },
+    { NULL, "servers", 0, CLI_INT, AT(servers), "N", "0", NULL, NULL,
+      "parameter servers besides the workers, and a chief that coordinates them: roles in "
+      "UNISONO_ROLE and TF_CONFIG; a worker or server that dies is restarted alone" },
+    { NULL, "evaluators", 0, CLI_INT, AT(evaluators), "N", "0", NULL, NULL,
+      "0 or 1 process with the role evaluator (for TF_CONFIG)" },
     { NULL, "backend", 'b', CLI_CHOICE, AT(backend), "NAME", "none", NULL,
       "none|native|tensorflow|torch|horovod",
       "whose environment the workers get: TF_CONFIG for tensorflow, MASTER_ADDR and MASTER_PORT "

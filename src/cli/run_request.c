@@ -164,8 +164,16 @@ static void remember(run_request *out, const cli_parsed *parsed)
 {
     const uni_value *about = uni_run_description(out->resumed);
     const uni_value *options = uni_dict_get(about, "options");
+    /* num_workers in the file counts all processes. */
+    int servers = (int)uni_dict_get_int(about, "servers", 0),
+        evaluators = (int)uni_dict_get_int(about, "evaluators", 0);
     if (!cli_given(parsed, "num-workers"))
-        out->trainer.num_workers = (int)uni_dict_get_int(about, "num_workers", 1);
+        out->trainer.num_workers =
+            (int)uni_dict_get_int(about, "num_workers", 1) - servers - evaluators - (servers > 0);
+    if (!cli_given(parsed, "servers"))
+        out->trainer.servers = servers;
+    if (!cli_given(parsed, "evaluators"))
+        out->trainer.evaluators = evaluators;
     if (!cli_given(parsed, "backend"))
         out->trainer.backend = uni_dict_get_string(about, "backend", "none");
     if (!cli_given(parsed, "max-failures")) {
@@ -245,6 +253,10 @@ static int check_numbers(const run_values *values, uni_error *err)
     if (values->num_workers < 1)
         return uni_error_set(err, UNI_EINVAL, "--num-workers %lld: at least 1 worker is needed",
                              values->num_workers);
+    if (values->servers < 0 || values->servers > 4096)
+        return uni_error_set(err, UNI_EINVAL, "--servers %lld: from 0 to 4096", values->servers);
+    if (values->evaluators < 0 || values->evaluators > 1)
+        return uni_error_set(err, UNI_EINVAL, "--evaluators %lld: 0 or 1", values->evaluators);
     if (values->max_failures < -1 || values->max_failures > 1000000)
         return uni_error_set(err, UNI_EINVAL,
                              "--max-failures %lld: up to 1000000; 0 is none, -1 without limit",
@@ -265,6 +277,8 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     UNI_TRY(check_numbers(values, err));
     out->trainer = (uni_trainer_options){
         .num_workers = (int)values->num_workers,
+        .servers = (int)values->servers,
+        .evaluators = (int)values->evaluators,
         .backend = values->backend,
         .launcher = values->launcher,
         .cpus_per_worker = values->cpus,

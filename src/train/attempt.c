@@ -77,6 +77,12 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "local_rank", uni_value_int(rank));
     status |= uni_dict_take(order, "local_world_size", uni_value_int(run->num_workers));
     status |= uni_dict_take(order, "node_rank", uni_value_int(0));
+    const uni__roles *roles = &run->trainer->roles;
+    int index;
+    status |= uni_dict_take(order, "role", uni_value_string(uni__role_of(roles, rank, &index)));
+    status |= uni_dict_take(order, "role_index", uni_value_int(index));
+    status |= uni_dict_take(order, "servers", uni_value_int(roles->servers));
+    status |= uni_dict_take(order, "evaluators", uni_value_int(roles->evaluators));
     status |= uni_dict_take(order, "attempt", uni_value_int(run->attempt));
     status |= uni_dict_take(order, "iteration", uni_value_int(run->resume_iteration));
     status |= uni_dict_take(order, "name", uni_value_string(run->trainer->name));
@@ -127,28 +133,33 @@ static void refresh_page(uni__page *page)
     atomic_store(&page->iteration, 0);
 }
 
+int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
+{
+    uni__rank *slot = &run->ranks[rank];
+    struct stat info;
+    char *log = uni__run_log_path(run, rank);
+    if (!log)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    uni__rank_forget(slot);
+    slot->iteration = run->resume_iteration;
+    slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
+    int status = 0;
+    if (slot->state == UNI__RANK_GONE || run->program)
+        status = spawn_rank(run->trainer, run, rank, log, err);
+    else
+        refresh_page(uni__group_page(run->group, rank));
+    if (status == 0)
+        status = send_order(run, rank, log, err);
+    free(log);
+    if (status == 0 && slot->hello)
+        slot->state = UNI__RANK_RUNNING;
+    return status;
+}
+
 int uni__attempt_start(uni__run *run, uni_error *err)
 {
-    for (int rank = 0; rank < run->num_workers; rank++) {
-        uni__rank *slot = &run->ranks[rank];
-        struct stat info;
-        char *log = uni__run_log_path(run, rank);
-        if (!log)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-        uni__rank_forget(slot);
-        slot->iteration = run->resume_iteration;
-        slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
-        int status = 0;
-        if (slot->state == UNI__RANK_GONE || run->program)
-            status = spawn_rank(run->trainer, run, rank, log, err);
-        else
-            refresh_page(uni__group_page(run->group, rank));
-        if (status == 0)
-            status = send_order(run, rank, log, err);
-        free(log);
-        UNI_TRY(status);
-        if (slot->hello)
-            slot->state = UNI__RANK_RUNNING;
-    }
+    UNI_TRY(uni__members_begin(run, err));
+    for (int rank = 0; rank < run->num_workers; rank++)
+        UNI_TRY(uni__attempt_start_rank(run, rank, err));
     return 0;
 }

@@ -479,6 +479,8 @@ void uni__run_rank_done(uni__run *run, int rank)
     }
     if (uni__persist_is_waiting(run->persist))
         uni__persist_moved(run->persist, rank, 0, NULL, 0);
+    if (rank == 0)
+        uni__members_chief_done(run);
     for (int i = 0; i < run->num_workers; i++)
         if (run->ranks[i].state != UNI__RANK_DONE)
             return;

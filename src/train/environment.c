@@ -117,6 +117,9 @@ static void set_ranks(variables *to, const uni__run *run, int rank)
             set(to, name, "%d", numbers[n].value);
         }
     }
+    int index;
+    set(to, "UNISONO_ROLE", "%s", uni__role_of(&run->trainer->roles, rank, &index));
+    set(to, "UNISONO_ROLE_INDEX", "%d", index);
     set(to, "UNISONO_ATTEMPT", "%d", run->attempt);
     if (run->dir)
         set(to, "UNISONO_RUN_DIR", "%s", run->dir);
@@ -126,14 +129,36 @@ static void set_ranks(variables *to, const uni__run *run, int rank)
         set(to, "UNISONO_CHECKPOINT", "%s", run->resume_path);
 }
 
+/* The addresses of one role, when there are any; after others a comma comes first. */
+static void add_role(uni__text *text, const uni__run *run, const char *role, bool *others)
+{
+    int found = 0, index;
+    for (int i = 0; i < run->ports.count; i++)
+        if (strcmp(uni__role_of(&run->trainer->roles, i, &index), role) == 0) {
+            if (found == 0)
+                uni__text_add_format(text, "%s\"%s\": [", *others ? ", " : "", role);
+            uni__text_add_format(text, "%s\"%s:%d\"", found++ ? ", " : "",
+                                 run->trainer->host.address, run->ports.numbers[i]);
+        }
+    if (found > 0)
+        uni__text_add_string(text, "]");
+    *others |= found > 0;
+}
+
 static void set_tf_config(variables *to, const uni__run *run, int rank)
 {
     uni__text text = { 0 };
-    uni__text_add_string(&text, "{\"cluster\": {\"worker\": [");
-    for (int i = 0; i < run->ports.count; i++)
-        uni__text_add_format(&text, "%s\"%s:%d\"", i ? ", " : "", run->trainer->host.address,
-                             run->ports.numbers[i]);
-    uni__text_add_format(&text, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
+    int index;
+    const char *role = uni__role_of(&run->trainer->roles, rank, &index);
+    uni__text_add_string(&text, "{\"cluster\": {");
+    bool others = false;
+    add_role(&text, run, "chief", &others);
+    add_role(&text, run, "worker", &others);
+    add_role(&text, run, "ps", &others);
+    /* An evaluator is no part of the training cluster: nobody but itself must wait for it. */
+    if (strcmp(role, "evaluator") == 0)
+        add_role(&text, run, "evaluator", &others);
+    uni__text_add_format(&text, "}, \"task\": {\"type\": \"%s\", \"index\": %d}}", role, index);
     if (text.failed)
         to->failed = true;
     else

@@ -30,7 +30,7 @@ static void on_spawned(void *context, int rank, int pid)
         if (!run->ranks[i].pid)
             return;
     uni__run_describe(run, "running"); /* now with every pid */
-    if (run->program)
+    if (run->program && run->ranks[rank].restarts == 0)
         uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d worker%s started in %.1f ms",
                       run->num_workers, run->num_workers == 1 ? "" : "s",
                       (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6);
@@ -138,7 +138,8 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     gone->state = UNI__RANK_GONE;
     uni__cause cause = { 0 };
     uni__cause_of_exit(&cause, rank, how, !run->program, false);
-    uni__run_fail(run, &cause);
+    if (!uni__member_lost(run, rank, &cause))
+        uni__run_fail(run, &cause);
 }
 
 static void on_stopped(void *context, int rank, bool stopped)
@@ -171,7 +172,8 @@ static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double s
                    "machine is "
                    "overloaded",
              rank, cause.pid, seconds);
-    uni__run_fail(run, &cause);
+    if (!uni__member_end(run, &cause))
+        uni__run_fail(run, &cause);
 }
 
 static void on_silent(void *context, int rank, double seconds)

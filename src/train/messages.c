@@ -222,6 +222,8 @@ static void take_hello(uni__run *run, int rank)
     for (int i = 0; i < run->num_workers; i++)
         if (!run->ranks[i].hello)
             return;
+    if (from->restarts > 0)
+        return; /* one member again: the others have been here all the time */
     double ms = (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6;
     uni_value *record = uni_value_dict();
     if (uni_dict_take(record, "ms", uni_value_float(ms)) == 0)
@@ -310,7 +312,8 @@ static int report_line(uni__run *run, int rank, const uni_value *line, uni_error
         return uni_error_set(err, UNI_EFORMAT,
                              "a report line must be a JSON object such as {\"loss\": 0.3}");
     uni_value *metrics = uni_value_copy(given ? given : line);
-    if (!metrics || (given && uni__restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
+    if (!metrics ||
+        (given && uni__restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||
         autofill(run, rank, metrics) < 0) {
         uni_value_free(metrics);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a report");

@@ -533,7 +533,8 @@ void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iterati
 static bool all_passed(const uni__run *run, int64_t iteration)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].state != UNI__RANK_DONE && run->ranks[i].iteration < iteration)
+        if (run->ranks[i].state != UNI__RANK_DONE && run->ranks[i].iteration < iteration &&
+            !uni__run_is_member(run, i))
             return false;
     return true;
 }

@@ -196,6 +196,8 @@ static int describe_place(uni__run *run, uni_value *out)
     status |= uni_dict_take(out, "backend", uni_value_string(trainer->options.backend));
     status |= uni_dict_take(out, "launcher", uni_value_string(trainer->options.launcher));
     status |= uni_dict_take(out, "num_workers", uni_value_int(run->num_workers));
+    status |= uni_dict_take(out, "servers", uni_value_int(trainer->roles.servers));
+    status |= uni_dict_take(out, "evaluators", uni_value_int(trainer->roles.evaluators));
     if (run->program)
         status |= uni_dict_take(out, "program", uni_value_copy(run->program));
     else

@@ -90,12 +90,25 @@ typedef struct uni__rank {
     uint64_t full_since_ns; /* both its checkpoints are in flight since then; 0: they are not */
     uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
     bool warned_silent;
+    int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
+    uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
     struct {
         void *memory;
         size_t size;
     } snapshots[UNI__SNAPSHOT_SLOTS];
 } uni__rank;
+
+/* ---- roles (members.c) ---- */
+
+/* Without servers all ranks are workers. With them rank 0 is the chief, then come workers, servers, evaluators. */
+typedef struct uni__roles {
+    int workers, servers, evaluators;
+} uni__roles;
+
+/* "chief", "worker", "ps" or "evaluator", and which one of them. */
+const char *uni__role_of(const uni__roles *roles, int rank, int *index);
+int uni__roles_size(const uni__roles *roles);
 
 /* ---- the run ---- */
 
@@ -232,6 +245,18 @@ int uni__attempt_start(uni__run *run, uni_error *err) UNI_MUST_USE;
 int uni__attempt_spawn_idle(uni_trainer *trainer,
                             uni_error *err) UNI_MUST_USE; /* warm workers without a run */
 
+/* One rank alone: a warm worker gets its order, what is missing is spawned. */
+int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err) UNI_MUST_USE;
+
+/* members.c: workers and servers that are restarted alone */
+bool uni__run_is_member(const uni__run *run, int rank);
+int uni__members_begin(uni__run *run, uni_error *err) UNI_MUST_USE; /* of an attempt */
+/* A rank has ended; true: it was a member and is taken care of. Otherwise *cause is the attempt's. */
+bool uni__member_lost(uni__run *run, int rank, uni__cause *cause);
+/* A frozen rank: true when it is a member; it is killed, and started again when it has ended. */
+bool uni__member_end(uni__run *run, const uni__cause *cause);
+void uni__members_chief_done(uni__run *run); /* the others follow, or are made to */
+
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
 void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame);
@@ -281,6 +306,7 @@ struct uni_trainer {
     _Atomic(const char *) latest_run_dir; /* read from any thread */
     uni__host host;
     double cpus_each;
+    uni__roles roles; /* options.num_workers is the number of all of them */
     uni__group *group;
     bool started, warned_crowded;
     uni__rank *ranks;

@@ -69,6 +69,16 @@ int uni_session_node_rank(const uni_session *session)
     return session->node_rank;
 }
 
+const char *uni_session_role(const uni_session *session)
+{
+    return session->role;
+}
+
+int uni_session_role_index(const uni_session *session)
+{
+    return session->role_index;
+}
+
 int uni_session_attempt(const uni_session *session)
 {
     return session->attempt;

@@ -28,6 +28,8 @@ struct uni_session {
     bool is_worker; /* has a controller */
     bool runs_functions;
     int rank, size, local_rank, local_size, node_rank, attempt;
+    int role_index, servers, evaluators;
+    char role[16];
     uni_value *config;
     uni_value *attachment;
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;

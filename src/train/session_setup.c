@@ -56,6 +56,7 @@ static int new_session(uni_session **out, uni_error *err)
     pthread_mutex_init(&session->snapshot_lock, NULL);
     session->wire.fd = session->event_fd = session->resume_fd = -1;
     session->size = session->local_size = session->attempt = 1;
+    snprintf(session->role, sizeof session->role, "worker");
     session->begun_ns = session->last_report_ns = uni__monotonic_ns();
     if (gethostname(session->hostname, sizeof session->hostname - 1) < 0)
         snprintf(session->hostname, sizeof session->hostname, "localhost");
@@ -189,9 +190,14 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         { &session->local_size, "local_world_size" },
         { &session->node_rank, "node_rank" },
         { &session->attempt, "attempt" },
+        { &session->role_index, "role_index" },
+        { &session->servers, "servers" },
+        { &session->evaluators, "evaluators" },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
+    snprintf(session->role, sizeof session->role, "%s",
+             uni_dict_get_string(order, "role", "worker"));
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);

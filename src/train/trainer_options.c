@@ -71,6 +71,12 @@ static int check_numbers(const uni_trainer_options *asked, uni_error *err)
     if (asked->num_workers < 0 || asked->num_workers > MAX_WORKERS)
         return uni_error_set(err, UNI_EINVAL, "num_workers must be between 1 and %d, not %d",
                              MAX_WORKERS, asked->num_workers);
+    if (asked->servers < 0 || asked->servers > MAX_WORKERS || asked->evaluators < 0 ||
+        asked->evaluators > 1)
+        return uni_error_set(err, UNI_EINVAL,
+                             "servers must be between 0 and %d and evaluators 0 or 1, not %d and "
+                             "%d",
+                             MAX_WORKERS, asked->servers, asked->evaluators);
     if (asked->max_failures < UNI_NO_RETRIES)
         return uni_error_set(
             err, UNI_EINVAL,
@@ -268,6 +274,11 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     trainer->cpus_each = asked->cpus_per_worker > 0
                              ? asked->cpus_per_worker
                              : trainer->host.cpus / trainer->options.num_workers;
+    /* From here on num_workers counts all processes: chief, workers, servers, evaluators. */
+    trainer->roles = (uni__roles){ .workers = trainer->options.num_workers,
+                                   .servers = asked->servers,
+                                   .evaluators = asked->evaluators };
+    trainer->options.num_workers = uni__roles_size(&trainer->roles);
     if (asked->working_directory && !uni__path_is_dir(asked->working_directory))
         return uni_error_set(err, UNI_ENOTFOUND, "the working directory %s does not exist",
                              asked->working_directory);

@@ -1,0 +1,146 @@
+/*
+ * members.c - roles, and members that are restarted alone. Controller thread, but for the names of roles.
+ *
+ * A run with parameter servers has one chief (the coordinator, rank 0), then its workers, then its servers, then maybe evaluators. They are connected
+ * pair by pair, not by collectives, so the unit of restart is the member: a worker or a server that dies or freezes is ended and started again by
+ * itself, with the same rank, and the others never stop. Only the chief's death ends the attempt. A member that dies again and again
+ * within a second of its start is not started for ever: then the attempt fails with its cause.
+ *
+ * When the chief has returned, members that have not done so by themselves soon (TensorFlow's servers never do) are ended.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/run_internal.h"
+
+#define QUICK_DEATH_NS 1000000000ull
+#define QUICK_DEATHS 5 /* in a row, when max_failures has no limit */
+#define LINGER_MS 2000
+
+const char *uni__role_of(const uni__roles *roles, int rank, int *index)
+{
+    const struct {
+        const char *name;
+        int count;
+    } in_order[] = { { "chief", roles->servers > 0 },
+                     { "worker", roles->workers },
+                     { "ps", roles->servers },
+                     { "evaluator", roles->evaluators } };
+    for (size_t i = 0; i < sizeof in_order / sizeof in_order[0]; i++) {
+        if (rank < in_order[i].count) {
+            *index = rank;
+            return in_order[i].name;
+        }
+        rank -= in_order[i].count;
+    }
+    *index = rank;
+    return "worker";
+}
+
+int uni__roles_size(const uni__roles *roles)
+{
+    return (roles->servers > 0) + roles->workers + roles->servers + roles->evaluators;
+}
+
+bool uni__run_is_member(const uni__run *run, int rank)
+{
+    return run->trainer->roles.servers > 0 && rank > 0;
+}
+
+int uni__members_begin(uni__run *run, uni_error *err)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        run->ranks[i].restarts = run->ranks[i].quick_deaths = 0;
+        /* Only the chief reports: nobody waits for the others' lines. */
+        if (uni__run_is_member(run, i))
+            UNI_TRY(uni__results_writer_rank_ended(run->writer, i, err));
+    }
+    return 0;
+}
+
+static void note_restart(uni__run *run, int rank, const char *role, const uni__cause *cause)
+{
+    uni_value *record = uni_value_dict();
+    int status = uni_dict_take(record, "rank", uni_value_int(rank));
+    status |= uni_dict_take(record, "role", uni_value_string(role));
+    status |= uni_dict_take(record, "restarts", uni_value_int(run->ranks[rank].restarts));
+    status |= uni_dict_take(record, "message", uni_value_string(cause->message));
+    if (status == 0)
+        uni__run_note(run, "member", record, false);
+    else
+        uni_value_free(record);
+}
+
+/* Whether it may be started once more; counts. */
+static bool may_restart(uni__run *run, uni__rank *slot)
+{
+    int budget = run->trainer->options.max_failures;
+    if (budget == UNI_NO_RETRIES)
+        return false;
+    bool quick = uni__monotonic_ns() - slot->spawned_ns < QUICK_DEATH_NS;
+    slot->quick_deaths = quick ? slot->quick_deaths + 1 : 0;
+    return slot->quick_deaths <= (budget < 0 ? QUICK_DEATHS : budget);
+}
+
+bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
+{
+    uni__rank *slot = &run->ranks[rank];
+    int index;
+    if (!uni__run_is_member(run, rank) || run->state != UNI__RUN_RUNNING)
+        return false;
+    if (run->ranks[0].state == UNI__RANK_DONE) {
+        uni__run_rank_done(run, rank);
+        return true;
+    }
+    if (slot->ended_for.kind != UNI__CAUSE_NONE) { /* we ended it, because it was frozen */
+        *cause = slot->ended_for;
+        memset(&slot->ended_for, 0, sizeof slot->ended_for);
+    }
+    const char *role = uni__role_of(&run->trainer->roles, rank, &index);
+    if (!may_restart(run, slot)) {
+        size_t used = strlen(cause->message);
+        snprintf(cause->message + used, sizeof cause->message - used,
+                 " (%s %d, %d times within a second of its start)", role, index,
+                 slot->quick_deaths);
+        return false;
+    }
+    slot->restarts++;
+    note_restart(run, rank, role, cause);
+    uni__run_tell(run, UNI_EVENT_WARNING, rank, "%s %d is started again: %.700s", role, index,
+                  cause->message);
+    uni_error err = { 0 };
+    if (uni__attempt_start_rank(run, rank, &err) < 0)
+        uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
+    return true;
+}
+
+bool uni__member_end(uni__run *run, const uni__cause *cause)
+{
+    if (cause->rank < 0 || !uni__run_is_member(run, cause->rank) ||
+        run->trainer->options.max_failures == UNI_NO_RETRIES)
+        return false;
+    uni__rank *slot = &run->ranks[cause->rank];
+    if (slot->ended_for.kind == UNI__CAUSE_NONE) {
+        slot->ended_for = *cause;
+        uni__group_kill(run->group, cause->rank, SIGKILL);
+    }
+    return true;
+}
+
+static void end_the_rest(void *context)
+{
+    uni__run *run = ((uni_trainer *)context)->run;
+    if (!run || run->state != UNI__RUN_RUNNING)
+        return;
+    for (int i = 1; i < run->num_workers; i++)
+        if (run->ranks[i].pid && run->ranks[i].state != UNI__RANK_DONE)
+            uni__group_kill(run->group, i, SIGKILL); /* its exit makes it done */
+}
+
+void uni__members_chief_done(uni__run *run)
+{
+    if (run->trainer->roles.servers > 0 && run->state == UNI__RUN_RUNNING)
+        uni__group_after(run->group, LINGER_MS, end_the_rest);
+}
