@@ -258,9 +258,15 @@ static void loop_step(bench_loop *loop, const uni_batch *batch)
         uni_model_call(loop->model, loop->tape, uni_tape_input_column(loop->tape, &x));
     uni_tensor *each = uni_loss_per_example(
         loop->loss, loop->tape, uni_tape_input_column(loop->tape, &y), prediction, NULL);
-    must(uni_tape_gradient(loop->tape, uni_op_sum(loop->tape, each), NULL, &err), &err);
     double count = each != NULL ? (double)uni_tensor_count(each) : 1;
-    loop_update(loop, 1 / count / loop->replicas);
+    double scale = 1 / count / loop->replicas;
+    uni_descent descent;
+    bool descends = loop->replicas == 1 && /* as fit does */
+                    uni_optimizer_descent(loop->optimizer, (float)scale, &descent);
+    must(uni_tape_gradient(loop->tape, uni_op_sum(loop->tape, each),
+                           &(uni_gradient_options){ .descent = descends ? &descent : NULL }, &err),
+         &err);
+    loop_update(loop, scale);
 }
 
 typedef struct kernel_times {

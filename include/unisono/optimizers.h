@@ -91,6 +91,10 @@ UNI_API void uni_optimizer_apply_span(uni_optimizer *optimizer, uni_gradients *g
                                       uni_span span);
 UNI_API void uni_optimizer_end(uni_optimizer *optimizer);
 
+/* True for descent without momentum and clipping, which a backward pass can do by itself (uni_gradient_options.descent) for the
+ * next step; apply or begin must follow for the rest of the weights, with the same scale. */
+UNI_API bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out);
+
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
 UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
 UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer); /* of the next step */

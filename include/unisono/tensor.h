@@ -120,6 +120,8 @@ UNI_API UNI_MUST_USE int uni_gradients_new(uni_gradients **out, uni_parameters *
                                            uni_error *err);
 UNI_API void uni_gradients_free(uni_gradients *gradients);
 UNI_API uni_parameters *uni_gradients_store(const uni_gradients *gradients);
+/* uni_parameters_trainable without the weights that the last backward pass changed itself (uni_descent). */
+UNI_API size_t uni_gradients_trainable(const uni_gradients *gradients, uni_span *spans, size_t max);
 UNI_API float *uni_gradients_data(uni_gradients *gradients,
                                   size_t *size); /* flat, as uni_parameters_weights */
 UNI_API float *uni_gradients_of(uni_gradients *gradients,
@@ -194,9 +196,16 @@ UNI_API void uni_tape_watch(uni_tape *tape, uni_tensor *tensor);
 /* Walks the record backwards from `loss` (one element; a larger one is summed first) and fills the step's gradients: with
  * d(scale * loss)/d(parameter). Weights that the loss does not depend on get 0. With `accumulate` it adds to what is there. May be
  * called once a step; tensors stay readable until the next begin. */
+/* Plain gradient descent inside of the pass: w = keep * w - rate * gradient. */
+typedef struct uni_descent {
+    float rate, keep;
+} uni_descent;
 typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;
+    /* The kernel of a dense layer that nothing else in the step uses goes down its gradient where that is computed: it is
+     * never written out and read again. uni_gradients_trainable has the weights that are left for an optimizer. NULL: none does. */
+    const uni_descent *descent;
     /* Called in the middle of the backward pass when nothing more will be added to a weight's gradient (not for those that the
      * loss does not reach); NULL: nobody is told. An error ends the pass. */
     int (*ready)(void *context, const uni_parameter *parameter, uni_error *err);

@@ -43,6 +43,7 @@ struct uni_gradients {
     bool borrowed; /* data is the caller's */
     size_t size;
     uint32_t *stamps; /* per parameter: the stamp of the last backward pass that wrote it */
+    uint32_t *descended; /* the same of the last one that changed the weight itself */
     size_t num_stamps;
     uint32_t stamp;
 };
@@ -93,6 +94,7 @@ struct uni_tape {
     int num_names;
     bool gradient_done;
     bool accumulate;
+    const uni_descent *descent; /* of the backward pass under way */
     uint32_t said; /* bits of uni__tape_once */
     uni_tensor *per_example; /* losses per example that were computed last in this step */
     bool profiling;
@@ -128,6 +130,8 @@ void *uni__record(uni_tape *tape, const char *operation, uni_tensor *out, int nu
 
 /* Where the gradient of `tensor` goes; NULL when it needs none. *add: add to it, otherwise set all of it. */
 float *uni__gradient_target(uni_tape *tape, uni_tensor *tensor, bool *add);
+/* True when the node may change the weight `tensor` instead of writing its gradient (tape->descent); it must then do so. */
+bool uni__descends(uni_tape *tape, const uni__node *node, const uni_tensor *tensor);
 /* Hands over a buffer of tensor->count floats from the arena as gradient (or adds it and releases it). */
 void uni__gradient_give(uni_tape *tape, uni_tensor *tensor, float *buffer);
 /* The node's output gradient becomes the caller's (it is then released or given on). */

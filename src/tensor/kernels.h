@@ -29,6 +29,7 @@ typedef struct uni__product {
     const float *a, *b;
     float *c;
     int64_t lda, ldb, ldc;
+    const uni_descent *descent; /* c = keep c - rate op(a) op(b); NULL: as `add` says */
 } uni__product;
 /* Floats that the `gemm` kernel needs for itself. */
 #define UNI__GEMM_SCRATCH (256 * 272)
@@ -88,6 +89,8 @@ typedef struct uni__kernels {
     /* y[rows, cols] = keep ? x * keep_scale : 0; the same call with dy gives dx; y may be x */
     void (*dropout)(const float *x, float *y, size_t rows, size_t cols,
                     const uni__dropout *dropout);
+    /* n numbers from block `first` of the stream on (update.h) */
+    void (*uniform)(float *out, size_t n, uint64_t first, const uni__uniform *uniform);
     /* max(x[n]) over a window: y[i] = max(y[i], x[i]), where[i] = index when larger */
     void (*max_merge)(const float *x, float *y, int32_t *where, int32_t index, size_t n);
     /* loss over rows of cols for the pointwise kinds: out[rows] = mean of terms; see uni_loss_kind */

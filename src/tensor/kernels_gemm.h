@@ -14,9 +14,9 @@
 #define WIDTH 256
 #define ROWS 72
 
-/* One tile: rows x cols (16, at the edge fewer) of c. Element (i, p) of a is a[i * a_row + p * a_step]. */
+/* One tile: rows x cols (16, at the edge fewer) of c = beta c + alpha a b. Element (i, p) of a is a[i * a_row + p * a_step]. */
 INLINE void tile(int rows, size_t cols, size_t depth, const float *a, size_t a_row, size_t a_step,
-                 const float *b, float *c, size_t ldc, bool add)
+                 const float *b, float *c, size_t ldc, float alpha, float beta)
 {
     v8 left[TILE_ROWS], right[TILE_ROWS];
     for (int i = 0; i < rows; i++)
@@ -32,36 +32,38 @@ INLINE void tile(int rows, size_t cols, size_t depth, const float *a, size_t a_r
     for (int i = 0; i < rows; i++) {
         float *to = c + (size_t)i * ldc;
         size_t m0 = eight_of(cols), m1 = cols > 8 ? cols - 8 : 0;
-        put(to, m0, add ? get(to, m0) + left[i] : left[i]);
+        put(to, m0, beta != 0 ? beta * get(to, m0) + alpha * left[i] : alpha * left[i]);
         if (m1)
-            put(to + 8, m1, add ? get(to + 8, m1) + right[i] : right[i]);
+            put(to + 8, m1,
+                beta != 0 ? beta * get(to + 8, m1) + alpha * right[i] : alpha * right[i]);
     }
 }
 
 /* All tiles of one panel over `rows` rows. The two orders of a are compiled apart, so that its stride is a constant. */
 INLINE void panel(size_t rows, size_t cols, size_t depth, const float *a, size_t a_row,
-                  size_t a_step, const float *b, float *c, size_t ldc, bool add)
+                  size_t a_step, const float *b, float *c, size_t ldc, float alpha, float beta)
 {
     size_t i = 0;
     for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
-        tile(TILE_ROWS, cols, depth, a + i * a_row, a_row, a_step, b, c + i * ldc, ldc, add);
+        tile(TILE_ROWS, cols, depth, a + i * a_row, a_row, a_step, b, c + i * ldc, ldc, alpha,
+             beta);
     const float *rest = a + i * a_row;
     float *to = c + i * ldc;
     switch (rows - i) {
     case 5:
-        tile(5, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        tile(5, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
         break;
     case 4:
-        tile(4, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        tile(4, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
         break;
     case 3:
-        tile(3, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        tile(3, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
         break;
     case 2:
-        tile(2, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        tile(2, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
         break;
     case 1:
-        tile(1, cols, depth, rest, a_row, a_step, b, to, ldc, add);
+        tile(1, cols, depth, rest, a_row, a_step, b, to, ldc, alpha, beta);
         break;
     default:
         break;
@@ -69,21 +71,21 @@ INLINE void panel(size_t rows, size_t cols, size_t depth, const float *a, size_t
 }
 
 static void panel_plain(size_t rows, size_t cols, size_t depth, const float *a, size_t lda,
-                        const float *b, float *c, size_t ldc, bool add)
+                        const float *b, float *c, size_t ldc, float alpha, float beta)
 {
     if (cols == TILE_COLS)
-        panel(rows, TILE_COLS, depth, a, lda, 1, b, c, ldc, add);
+        panel(rows, TILE_COLS, depth, a, lda, 1, b, c, ldc, alpha, beta);
     else
-        panel(rows, cols, depth, a, lda, 1, b, c, ldc, add);
+        panel(rows, cols, depth, a, lda, 1, b, c, ldc, alpha, beta);
 }
 
 static void panel_transposed(size_t rows, size_t cols, size_t depth, const float *a, size_t lda,
-                             const float *b, float *c, size_t ldc, bool add)
+                             const float *b, float *c, size_t ldc, float alpha, float beta)
 {
     if (cols == TILE_COLS)
-        panel(rows, TILE_COLS, depth, a, 1, lda, b, c, ldc, add);
+        panel(rows, TILE_COLS, depth, a, 1, lda, b, c, ldc, alpha, beta);
     else
-        panel(rows, cols, depth, a, 1, lda, b, c, ldc, add);
+        panel(rows, cols, depth, a, 1, lda, b, c, ldc, alpha, beta);
 }
 
 /* packed[panel][depth][16] = op(b)[first .. first + depth, column .. column + cols], missing columns 0 */
@@ -120,7 +122,7 @@ static void pack(const uni__product *g, size_t first, size_t depth, size_t colum
 
 /* Tiles of `rows` rows by a group of panels that fits the first-level cache together: c is written in runs of whole lines. */
 static void group(const uni__product *g, size_t row, size_t rows, size_t first, size_t depth,
-                  size_t cols, const float *packed, float *c, bool add)
+                  size_t cols, const float *packed, float *c, float alpha, float beta)
 {
     size_t lda = (size_t)g->lda, ldc = (size_t)g->ldc;
     for (size_t i = 0; i < rows; i += TILE_ROWS) {
@@ -130,10 +132,10 @@ static void group(const uni__product *g, size_t row, size_t rows, size_t first, 
             const float *b = packed + j * depth;
             if (g->transpose_a)
                 panel_transposed(part, width, depth, g->a + first * lda + row + i, lda, b,
-                                 c + i * ldc + j, ldc, add);
+                                 c + i * ldc + j, ldc, alpha, beta);
             else
                 panel_plain(part, width, depth, g->a + (row + i) * lda + first, lda, b,
-                            c + i * ldc + j, ldc, add);
+                            c + i * ldc + j, ldc, alpha, beta);
         }
     }
 }
@@ -141,6 +143,7 @@ static void group(const uni__product *g, size_t row, size_t rows, size_t first, 
 static void gemm(const uni__product *g, float *packed)
 {
     size_t m = (size_t)g->m, n = (size_t)g->n, k = (size_t)g->k;
+    float alpha = g->descent ? -g->descent->rate : 1, beta = g->descent ? g->descent->keep : g->add;
     for (size_t column = 0; column < n; column += WIDTH)
         for (size_t first = 0; first < k; first += DEPTH) {
             size_t cols = n - column < WIDTH ? n - column : WIDTH,
@@ -151,6 +154,6 @@ static void gemm(const uni__product *g, float *packed)
                 for (size_t j = 0; j < cols; j += step)
                     group(g, row, m - row < ROWS ? m - row : ROWS, first, depth,
                           cols - j < step ? cols - j : step, packed + j * depth,
-                          g->c + row * (size_t)g->ldc + column + j, g->add || first > 0);
+                          g->c + row * (size_t)g->ldc + column + j, alpha, first > 0 ? 1 : beta);
         }
 }

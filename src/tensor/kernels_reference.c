@@ -434,6 +434,17 @@ static void column_combine(const float *x, const float *dy, const float *a, cons
 }
 
 /* Element e of a row: block e / 64 * 8 + e % 8 of Philox, its 16-bit draw number e / 8 % 8. */
+static void uniform(float *out, size_t n, uint64_t first, const uni__uniform *u)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t block = first + i / 4;
+        uint32_t words[4],
+            counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), u->stream[0], u->stream[1] };
+        uni__philox(counter, u->key, words);
+        out[i] = (float)(u->low + (u->high - u->low) * (words[i % 4] * 0x1p-32));
+    }
+}
+
 static void dropout(const float *x, float *y, size_t rows, size_t cols, const uni__dropout *d)
 {
     const uint32_t key[2] = { (uint32_t)d->seed, (uint32_t)(d->seed >> 32) };
@@ -617,6 +628,7 @@ const uni__kernels uni__kernels_reference = {
     .column_affine = column_affine,
     .column_combine = column_combine,
     .dropout = dropout,
+    .uniform = uniform,
     .max_merge = max_merge,
     .pointwise_loss = pointwise_loss,
     .pointwise_loss_backward = pointwise_loss_backward,

@@ -1,21 +1,20 @@
 /*
- * kernels_step.h - third part of the fast loops: dropout, pointwise losses, optimizer updates, and the table. Included
+ * kernels_step.h - third part of the fast loops: dropout, random numbers, pointwise losses, optimizer updates, and the table. Included
  * after kernels_rows.h.
  */
 
 #define LANES 8
 
-/* Philox 4x32-10 of LANES consecutive blocks of one row: eight 16-bit draws a block. */
-static void philox_lanes(uint32_t out[4][LANES], uint32_t block, uint64_t row,
-                         const uni__dropout *d)
+/* Philox 4x32-10 of LANES blocks, whose counters differ in the first word by their number. */
+static void philox_lanes(uint32_t out[4][LANES], const uint32_t counter[4], uint32_t k0,
+                         uint32_t k1)
 {
     uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
-    uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32);
     for (int j = 0; j < LANES; j++) {
-        c0[j] = block + (uint32_t)j;
-        c1[j] = (uint32_t)row;
-        c2[j] = d->step;
-        c3[j] = d->stream;
+        c0[j] = counter[0] + (uint32_t)j;
+        c1[j] = counter[1];
+        c2[j] = counter[2];
+        c3[j] = counter[3];
     }
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
         for (int j = 0; j < LANES; j++) {
@@ -38,7 +37,9 @@ static void dropout(const float *x, float *y, size_t rows, size_t cols, const un
         for (size_t begin = 0; begin < cols; begin += 64) {
             uint32_t draws[4][LANES];
             float keep[64];
-            philox_lanes(draws, (uint32_t)(begin / 64 * 8), d->first + r, d);
+            const uint32_t counter[4] = { (uint32_t)(begin / 64 * 8), (uint32_t)(d->first + r),
+                                          d->step, d->stream };
+            philox_lanes(draws, counter, (uint32_t)d->seed, (uint32_t)(d->seed >> 32));
             for (int w = 0; w < 4; w++)
                 for (int j = 0; j < LANES; j++) {
                     keep[w * 16 + j] =
@@ -49,6 +50,24 @@ static void dropout(const float *x, float *y, size_t rows, size_t cols, const un
             size_t n = cols - begin < 64 ? cols - begin : 64;
             SIMPLE_LOOP y[begin + i] = x[begin + i] * keep[i];
         }
+}
+
+/* Element 4 b + w of the whole is word w of block b; `first` is the block of out[0]. */
+static void uniform(float *out, size_t n, uint64_t first, const uni__uniform *u)
+{
+    double width = u->high - u->low;
+    for (size_t begin = 0; begin < n; begin += 4 * LANES) {
+        uint64_t block = first + begin / 4;
+        uint32_t words[4][LANES];
+        float values[4 * LANES];
+        const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), u->stream[0],
+                                      u->stream[1] };
+        philox_lanes(words, counter, u->key[0], u->key[1]);
+        for (int w = 0; w < 4; w++)
+            for (int j = 0; j < LANES; j++)
+                values[4 * j + w] = (float)(u->low + width * (words[w][j] * 0x1p-32));
+        memcpy(out + begin, values, (n - begin < 4 * LANES ? n - begin : 4 * LANES) * sizeof *out);
+    }
 }
 
 #define EPSILON 1e-7f
@@ -300,6 +319,7 @@ const uni__kernels KERNELS = {
     .column_affine = column_affine,
     .column_combine = column_combine,
     .dropout = dropout,
+    .uniform = uniform,
     .max_merge = max_merge,
     .pointwise_loss = pointwise_loss,
     .pointwise_loss_backward = pointwise_loss_backward,

@@ -180,9 +180,26 @@ static void dropout_draws_are_the_same_everywhere(void **state)
     }
 }
 
+static void uniform_draws_are_the_same_everywhere(void **state)
+{
+    (void)state;
+    enum { COUNT = 203 };
+    float expected[COUNT], got[COUNT + 1];
+    uni__uniform u = { { 0x1234567u, 0x89abcdefu }, { 77, 99 }, -0.25, 1.5 };
+    for (uint64_t first = 0; first < 3; first++) {
+        uni__kernels_reference.uniform(expected, COUNT, first, &u);
+        for (int t = 0; t < num_tables; t++) {
+            got[COUNT] = 42;
+            tables[t]->uniform(got, COUNT, first, &u);
+            assert_memory_equal(got, expected, sizeof expected);
+            assert_float_equal(got[COUNT], 42, 0);
+        }
+    }
+}
+
 /* c[m, n] (+)= op(a) op(b) by the definition, against every edge of the tiles, with row strides longer than the rows. */
-static void check_product(const uni__kernels *k, bool ta, bool tb, bool add, int64_t m, int64_t n,
-                          int64_t depth)
+static void check_product(const uni__kernels *k, bool ta, bool tb, bool add,
+                          const uni_descent *descent, int64_t m, int64_t n, int64_t depth)
 {
     int64_t lda = (ta ? m : depth) + 3, ldb = (tb ? depth : n) + 1, ldc = n + 2;
     float *a = malloc((size_t)((ta ? depth : m) * lda) * sizeof(float));
@@ -195,13 +212,16 @@ static void check_product(const uni__kernels *k, bool ta, bool tb, bool add, int
         b[i] = pseudo((size_t)i + 77);
     for (int64_t i = 0; i < m * ldc; i++)
         c[i] = 5;
-    k->gemm(&(uni__product){ ta, tb, add, m, n, depth, a, b, c, lda, ldb, ldc }, scratch);
+    k->gemm(&(uni__product){ ta, tb, add, m, n, depth, a, b, c, lda, ldb, ldc, descent }, scratch);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < ldc; j++) {
-            double sum = j >= n || add ? 5 : 0;
+            double sum = 0;
             for (int64_t p = 0; j < n && p < depth; p++)
                 sum +=
                     (double)a[ta ? p * lda + i : i * lda + p] * b[tb ? j * ldb + p : p * ldb + j];
+            sum = j >= n    ? 5
+                  : descent ? descent->keep * 5 - descent->rate * sum
+                            : sum + (add ? 5 : 0);
             if (!(fabs(c[i * ldc + j] - sum) <= 2e-5 * (1 + sqrt((double)depth))))
                 fail_msg("product %d %d %d of %d x %d x %d: element (%d, %d) is %g, not %g", ta, tb,
                          add, (int)m, (int)n, (int)depth, (int)i, (int)j, (double)c[i * ldc + j],
@@ -223,8 +243,10 @@ static void products_by_the_definition(void **state)
         for (int flags = 0; tables[t]->gemm && flags < 8; flags++)
             for (size_t i = 0; i < 6; i++)
                 for (size_t j = 0; j < 8; j++)
-                    check_product(tables[t], flags & 1, flags & 2, flags & 4, rows[i], cols[j],
-                                  depths[(i + j) % 6]);
+                    for (int d = 0; d < 2; d++)
+                        check_product(tables[t], flags & 1, flags & 2, flags & 4,
+                                      d ? &(uni_descent){ .rate = 0.5f, .keep = 0.75f } : NULL,
+                                      rows[i], cols[j], depths[(i + j) % 6]);
 }
 
 enum { WEIGHTS = 101, STEPS = 10 };
@@ -331,6 +353,7 @@ int main(void)
         cmocka_unit_test(lengths_around_the_vector),
         cmocka_unit_test(long_sums_keep_their_digits),
         cmocka_unit_test(dropout_draws_are_the_same_everywhere),
+        cmocka_unit_test(uniform_draws_are_the_same_everywhere),
         cmocka_unit_test(products_by_the_definition),
         cmocka_unit_test(optimizers_over_ten_steps),
         cmocka_unit_test(flat_passes),

@@ -80,11 +80,14 @@ static void product_reference(const uni__product *p)
 {
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
-            double sum = p->add ? p->c[i * p->ldc + j] : 0;
+            double sum = 0, before = p->c[i * p->ldc + j];
             for (int64_t l = 0; l < p->k; l++)
                 sum += (double)p->a[p->transpose_a ? l * p->lda + i : i * p->lda + l] *
                        p->b[p->transpose_b ? j * p->ldb + l : l * p->ldb + j];
-            p->c[i * p->ldc + j] = (float)sum;
+            p->c[i * p->ldc + j] =
+                (float)(p->descent ? p->descent->keep * before - p->descent->rate * sum
+                        : p->add   ? before + sum
+                                   : sum);
         }
 }
 
@@ -96,8 +99,10 @@ int uni__gemm_here(bool reference, const uni__product *p)
         product_reference(p);
         return 0;
     }
+    float alpha = p->descent ? -p->descent->rate : 1.0f;
+    float beta = p->descent ? p->descent->keep : p->add ? 1.0f : 0.0f;
     return (int)dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k,
-                           1.0f, p->a, p->lda, p->b, p->ldb, p->add ? 1.0f : 0.0f, p->c, p->ldc);
+                           alpha, p->a, p->lda, p->b, p->ldb, beta, p->c, p->ldc);
 }
 
 /* Where oneDNN reads b without a copy although its rows are a multiple of 2 KB apart, all of them in a few sets of the cache: measured

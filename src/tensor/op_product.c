@@ -73,21 +73,6 @@ static void dense_backward(uni_tape *tape, uni__node *node)
     uni__bias_backward(tape, f32(node->out), dz, target, add, (size_t)d->rows, (size_t)d->out,
                        d->activation);
     uni__clock_end(tape, "dense backward bias", begin, 0);
-    if ((target = uni__gradient_target(tape, kernel, &add))) {
-        begin = uni__clock_begin(tape);
-        uni__gemm(tape, &(uni__product){ .transpose_a = true,
-                                         .add = add,
-                                         .m = d->in,
-                                         .n = d->out,
-                                         .k = d->rows,
-                                         .a = f32(x),
-                                         .lda = d->in,
-                                         .b = dz,
-                                         .ldb = d->out,
-                                         .c = target,
-                                         .ldc = d->out });
-        uni__clock_end(tape, "dense backward weights", begin, flops);
-    }
     if ((target = uni__gradient_target(tape, x, &add))) {
         begin = uni__clock_begin(tape);
         uni__gemm(tape, &(uni__product){ .transpose_b = true,
@@ -102,6 +87,24 @@ static void dense_backward(uni_tape *tape, uni__node *node)
                                          .c = target,
                                          .ldc = d->in });
         uni__clock_end(tape, "dense backward data", begin, flops);
+    }
+    /* Last, since a kernel that descends is another one afterwards. */
+    bool descends = uni__descends(tape, node, kernel);
+    if ((target = descends ? f32(kernel) : uni__gradient_target(tape, kernel, &add))) {
+        begin = uni__clock_begin(tape);
+        uni__gemm(tape, &(uni__product){ .transpose_a = true,
+                                         .add = add,
+                                         .m = d->in,
+                                         .n = d->out,
+                                         .k = d->rows,
+                                         .a = f32(x),
+                                         .lda = d->in,
+                                         .b = dz,
+                                         .ldb = d->out,
+                                         .c = target,
+                                         .ldc = d->out,
+                                         .descent = descends ? tape->descent : NULL });
+        uni__clock_end(tape, "dense backward weights", begin, flops);
     }
     if (d->activation != UNI_ACTIVATION_LINEAR)
         uni__release_floats(tape, dz, node->out->count);

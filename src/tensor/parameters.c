@@ -164,7 +164,9 @@ int uni_parameters_rehome(uni_parameters *store, float *memory, bool adopt, uni_
     return 0;
 }
 
-size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, size_t max)
+/* Runs of weights that are neither frozen nor done: done[i] == stamp (NULL: none is). */
+static size_t find_spans(const uni_parameters *store, const uint32_t *done, uint32_t stamp,
+                         uni_span *spans, size_t max)
 {
     size_t count = 0;
     bool open = false;
@@ -172,7 +174,7 @@ size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, si
         const uni_parameter *p = store->items[i];
         if (p->kind != UNI_PARAMETER_WEIGHT)
             continue;
-        if (p->frozen) {
+        if (p->frozen || (done && done[i] == stamp)) {
             open = false;
             continue;
         }
@@ -187,6 +189,11 @@ size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, si
         open = true;
     }
     return count;
+}
+
+size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, size_t max)
+{
+    return find_spans(store, NULL, 0, spans, max);
 }
 
 const char *uni_parameter_name(const uni_parameter *parameter)
@@ -259,11 +266,12 @@ static int follow(uni_gradients *gradients, uni_error *err)
         gradients->size = size;
     }
     if (count != gradients->num_stamps) {
-        uint32_t *stamps = calloc(count ? count : 1, sizeof *stamps);
+        uint32_t *stamps = calloc(2 * count + 1, sizeof *stamps);
         if (!stamps)
             return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", count);
         free(gradients->stamps);
         gradients->stamps = stamps;
+        gradients->descended = stamps + count;
         gradients->num_stamps = count;
         gradients->stamp = 0;
     }
@@ -298,6 +306,13 @@ void uni_gradients_free(uni_gradients *gradients)
 uni_parameters *uni_gradients_store(const uni_gradients *gradients)
 {
     return gradients->store;
+}
+
+size_t uni_gradients_trainable(const uni_gradients *gradients, uni_span *spans, size_t max)
+{
+    const uni_parameters *store = gradients->store;
+    bool known = gradients->stamp != 0 && gradients->num_stamps == store->count;
+    return find_spans(store, known ? gradients->descended : NULL, gradients->stamp, spans, max);
 }
 
 float *uni_gradients_data(uni_gradients *gradients, size_t *size)

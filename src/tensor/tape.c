@@ -331,6 +331,29 @@ float *uni__gradient_take(uni_tape *tape, uni__node *node)
     return copy;
 }
 
+/* True when no node recorded before `node` uses the weight. */
+static bool is_first_use(const uni__node *node, const uni_parameter *parameter)
+{
+    for (const uni__node *n = node->previous; n; n = n->previous)
+        for (int j = 0; j < n->num_inputs; j++)
+            if (n->inputs[j] && n->inputs[j]->parameter == parameter)
+                return false;
+    return true;
+}
+
+bool uni__descends(uni_tape *tape, const uni__node *node, const uni_tensor *tensor)
+{
+    const uni_parameter *parameter = tensor->needs_gradient ? tensor->parameter : NULL;
+    if (!tape->descent || !parameter)
+        return false;
+    uni_gradients *gradients = tape->step.gradients;
+    uint32_t stamp = gradients->stamp;
+    if (gradients->stamps[parameter->index] == stamp || !is_first_use(node, parameter))
+        return false;
+    gradients->stamps[parameter->index] = gradients->descended[parameter->index] = stamp;
+    return true;
+}
+
 /* Weights that no node wrote have gradient 0. */
 static void zero_unwritten(uni_gradients *gradients)
 {
@@ -366,10 +389,7 @@ static int tell_ready(const uni__node *node, const uni_gradient_options *options
         bool more = !input || !input->parameter || !input->needs_gradient;
         for (int j = 0; j < i && !more; j++)
             more = node->inputs[j] && node->inputs[j]->parameter == input->parameter;
-        for (const uni__node *n = node->previous; n && !more; n = n->previous)
-            for (int j = 0; j < n->num_inputs && !more; j++)
-                more = n->inputs[j] && n->inputs[j]->parameter == input->parameter;
-        if (!more)
+        if (!more && is_first_use(node, input->parameter))
             UNI_TRY(options->ready(options->ready_context, input->parameter, err));
     }
     return 0;
@@ -399,6 +419,7 @@ int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_optio
     uni_gradients *gradients = tape->step.gradients;
     tape->gradient_done = true;
     tape->accumulate = options && options->accumulate;
+    tape->descent = options && gradients && !tape->accumulate ? options->descent : NULL;
     if (gradients)
         UNI_TRY(uni__gradients_begin(gradients, err));
     if (loss->needs_gradient) {

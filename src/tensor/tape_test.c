@@ -249,6 +249,52 @@ static void unused_and_frozen_weights_have_gradient_zero(void **state)
     uni_tape_free(tape);
 }
 
+/* loss = sum(dense(dense(x, first), shared) , shared)): a kernel of one layer descends in the pass, one that two layers use does not. */
+static void kernels_of_one_layer_descend_in_the_pass(void **state)
+{
+    (void)state;
+    static const uni_descent descent = { .rate = 0.25f, .keep = 0.5f };
+    float after[2][2][9];
+    for (int way = 0; way < 2; way++) {
+        uni_tape *tape = new_tape(1);
+        uni_parameters *store = NULL;
+        uni_gradients *gradients = NULL;
+        assert_int_equal(uni_parameters_new(&store, NULL), 0);
+        uni_parameter *first = weight(store, "first", SHAPE(3, 3), 0.5f),
+                      *shared = weight(store, "shared", SHAPE(3, 3), -0.25f);
+        for (int i = 0; i < 9; i++)
+            uni_parameter_data(first)[i] = (float)(i - 4) * 0.5f;
+        assert_int_equal(uni_gradients_new(&gradients, store, NULL), 0);
+        uni_tape_begin(tape, &(uni_step){ .gradients = gradients });
+        float data[6] = { 1, 2, 3, -1, 0.5f, 4 };
+        uni_tensor *x = uni_tape_input(tape, UNI_F32, SHAPE(2, 3), data);
+        x = uni_op_dense(tape, x, uni_tape_parameter(tape, first), NULL, UNI_ACTIVATION_RELU);
+        for (int i = 0; i < 2; i++)
+            x = uni_op_dense(tape, x, uni_tape_parameter(tape, shared), NULL,
+                             UNI_ACTIVATION_LINEAR);
+        uni_gradient_options options = { .descent = way ? &descent : NULL };
+        assert_int_equal(uni_tape_gradient(tape, uni_op_sum(tape, x), &options, NULL), 0);
+        uni_span spans[2];
+        assert_int_equal(uni_gradients_trainable(gradients, spans, 2), 1);
+        assert_int_equal(spans[0].begin, way ? uni_parameter_offset(shared) : 0);
+        for (int i = 0; i < 9; i++) {
+            float *w = uni_parameter_data(first) + i;
+            if (way == 0)
+                *w = descent.keep * *w - descent.rate * uni_gradients_of(gradients, first)[i];
+            after[way][0][i] = *w;
+            after[way][1][i] = uni_gradients_of(gradients, shared)[i];
+            assert_float_equal(uni_parameter_data(shared)[i], -0.25f, 0);
+        }
+        uni_gradients_free(gradients);
+        uni_parameters_free(store);
+        uni_tape_free(tape);
+    }
+    for (int i = 0; i < 9; i++) {
+        assert_float_equal(after[1][0][i], after[0][0][i], 1e-6);
+        assert_float_equal(after[1][1][i], after[0][1][i], 0);
+    }
+}
+
 /* ---- the store ---- */
 
 static void store_keeps_values_when_it_grows_and_moves(void **state)
@@ -572,6 +618,7 @@ int main(void)
         cmocka_unit_test(watched_weight_outside_the_store_has_a_gradient),
         cmocka_unit_test(watched_result_keeps_its_gradient),
         cmocka_unit_test(unused_and_frozen_weights_have_gradient_zero),
+        cmocka_unit_test(kernels_of_one_layer_descend_in_the_pass),
         cmocka_unit_test(store_keeps_values_when_it_grows_and_moves),
         cmocka_unit_test(empty_batch_has_zero_gradients),
         cmocka_unit_test(memory_does_not_grow_with_steps),

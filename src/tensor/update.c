@@ -66,6 +66,11 @@ void uni__add_in_place(float *into, const float *from, size_t n)
     uni__kernels_best()->add_in_place(into, from, n);
 }
 
+void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform)
+{
+    uni__kernels_best()->uniform(out, n, 0, uniform);
+}
+
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n)
 {
     const uni__kernels *kernels = uni__kernels_best();

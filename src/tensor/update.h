@@ -1,5 +1,5 @@
 /*
- * update.h - passes over flat float buffers for optimizers and reductions: one read and one write of each number, vectorised by
+ * update.h - passes over flat float buffers for optimizers, initialisers and reductions: one read and one write of each number, vectorised by
  * run-time dispatch, each with a plain version beside it (update_reference_*). For src/nn and src/strategy.
  *
  * All take the range already cut (pointers to its first float). The gradient is multiplied by `scale` on the way. `decay` is the decoupled
@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <unisono/tensor.h>
 
 /* w -= lr * g */
@@ -46,6 +47,13 @@ void uni__clip_in_place(float *x, size_t n, float scale,
 void uni__add_in_place(float *into, const float *from, size_t n); /* into += from */
 /* into = sum of `count` buffers, added in their order. */
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n);
+
+/* Numbers of [low, high) from Philox 4x32-10: element 4 b + w of the stream is word w of block b. */
+typedef struct uni__uniform {
+    uint32_t key[2], stream[2];
+    double low, high;
+} uni__uniform;
+void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform);
 
 /* A flat buffer of zeros, 64-byte aligned; NULL: no memory. Given back with the same count. */
 float *uni__buffer_new(size_t count);

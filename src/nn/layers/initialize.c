@@ -15,6 +15,7 @@
 
 #include "base/random.h"
 #include "nn/loss/names.h"
+#include "tensor/update.h"
 
 enum kind {
     CONSTANT,
@@ -143,12 +144,11 @@ static void normal4(const struct source *source, uint64_t block, uint32_t attemp
 static void fill_uniform(float *out, size_t count, const struct source *source, double low,
                          double high)
 {
-    double unit[4];
-    for (size_t i = 0; i < count; i += 4) {
-        uniform4(source, i / 4, 0, unit);
-        for (size_t j = 0; j < 4 && i + j < count; j++)
-            out[i + j] = (float)(low + (high - low) * unit[j]);
-    }
+    uni__fill_uniform(out, count,
+                      &(uni__uniform){ { source->key[0], source->key[1] },
+                                       { source->stream[0], source->stream[1] },
+                                       low,
+                                       high });
 }
 
 static void fill_normal(float *out, size_t count, const struct source *source, double mean,

@@ -206,8 +206,14 @@ static int run(uni__share *share, int64_t begin, int64_t end)
     share->forward_done = uni__monotonic_ns();
     if (!training)
         return 0;
+    uni_descent descent;
+    bool descends = runner->update && runner->count == 1 && job->replica == NULL &&
+                    !share->pending && share->samples > 0 &&
+                    uni_optimizer_descent(runner->model->compiled->optimizer,
+                                          (float)(1 / share->samples), &descent);
     UNI_TRY(uni_tape_gradient(share->tape, total,
-                              &(uni_gradient_options){ .accumulate = share->pending },
+                              &(uni_gradient_options){ .accumulate = share->pending,
+                                                       .descent = descends ? &descent : NULL },
                               &share->error));
     share->pending = true;
     share->backward_done = uni__monotonic_ns();

@@ -285,9 +285,20 @@ int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, floa
     optimizer->adam_alpha = (float)(rate * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step)));
     optimizer->scale = scale != 0 ? scale : 1;
     optimizer->num_spans =
-        uni_parameters_trainable(optimizer->store, optimizer->spans, optimizer->max_spans);
+        uni_gradients_trainable(gradients, optimizer->spans, optimizer->max_spans);
     find_clip_factors(optimizer, gradients);
     return 0;
+}
+
+bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out)
+{
+    if (optimizer->class_ != &uni__optimizer_sgd || optimizer->momentum != 0 ||
+        optimizer->clip_norm != 0 || optimizer->clip_value != 0 || optimizer->global_clip_norm != 0)
+        return false;
+    double rate = uni_optimizer_learning_rate(optimizer);
+    *out = (uni_descent){ .rate = (float)rate * (scale != 0 ? scale : 1),
+                          .keep = 1.0f - (float)(rate * optimizer->weight_decay) };
+    return true;
 }
 
 static void update_range(const uni_optimizer *optimizer, float *weights, float *gradients,
