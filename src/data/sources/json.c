@@ -1,0 +1,263 @@
+/*
+ * json.c - JSON lines as a source: columns by the keys of the first lines (json_infer.c), then every line straight into its columns, without
+ * a tree. Any thread.
+ */
+#include <unisono/data_readers.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/sources/build.h"
+#include "data/sources/json_infer.h"
+#include "data/sources/json_scan.h"
+#include "data/sources/lines.h"
+
+#define HEAD_BYTES ((size_t)1 << 20)
+
+/* ---- one line into the columns ---- */
+
+/* Numbers of a list into a tensor of the column's shape; false with a problem. */
+static bool fill_tensor(uni__json_scan *scan, uni__build *build, int column, int level,
+                        int64_t *next)
+{
+    const uni_field *field = &build->columns[column].field;
+    uni__json_token token;
+    int64_t count = 0;
+    int more;
+    if (!uni__json_take(scan, '['))
+        return uni__json_fail(scan, "no list where the column has a tensor");
+    for (bool first = true; (more = uni__json_item(scan, first)) > 0; first = false, count++) {
+        if (count >= field->shape[level])
+            return uni__json_fail(scan, "a list that is longer than those before");
+        if (level + 1 < field->ndim) {
+            if (!fill_tensor(scan, build, column, level + 1, next))
+                return false;
+            continue;
+        }
+        uni__json_kind kind = uni__json_next(scan, &token);
+        if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
+            return uni__json_fail(scan, "something that is no number in a tensor");
+        uni__build_put_element(build, column, (*next)++, token.real);
+    }
+    if (more == 0 && count != field->shape[level])
+        return uni__json_fail(scan, "a list that is shorter than those before");
+    return more == 0;
+}
+
+/* 1 good, 0 bad, negative: no memory. */
+static int fill_list(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
+{
+    uni__json_token token;
+    int more = -1;
+    if (!uni__json_take(scan, '['))
+        return uni__json_fail(scan, "no list where the column has lists");
+    for (bool first = true; (more = uni__json_item(scan, first)) > 0; first = false) {
+        uni__json_kind kind = uni__json_next(scan, &token);
+        if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
+            return uni__json_fail(scan, "something that is no number in a list of numbers");
+        UNI_TRY(kind == UNI__JSON_INT ? uni__build_add_int(build, column, token.integer, err)
+                                      : uni__build_add_element(build, column, token.real, err));
+    }
+    uni__build_used(build, column, 0);
+    return more == 0;
+}
+
+static int put_string(uni__build *build, int column, const uni__json_token *token, uni_error *err)
+{
+    void *to = NULL;
+    if (!token->escaped)
+        return uni__build_put_bytes(build, column, token->text, token->size, err);
+    UNI_TRY(uni__build_reserve(build, column, (int64_t)token->size, &to, err));
+    uni__build_used(build, column, (int64_t)uni__json_unescape(to, token->text, token->size));
+    return 0;
+}
+
+/* A value that fits its column of scalars. */
+static int put_scalar(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
+{
+    uni_dtype dtype = build->columns[column].field.dtype;
+    uni__json_token token;
+    const char *begin = scan->at;
+    uni__json_kind kind = uni__json_next(scan, &token);
+    if (kind == UNI__JSON_NULL)
+        return 1;
+    if (kind == UNI__JSON_INT || (kind == UNI__JSON_BOOL && dtype == UNI_B8)) {
+        uni__build_put_int(build, column, token.integer);
+        return 1;
+    }
+    if (kind == UNI__JSON_FLOAT && (dtype == UNI_F32 || dtype == UNI_F64)) {
+        uni__build_put_float(build, column, token.real);
+        return 1;
+    }
+    if (kind == UNI__JSON_BAD)
+        return 0;
+    scan->at = begin;
+    return uni__json_fail(scan, kind == UNI__JSON_FLOAT
+                                    ? "a number with a fraction in a column of whole numbers"
+                                    : "a value of another type than those before");
+}
+
+static int put_text(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
+{
+    uni__json_token token;
+    uni__json_kind kind = uni__json_next(scan, &token);
+    if (kind == UNI__JSON_BAD)
+        return 0;
+    if (kind == UNI__JSON_NULL)
+        return 1;
+    UNI_TRY(kind == UNI__JSON_STRING
+                ? put_string(build, column, &token, err)
+                : uni__build_put_bytes(build, column, token.text, token.size, err));
+    return 1;
+}
+
+static int put_value(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
+{
+    const uni_field *field = &build->columns[column].field;
+    int64_t next = 0;
+    uni__json_token token;
+    if (build->columns[column].put)
+        return uni__json_fail(scan, "a key that was there already");
+    if (field->kind == UNI_FIELD_STRING || field->kind == UNI_FIELD_BINARY)
+        return put_text(scan, build, column, err);
+    if (field->kind == UNI_FIELD_NUMBER && field->ndim == 0)
+        return put_scalar(scan, build, column, err);
+    if (uni__json_peek(scan) == UNI__JSON_NULL)
+        return uni__json_next(scan, &token) != UNI__JSON_BAD;
+    return field->kind == UNI_FIELD_LIST ? fill_list(scan, build, column, err)
+                                         : fill_tensor(scan, build, column, 0, &next);
+}
+
+/* The column of a key; most rows have them in the order of the columns. */
+static int column_of(const uni__build *build, const uni__json_token *key, int guess)
+{
+    if (guess < build->num_columns) {
+        const char *name = build->columns[guess].field.name;
+        if (strncmp(name, key->text, key->size) == 0 && name[key->size] == '\0')
+            return guess;
+    }
+    return uni__build_find(build, key->text, key->size);
+}
+
+/* 1 good, 0 bad (the scanner says why), negative: an error. */
+static int put_line(uni__json_scan *scan, uni__build *build, uni_error *err)
+{
+    uni__json_token key, passed;
+    int more = -1, guess = 0;
+    if (!uni__json_take(scan, '{'))
+        return uni__json_fail(scan, "a line that is no object ({...})");
+    for (bool first = true; (more = uni__json_member(scan, first, &key)) > 0; first = false) {
+        int column = column_of(build, &key, guess);
+        int good = column >= 0 ? put_value(scan, build, column, err)
+                               : uni__json_next(scan, &passed) != UNI__JSON_BAD;
+        if (good <= 0)
+            return good;
+        guess = column + 1;
+    }
+    uni__json_space(scan);
+    if (more == 0 && scan->at < scan->end)
+        return uni__json_fail(scan, "something behind the end of the object");
+    return more == 0;
+}
+
+/* ---- the source ---- */
+
+static int64_t count(const void *format, const char *text, size_t size)
+{
+    const char *end = text + size;
+    int64_t rows = 0;
+    for (const char *at = text; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        uni__json_scan scan = { .at = at, .end = newline != NULL ? newline : end };
+        at = scan.end + 1;
+        uni__json_space(&scan);
+        rows += scan.at < scan.end;
+    }
+    return rows;
+}
+
+static int parse(const void *format, uni__reader *reader, const uni_table *schema,
+                 const uni__lines_place *place, const char *text, size_t size, uni_table **out,
+                 uni_error *err)
+{
+    const char *end = text + size;
+    uni__build build;
+    int status = 0;
+    UNI_TRY(
+        uni__build_begin(&build, reader, schema, count(format, text, size), (int64_t)size, err));
+    for (const char *at = text; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *line = at;
+        uni__json_scan scan = { .at = at, .end = newline != NULL ? newline : end };
+        at = scan.end + 1;
+        uni__json_space(&scan);
+        if (scan.at == scan.end)
+            continue;
+        UNI_TRY_GOTO(put_line(&scan, &build, err), fail);
+        if (status > 0) {
+            UNI_TRY_GOTO(uni__build_end_row(&build, err), fail);
+            continue;
+        }
+        uni__build_drop_row(&build);
+        int64_t number =
+            uni__reader_skips(reader) ? 0 : uni__lines_number(place, text, (size_t)(line - text));
+        UNI_TRY_GOTO(uni__reader_bad(reader, err, place->path, number, (scan.at - line) + 1, "%s",
+                                     scan.problem),
+                     fail);
+    }
+    return uni__build_finish(&build, out, err);
+fail:
+    uni__build_free(&build);
+    return status;
+}
+
+static void format_free(void *format) {}
+
+static const uni__lines_format json_lines = {
+    .name = "json", .parse = parse, .count = count, .free = format_free
+};
+
+/* A file that is one list of objects. */
+static int read_list(uni_dataset **out, const char *path, uni_error *err)
+{
+    uni_value *rows = NULL;
+    UNI_TRY(uni_json_read_file(&rows, path, err));
+    int status = uni_dataset_from_items(out, rows, err);
+    uni_value_free(rows);
+    return status < 0 ? uni_error_prefix(err, "%s", path) : 0;
+}
+
+static bool begins_with_list(const char *text, size_t size)
+{
+    uni__json_scan scan = { .at = text, .end = text + size };
+    return uni__json_peek(&scan) == UNI__JSON_LIST;
+}
+
+int uni_dataset_read_json(uni_dataset **out, int num_paths, const char *const *paths,
+                          const uni_json_options *options, uni_error *err)
+{
+    static const char *const suffixes[] = { ".jsonl",     ".ndjson",  ".json",     ".jsonl.gz",
+                                            ".jsonl.zst", ".json.gz", ".json.zst", NULL };
+    uni_json_options o = options != NULL ? *options : (uni_json_options){ 0 };
+    uni__files *files = NULL;
+    uni_table *schema = NULL;
+    char *head = NULL;
+    const char *path = NULL;
+    size_t size = 0;
+    int64_t rows = 0;
+    int status = 0;
+    *out = NULL;
+    UNI_TRY(uni__files_open(&files, num_paths, paths, suffixes, err));
+    UNI_TRY_GOTO(uni__lines_head(files, HEAD_BYTES, &head, &size, &path, err), fail);
+    if (begins_with_list(head, size) && files->count == 1) {
+        status = read_list(out, path, err);
+        goto fail;
+    }
+    UNI_TRY_GOTO(uni__json_infer(&schema, &rows, path, head, size, &o, err), fail);
+    free(head);
+    return uni__lines_dataset(out, &json_lines, NULL, files, schema, o.block_bytes,
+                              rows > 0 ? (int64_t)size / rows : 0, &o.bad, err);
+fail:
+    free(head);
+    uni__files_free(files);
+    return status;
+}

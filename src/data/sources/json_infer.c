@@ -1,0 +1,273 @@
+/*
+ * json_infer.c - the columns of JSON lines (json_infer.h). What every key had in the rows that were looked at is noted and then
+ * judged: numbers and bools by themselves, lists of numbers by their shape, all that does not fit one type becomes JSON text.
+ */
+#include "data/sources/json_infer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/sources/build.h"
+#include "data/sources/json_scan.h"
+
+#define MAX_KEYS 100000
+
+struct key {
+    char *name;
+    size_t length;
+    bool boolean, integer, real, string, other; /* what was seen */
+    bool list, varying, list_real,
+        list_bad; /* lists: of different shapes; with a float; not of numbers */
+    int ndim;
+    int64_t shape[UNI_MAX_DIMS - 1];
+};
+
+struct keys {
+    struct key *items;
+    size_t count, capacity, next; /* next: where the following key is likely to be */
+};
+
+static struct key *find_key(struct keys *keys, const char *name, size_t length)
+{
+    for (size_t i = 0; i < keys->count; i++) {
+        struct key *key = &keys->items[(keys->next + i) % keys->count];
+        if (key->length == length && memcmp(key->name, name, length) == 0) {
+            keys->next = (size_t)(key - keys->items) + 1;
+            return key;
+        }
+    }
+    if (keys->count == keys->capacity) {
+        size_t capacity = keys->capacity * 2 + 16;
+        struct key *items = reallocarray(keys->items, capacity, sizeof *items);
+        if (items == NULL)
+            return NULL;
+        keys->items = items;
+        keys->capacity = capacity;
+    }
+    struct key *key = &keys->items[keys->count];
+    *key = (struct key){ .name = strndup(name, length), .length = length };
+    if (key->name == NULL)
+        return NULL;
+    keys->next = ++keys->count;
+    return key;
+}
+
+static void free_keys(struct keys *keys)
+{
+    for (size_t i = 0; i < keys->count; i++)
+        free(keys->items[i].name);
+    free(keys->items);
+}
+
+/* The shape of a list at the scanner, which the caller saw to be good JSON. *ndim is -1 when it is none of numbers in equal rows. */
+static void list_shape(uni__json_scan *scan, int level, int *ndim, int64_t *shape, bool *real)
+{
+    int64_t count = 0;
+    uni__json_token token;
+    uni__json_take(scan, '[');
+    for (bool first = true; uni__json_item(scan, first) > 0; first = false, count++) {
+        uni__json_kind kind = uni__json_peek(scan);
+        if (kind == UNI__JSON_LIST && level + 1 < UNI_MAX_DIMS - 1 &&
+            (*ndim == 0 || *ndim > level + 1)) {
+            list_shape(scan, level + 1, ndim, shape, real);
+            continue;
+        }
+        kind = uni__json_next(scan, &token);
+        if ((kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT) ||
+            (*ndim != 0 && *ndim != level + 1))
+            *ndim = -1;
+        else
+            *ndim = level + 1;
+        *real |= kind == UNI__JSON_FLOAT;
+    }
+    if (*ndim == 0) /* an empty list: a vector of none */
+        *ndim = level + 1;
+    if (shape[level] < 0)
+        shape[level] = count;
+    else if (shape[level] != count)
+        *ndim = -1;
+}
+
+static void note_list(struct key *key, const uni__json_token *token)
+{
+    uni__json_scan scan = { .at = token->text, .end = token->text + token->size };
+    int64_t shape[UNI_MAX_DIMS - 1];
+    int ndim = 0;
+    bool real = false;
+    for (int i = 0; i < UNI_MAX_DIMS - 1; i++)
+        shape[i] = -1;
+    list_shape(&scan, 0, &ndim, shape, &real);
+    key->list_real |= real;
+    if (ndim < 0) {
+        key->list_bad = true;
+    } else if (!key->list) {
+        key->ndim = ndim;
+        memcpy(key->shape, shape, sizeof shape);
+    } else if (ndim != key->ndim) {
+        key->list_bad = true;
+    } else if (memcmp(key->shape, shape, (size_t)ndim * sizeof shape[0]) != 0) {
+        key->varying = true;
+    }
+    key->list = true;
+}
+
+static void note(struct key *key, uni__json_kind kind, const uni__json_token *token)
+{
+    switch (kind) {
+    case UNI__JSON_BOOL:
+        key->boolean = true;
+        break;
+    case UNI__JSON_INT:
+        key->integer = true;
+        break;
+    case UNI__JSON_FLOAT:
+        key->real = true;
+        break;
+    case UNI__JSON_STRING:
+        key->string = true;
+        break;
+    case UNI__JSON_LIST:
+        note_list(key, token);
+        break;
+    case UNI__JSON_OBJECT:
+        key->other = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* 1 a row, 0 a bad line, negative: no memory. */
+static int note_line(struct keys *keys, uni__json_scan *scan, uni_error *err)
+{
+    uni__json_token name, value;
+    int more = -1;
+    if (!uni__json_take(scan, '{')) {
+        uni__json_fail(scan, "a line that is no object ({...})");
+        return 0;
+    }
+    for (bool first = true; (more = uni__json_member(scan, first, &name)) > 0; first = false) {
+        uni__json_kind kind = uni__json_next(scan, &value);
+        if (kind == UNI__JSON_BAD)
+            return 0;
+        struct key *key = find_key(keys, name.text, name.size);
+        if (key == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the keys of JSON lines");
+        if (keys->count > MAX_KEYS)
+            return uni_error_set(err, UNI_ELIMIT,
+                                 "JSON lines with more than %d different keys: name the columns",
+                                 MAX_KEYS);
+        note(key, kind, &value);
+    }
+    uni__json_space(scan);
+    if (more == 0 && scan->at < scan->end)
+        uni__json_fail(scan, "something behind the end of the object");
+    return scan->problem == NULL ? 1 : 0;
+}
+
+static uni_field field_of(const struct key *key)
+{
+    uni_field field = { .name = key->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
+    bool number = key->integer || key->real;
+    int kinds = key->boolean + number + key->string + key->other + key->list;
+    if (kinds != 1 || key->other || key->string || key->list_bad)
+        return field;
+    field.kind = UNI_FIELD_NUMBER;
+    field.dtype = key->boolean ? UNI_B8 : key->real || key->list_real ? UNI_F64 : UNI_I64;
+    if (!key->list)
+        return field;
+    if (key->varying && key->ndim > 1) {
+        field.kind = UNI_FIELD_STRING;
+        field.dtype = UNI_U8;
+    } else if (key->varying || key->shape[0] == 0) {
+        field.kind = UNI_FIELD_LIST;
+    } else {
+        field.ndim = key->ndim;
+        memcpy(field.shape, key->shape, (size_t)key->ndim * sizeof key->shape[0]);
+    }
+    return field;
+}
+
+static const uni_field *given(const uni_json_options *options, const char *name)
+{
+    for (int i = 0; i < options->num_types; i++)
+        if (strcmp(options->types[i].name, name) == 0)
+            return &options->types[i];
+    return NULL;
+}
+
+/* The chosen names, or all keys and then given types that no row had. */
+static int choose(struct keys *keys, const uni_json_options *options, uni_table **schema,
+                  const char *path, uni_error *err)
+{
+    size_t chosen = 0, room = keys->count + (size_t)options->num_types + 1;
+    while (options->columns != NULL && options->columns[chosen] != NULL)
+        chosen++;
+    room += chosen;
+    uni_field *fields = calloc(room, sizeof *fields);
+    if (fields == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the columns of %s", path);
+    int count = 0, status = 0;
+    for (size_t i = 0; options->columns != NULL && i < chosen; i++) {
+        const uni_field *type = given(options, options->columns[i]);
+        size_t k = 0;
+        while (k < keys->count && strcmp(keys->items[k].name, options->columns[i]) != 0)
+            k++;
+        if (type == NULL && k == keys->count) {
+            status = uni_error_set(err, UNI_ENOTFOUND,
+                                   "no column \"%s\" in the first rows of %s; give its type when "
+                                   "it comes later",
+                                   options->columns[i], path);
+            goto done;
+        }
+        fields[count++] = type != NULL ? *type : field_of(&keys->items[k]);
+    }
+    for (size_t k = 0; options->columns == NULL && k < keys->count; k++) {
+        const uni_field *type = given(options, keys->items[k].name);
+        fields[count++] = type != NULL ? *type : field_of(&keys->items[k]);
+    }
+    for (int i = 0; options->columns == NULL && i < options->num_types; i++) {
+        size_t k = 0;
+        while (k < keys->count && strcmp(keys->items[k].name, options->types[i].name) != 0)
+            k++;
+        if (k == keys->count)
+            fields[count++] = options->types[i];
+    }
+    status = uni__build_schema(schema, fields, count, err);
+done:
+    free(fields);
+    return status;
+}
+
+int uni__json_infer(uni_table **schema, int64_t *rows, const char *path, const char *text,
+                    size_t size, const uni_json_options *options, uni_error *err)
+{
+    int64_t limit = options->infer_rows > 0 ? options->infer_rows : 1000;
+    const char *at = text, *end = text + size;
+    struct keys keys = { 0 };
+    int status = 0;
+    *rows = 0;
+    for (int64_t line = 1; at < end && *rows < limit; line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        uni__json_scan scan = { .at = at, .end = newline != NULL ? newline : end };
+        const char *start = at;
+        at = scan.end + 1;
+        uni__json_space(&scan);
+        if (scan.at == scan.end)
+            continue;
+        keys.next = 0;
+        status = note_line(&keys, &scan, err);
+        if (status < 0)
+            goto done;
+        if (status == 0 && !options->bad.skip) {
+            status = uni_error_set(err, UNI_EFORMAT, "%s:%lld:%lld: %s", path, (long long)line,
+                                   (long long)(scan.at - start) + 1, scan.problem);
+            goto done;
+        }
+        *rows += status;
+    }
+    status = choose(&keys, options, schema, path, err);
+done:
+    free_keys(&keys);
+    return status;
+}

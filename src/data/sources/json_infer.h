@@ -1,0 +1,12 @@
+/* json_infer.h - which columns JSON lines have, found from the first of them. For json.c. */
+#ifndef UNISONO_DATA_JSON_INFER_H
+#define UNISONO_DATA_JSON_INFER_H
+
+#include <unisono/data_readers.h>
+
+/* The fields of all objects in the text (whole lines), in the order in which keys first come; given types win; options->columns chooses. A bad line is an
+ * error unless options->bad.skip. *rows: lines that were looked at. */
+int uni__json_infer(uni_table **schema, int64_t *rows, const char *path, const char *text,
+                    size_t size, const uni_json_options *options, uni_error *err) UNI_MUST_USE;
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * lines.c - lines of text as a source (lines.h). read_block from any thread; a stream's cursor belongs to one.
+ */
+#include "data/sources/lines.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/sources/decompress.h"
+
+#define STREAM_BYTES ((size_t)1 << 20)
+
+typedef struct lines {
+    uni__source_class class_; /* with the format's name */
+    const uni__lines_format *kind;
+    void *format;
+    uni__files *files;
+    uni_table *schema;
+    uni__block *blocks;
+    int64_t num_blocks;
+} lines;
+
+typedef struct lines_cursor {
+    int file;
+    uni__stream *stream;
+} lines_cursor;
+
+int64_t uni__lines_number(const uni__lines_place *place, const char *text, size_t at)
+{
+    int64_t line = place->line;
+    if (line == 0)
+        line = uni__files_line_number(place->files, place->file, place->offset);
+    for (size_t i = 0; i < at && line > 0; i++)
+        line += text[i] == '\n';
+    return line;
+}
+
+int64_t uni__lines_count(const char *text, size_t size, bool empty_too)
+{
+    const char *end = text + size;
+    int64_t count = 0;
+    while (text < end) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        size_t length = (size_t)((newline != NULL ? newline : end) - text);
+        count += empty_too || length > 1 || (length == 1 && *text != '\r');
+        text += length + 1;
+    }
+    return count;
+}
+
+int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *size,
+                    const char **path, uni_error *err)
+{
+    *text = NULL;
+    *size = 0;
+    *path = files->items[0].path;
+    for (int i = 0; i < files->count && *size == 0; i++) {
+        uni__stream *stream = NULL;
+        const char *head = NULL;
+        int64_t line = 0;
+        UNI_TRY(uni__stream_open(&stream, files->items[i].path, err));
+        int status = uni__stream_lines(stream, want, 0, &head, size, &line, err);
+        if (status == 0 && *size > 0) {
+            *path = files->items[i].path;
+            *text = malloc(*size + 1);
+            if (*text == NULL)
+                status = uni_error_set(err, UNI_ENOMEM, "no memory to read %s", *path);
+            else
+                memcpy(*text, head, *size);
+        }
+        uni__stream_close(stream);
+        UNI_TRY(status);
+    }
+    return 0;
+}
+
+/* ---- byte ranges ---- */
+
+static int read_text(const lines *self, uni__reader *reader, int64_t block, char **text,
+                     size_t *size, uni__lines_place *place, uni_error *err)
+{
+    const uni__block *range = &self->blocks[block];
+    *place = (uni__lines_place){ .path = self->files->items[range->file].path,
+                                 .files = self->files,
+                                 .file = range->file };
+    return uni__files_read_lines(self->files, range, reader, text, size, &place->offset, err);
+}
+
+static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
+                      uni_error *err)
+{
+    lines *self = self_;
+    uni__lines_place place;
+    char *text = NULL;
+    size_t size = 0;
+    UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
+    return self->kind->parse(self->format, reader, self->schema, &place, text, size, out, err);
+}
+
+static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t *out,
+                       uni_error *err)
+{
+    lines *self = self_;
+    uni__lines_place place;
+    char *text = NULL;
+    size_t size = 0;
+    UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
+    if (!uni__reader_skips(reader)) {
+        *out = self->kind->count(self->format, text, size);
+        return 0;
+    }
+    /* Bad lines are no rows: only reading them tells. */
+    uni_table *table = NULL;
+    UNI_TRY(self->kind->parse(self->format, reader, self->schema, &place, text, size, &table, err));
+    *out = uni_table_num_rows(table);
+    uni_table_unref(table);
+    return 0;
+}
+
+static void block_place(void *self_, int64_t index, uni__place *out)
+{
+    const lines *self = self_;
+    const uni__block *block = &self->blocks[index];
+    *out = (uni__place){ .file = self->files->items[block->file].path,
+                         .begin = block->begin,
+                         .end = block->end,
+                         .rows = -1 };
+}
+
+/* ---- streams ---- */
+
+static int stream_open(void *self, void **out, uni_error *err)
+{
+    *out = calloc(1, sizeof(lines_cursor));
+    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+}
+
+static void stream_close(void *self, void *cursor_)
+{
+    lines_cursor *cursor = cursor_;
+    if (cursor != NULL)
+        uni__stream_close(cursor->stream);
+    free(cursor);
+}
+
+static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_table **out,
+                       uni_error *err)
+{
+    lines *self = self_;
+    lines_cursor *cursor = cursor_;
+    const char *text = NULL;
+    size_t size = 0;
+    uni__lines_place place = { 0 };
+    while (size == 0) {
+        if (cursor->stream == NULL && cursor->file == self->files->count)
+            return 0;
+        if (cursor->stream == NULL) {
+            UNI_TRY(uni__files_check(self->files, cursor->file, err));
+            UNI_TRY(
+                uni__stream_open(&cursor->stream, self->files->items[cursor->file++].path, err));
+        }
+        UNI_TRY(uni__stream_lines(cursor->stream, STREAM_BYTES, 0, &text, &size, &place.line, err));
+        place.path = self->files->items[cursor->file - 1].path;
+        if (size == 0) {
+            uni__stream_close(cursor->stream);
+            cursor->stream = NULL;
+        }
+    }
+    UNI_TRY(self->kind->parse(self->format, reader, self->schema, &place, text, size, out, err));
+    return 1;
+}
+
+static int64_t num_files(void *self)
+{
+    return ((lines *)self)->files->count;
+}
+
+static void file_place(void *self_, int64_t index, uni__place *out)
+{
+    const uni__file *file = &((lines *)self_)->files->items[index];
+    *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
+}
+
+/* ---- making one ---- */
+
+static void lines_free(void *self_)
+{
+    lines *self = self_;
+    if (self->kind->free != NULL)
+        self->kind->free(self->format);
+    uni__files_free(self->files);
+    uni_table_unref(self->schema);
+    free(self->blocks);
+    free(self);
+}
+
+int uni__lines_dataset(uni_dataset **out, const uni__lines_format *kind, void *format,
+                       uni__files *files, uni_table *schema, int64_t block_bytes, int64_t row_bytes,
+                       const uni_bad_data *bad, uni_error *err)
+{
+    bool compressed = false;
+    *out = NULL;
+    lines *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        kind->free(format);
+        uni__files_free(files);
+        uni_table_unref(schema);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    }
+    for (int i = 0; i < files->count; i++)
+        compressed |= uni__is_compressed(files->items[i].path);
+    *self = (lines){ .kind = kind, .format = format, .files = files, .schema = schema };
+    self->class_ = (uni__source_class){ .name = kind->name, .free = lines_free };
+    int64_t bytes = files->bytes;
+    if (compressed) {
+        bytes = -1;
+        self->class_.stream_open = stream_open;
+        self->class_.stream_next = stream_next;
+        self->class_.stream_close = stream_close;
+        self->class_.num_places = num_files;
+        self->class_.place = file_place;
+    } else {
+        self->class_.read_block = read_block;
+        self->class_.count_block = count_block;
+        self->class_.place = block_place;
+        int status = uni__files_blocks(files, block_bytes, &self->blocks, &self->num_blocks, err);
+        if (status < 0) {
+            lines_free(self);
+            return status;
+        }
+    }
+    uni__source source = { .class_ = &self->class_,
+                           .self = self,
+                           .kind = compressed ? UNI__SOURCE_STREAM : UNI__SOURCE_SPLIT,
+                           .schema = uni_table_ref(schema),
+                           .num_rows = -1,
+                           .num_blocks = self->num_blocks,
+                           .bytes = bytes,
+                           .row_bytes = row_bytes };
+    return uni__dataset_from_source(out, &source, bad, err);
+}
