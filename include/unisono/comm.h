@@ -96,6 +96,11 @@ UNI_API void *uni_comm_buffer_data(const uni_comm_buffer *buffer);
 /* Another rank's part as seen from here; NULL when it is on another host. */
 UNI_API void *uni_comm_buffer_peer(const uni_comm_buffer *buffer, int rank);
 
+/* Local, no collective: elements [begin, end) of this rank's own part become the sum over all ranks' parts, in the order of the ranks. A collective
+ * before it must have shown that all ranks filled theirs, one after it that none is still read. UNI_EUNSUPPORTED when a part is on another host. */
+UNI_API UNI_MUST_USE int uni_comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin,
+                                             size_t end, uni_dtype dtype, uni_error *err);
+
 /* --- collectives. in == out means in place, where both have the same size. Buffers must not
  * overlap otherwise. count is in elements; 0 is allowed. --- */
 UNI_API UNI_MUST_USE int uni_comm_all_reduce(uni_comm *comm, const void *in, void *out,

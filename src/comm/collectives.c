@@ -7,121 +7,94 @@
 #include "comm/internal.h"
 #include "comm/kinds.h"
 
+/* Every call opens like this; op 0 where nothing is reduced, root 0 where there is none. */
+static uni__call make(int kind, const void *in, void *out, size_t count, uni_dtype dtype,
+                      uni_comm_op op, int root)
+{
+    return (uni__call){ .kind = kind,
+                        .dtype = dtype,
+                        .op = op,
+                        .root = root,
+                        .count = count,
+                        .in = in,
+                        .out = out,
+                        .weight = 1 };
+}
+
+static int run(uni_comm *comm, uni__call call, uni_error *err)
+{
+    return uni__comm_run(comm, &call, NULL, err);
+}
+
 int uni_comm_all_reduce(uni_comm *comm, const void *in, void *out, size_t count, uni_dtype dtype,
                         uni_comm_op op, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_ALL_REDUCE,
-                       .dtype = dtype,
-                       .op = op,
-                       .count = count,
-                       .in = in,
-                       .out = out,
-                       .weight = 1 };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_ALL_REDUCE, in, out, count, dtype, op, 0), err);
 }
 
 int uni_comm_all_reduce_weighted(uni_comm *comm, const void *in, void *out, size_t count,
                                  uni_dtype dtype, double weight, double *total, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_ALL_REDUCE,
-                       .dtype = dtype,
-                       .op = UNI_COMM_MEAN,
-                       .count = count,
-                       .in = in,
-                       .out = out,
-                       .weight = weight };
+    uni__call call = make(UNI__KIND_ALL_REDUCE, in, out, count, dtype, UNI_COMM_MEAN, 0);
+    call.weight = weight;
     return uni__comm_run(comm, &call, total, err);
 }
 
 int uni_comm_reduce(uni_comm *comm, const void *in, void *out, size_t count, uni_dtype dtype,
                     uni_comm_op op, int root, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_REDUCE,
-                       .dtype = dtype,
-                       .op = op,
-                       .root = root,
-                       .count = count,
-                       .in = in,
-                       .out = out,
-                       .weight = 1 };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_REDUCE, in, out, count, dtype, op, root), err);
 }
 
 int uni_comm_broadcast(uni_comm *comm, void *data, size_t count, uni_dtype dtype, int root,
                        uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_BROADCAST,
-                       .dtype = dtype,
-                       .root = root,
-                       .count = count,
-                       .in = data,
-                       .out = data };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_BROADCAST, data, data, count, dtype, 0, root), err);
 }
 
 int uni_comm_all_gather(uni_comm *comm, const void *in, void *out, size_t count, uni_dtype dtype,
                         uni_error *err)
 {
-    uni__call call = {
-        .kind = UNI__KIND_ALL_GATHER, .dtype = dtype, .count = count, .in = in, .out = out
-    };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_ALL_GATHER, in, out, count, dtype, 0, 0), err);
 }
 
 int uni_comm_reduce_scatter(uni_comm *comm, const void *in, void *out, size_t count,
                             uni_dtype dtype, uni_comm_op op, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_REDUCE_SCATTER,
-                       .dtype = dtype,
-                       .op = op,
-                       .count = count,
-                       .in = in,
-                       .out = out,
-                       .weight = 1 };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_REDUCE_SCATTER, in, out, count, dtype, op, 0), err);
 }
 
 int uni_comm_all_to_all(uni_comm *comm, const void *in, void *out, size_t count, uni_dtype dtype,
                         uni_error *err)
 {
-    uni__call call = {
-        .kind = UNI__KIND_ALL_TO_ALL, .dtype = dtype, .count = count, .in = in, .out = out
-    };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_ALL_TO_ALL, in, out, count, dtype, 0, 0), err);
 }
 
 int uni_comm_barrier(uni_comm *comm, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_BARRIER, .dtype = UNI_U8 };
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, make(UNI__KIND_BARRIER, NULL, NULL, 0, UNI_U8, 0, 0), err);
 }
 
 static uni__call send_call(const void *data, size_t count, uni_dtype dtype, int to)
 {
-    return (uni__call){
-        .kind = UNI__KIND_SEND, .dtype = dtype, .root = to, .count = count, .in = data
-    };
+    return make(UNI__KIND_SEND, data, NULL, count, dtype, 0, to);
 }
 
 static uni__call recv_call(void *data, size_t count, uni_dtype dtype, int from)
 {
-    return (uni__call){
-        .kind = UNI__KIND_RECV, .dtype = dtype, .root = from, .count = count, .out = data
-    };
+    return make(UNI__KIND_RECV, NULL, data, count, dtype, 0, from);
 }
 
 int uni_comm_send(uni_comm *comm, const void *data, size_t count, uni_dtype dtype, int to,
                   uni_error *err)
 {
-    uni__call call = send_call(data, count, dtype, to);
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, send_call(data, count, dtype, to), err);
 }
 
 int uni_comm_recv(uni_comm *comm, void *data, size_t count, uni_dtype dtype, int from,
                   uni_error *err)
 {
-    uni__call call = recv_call(data, count, dtype, from);
-    return uni__comm_run(comm, &call, NULL, err);
+    return run(comm, recv_call(data, count, dtype, from), err);
 }
 
 int uni_comm_send_start(uni_comm *comm, const void *data, size_t count, uni_dtype dtype, int to,
@@ -142,13 +115,8 @@ int uni_comm_all_reduce_start(uni_comm *comm, const void *in, void *out, size_t 
                               uni_dtype dtype, uni_comm_op op, double weight,
                               uni_comm_request **out_request, uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_ALL_REDUCE,
-                       .dtype = dtype,
-                       .op = op,
-                       .count = count,
-                       .in = in,
-                       .out = out,
-                       .weight = weight };
+    uni__call call = make(UNI__KIND_ALL_REDUCE, in, out, count, dtype, op, 0);
+    call.weight = weight;
     return uni__comm_start(comm, &call, out_request, err);
 }
 
@@ -156,16 +124,34 @@ int uni_comm_reduce_apply(uni_comm *comm, void *gradient, size_t count, uni_dtyp
                           uni_comm_op op, double weight, uni_comm_apply apply, void *context,
                           uni_error *err)
 {
-    uni__call call = { .kind = UNI__KIND_REDUCE_APPLY,
-                       .dtype = dtype,
-                       .op = op,
-                       .count = count,
-                       .in = gradient,
-                       .out = gradient,
-                       .weight = weight,
-                       .apply = apply,
-                       .apply_context = context };
-    return uni__comm_run(comm, &call, NULL, err);
+    uni__call call = make(UNI__KIND_REDUCE_APPLY, gradient, gradient, count, dtype, op, 0);
+    call.weight = weight;
+    call.apply = apply;
+    call.apply_context = context;
+    return run(comm, call, err);
+}
+
+int uni_comm_buffer_sum(const uni_comm_buffer *buffer, size_t begin, size_t end, uni_dtype dtype,
+                        uni_error *err)
+{
+    uni_comm *comm = buffer->comm;
+    size_t size = uni_dtype_size(dtype);
+    const void *in[UNI__COMM_MAX_RANKS];
+    if (uni__kernel_type(dtype) < 0 || begin > end || end > buffer->bytes / size)
+        return uni_error_set(err, UNI_EINVAL,
+                             "elements %zu to %zu of %s in a buffer of %zu bytes cannot be summed",
+                             begin, end, uni_dtype_name(dtype), buffer->bytes);
+    for (int rank = 0; rank < comm->size; rank++) {
+        const char *part = uni_comm_buffer_peer(buffer, rank);
+        if (!part)
+            return uni_error_set(err, UNI_EUNSUPPORTED,
+                                 "the buffer of rank %d is not seen from rank %d (another host)",
+                                 rank, comm->rank);
+        in[rank] = part + begin * size;
+    }
+    void *out = (char *)uni_comm_buffer_data(buffer) + begin * size;
+    uni__reduce_many(comm->kernels, dtype, UNI_COMM_SUM, 0, in, comm->size, &out, 1, end - begin);
+    return 0;
 }
 
 /* The value that most ranks have; the lowest rank's of several. */

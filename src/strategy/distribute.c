@@ -1,8 +1,9 @@
 /*
- * distribute.c - each rank's part of every global batch: contiguous, as even as it goes, in the order of the ranks.
+ * distribute.c - each process' part of every global batch: contiguous, as even as it goes, in the order of the ranks.
  *
  * The source gives the same global batches on every rank (its order is keyed, not random), so nobody has to send data. A rank may get
- * nothing of a small last batch: it still takes part in the step, with weight 0.
+ * nothing of a small last batch: it still takes part in the step, with weight 0. That is sharding by data; what is sharded
+ * otherwise (by file, or by the user) is taken as it is, and what is cut already is never cut again.
  */
 #include <stdlib.h>
 
@@ -21,6 +22,21 @@ static uni_column cut(const uni_column *column, int64_t begin, int64_t count)
     return out;
 }
 
+uni_batch uni__batch_part(const uni_batch *whole, int64_t begin, int64_t end)
+{
+    uni_batch out = *whole;
+    for (int i = 0; i < whole->num_x; i++)
+        out.x[i] = cut(&whole->x[i], begin, end - begin);
+    for (int i = 0; i < whole->num_y; i++)
+        out.y[i] = cut(&whole->y[i], begin, end - begin);
+    if (whole->weights.dtype)
+        out.weights = cut(&whole->weights, begin, end - begin);
+    out.size = end - begin;
+    out.first_sample = whole->first_sample + begin;
+    out.global_size = whole->global_size > 0 ? whole->global_size : whole->size;
+    return out;
+}
+
 static int part_next(void *self, uni_batch *out, uni_error *err)
 {
     part *mine = self;
@@ -30,16 +46,7 @@ static int part_next(void *self, uni_batch *out, uni_error *err)
         return found;
     int64_t begin = whole.size * mine->rank / mine->size,
             end = whole.size * (mine->rank + 1) / mine->size;
-    *out = whole;
-    for (int i = 0; i < whole.num_x; i++)
-        out->x[i] = cut(&whole.x[i], begin, end - begin);
-    for (int i = 0; i < whole.num_y; i++)
-        out->y[i] = cut(&whole.y[i], begin, end - begin);
-    if (whole.weights.dtype)
-        out->weights = cut(&whole.weights, begin, end - begin);
-    out->size = end - begin;
-    out->first_sample = whole.first_sample + begin;
-    out->global_size = whole.size;
+    *out = uni__batch_part(&whole, begin, end);
     return 1;
 }
 
@@ -53,8 +60,8 @@ static int64_t part_length(void *self)
     return uni_batches_length(((part *)self)->global);
 }
 
-int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global, uni_batches **out,
-                            uni_error *err)
+int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset,
+                                    uni_auto_shard policy, uni_batches **out, uni_error *err)
 {
     static const uni_batches_class class_ = { .name = "part of a global batch",
                                               .next = part_next,
@@ -62,14 +69,28 @@ int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global, uni_bat
                                               .length = part_length,
                                               .free = free };
     *out = NULL;
+    if (policy == UNI_SHARD_FILE && strategy->size > 1)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "this source has no files to share out among %d workers; use "
+                             "UNI_SHARD_AUTO or UNI_SHARD_DATA",
+                             strategy->size);
+    bool whole = policy == UNI_SHARD_OFF || uni__seen_has(&strategy->distributed, dataset);
     part *mine = calloc(1, sizeof *mine);
     if (!mine)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source of batches");
-    *mine = (part){ .global = global, .rank = strategy->rank, .size = strategy->size };
+    *mine = (part){ .global = dataset,
+                    .rank = whole ? 0 : strategy->rank,
+                    .size = whole ? 1 : strategy->size };
     int status = uni_batches_new(out, &class_, mine, err);
     if (status < 0) {
         free(mine);
         return status;
     }
     return uni__seen_add(&strategy->distributed, *out, err);
+}
+
+int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global, uni_batches **out,
+                            uni_error *err)
+{
+    return uni_strategy_distribute_dataset(strategy, global, UNI_SHARD_AUTO, out, err);
 }

@@ -2,38 +2,141 @@
 #ifndef UNISONO_STRATEGY_INTERNAL_H
 #define UNISONO_STRATEGY_INTERNAL_H
 
+#include <pthread.h>
+#include <sched.h>
 #include <unisono/strategy.h>
 
 typedef enum uni__strategy_kind {
     UNI__STRATEGY_NONE,
     UNI__STRATEGY_MIRRORED,
+    UNI__STRATEGY_ONE_DEVICE,
     UNI__STRATEGY_MULTI_WORKER
 } uni__strategy_kind;
 
-/* Things a strategy has seen, by address: models that were placed, sources that are cut already. */
+/* Things a strategy has seen, by address: models and optimizers that were placed, sources that are cut already. */
 typedef struct uni__seen {
     const void **things;
     size_t count;
 } uni__seen;
 
+/* A model under the strategy. */
+typedef struct uni__placed {
+    const uni_model *model;
+    const uni_optimizer *optimizer; /* that it was compiled with; NULL: not compiled then */
+} uni__placed;
+
+/* The pages that ranks of one host share while fit runs (fused.c). */
+typedef struct uni__fused {
+    bool on;
+    bool whole; /* clipping by norm: every rank needs the whole sum */
+    uni_comm_buffer *pages; /* weights, then the optimizer's slots, `stride` floats each */
+    uni_comm_buffer *gradients; /* one a rank */
+    size_t size, stride, slots;
+    uni_model *model;
+    uni_gradients *moved; /* those that live in `gradients` now */
+    uni_span slice; /* of the flat buffer: what this rank updates */
+} uni__fused;
+
+typedef struct uni__crew uni__crew;
+
 struct uni_strategy {
     uni__strategy_kind kind;
-    int replicas; /* threads in this process; 0: fit chooses */
+    int replicas; /* threads in this process */
     uni_comm *comm;
     bool owns_comm;
     int rank, size; /* of the communicator; 0 and 1 without */
     int check_every;
+    bool pinned; /* runs on `cpus` only */
+    cpu_set_t cpus;
+    uni_device *devices; /* one a replica when they were named */
     uni_replica replica; /* multi_worker: what fit gets */
-    uni__seen placed, distributed;
+    uni__placed *placed;
+    size_t num_placed;
+    uni__seen optimizers, distributed;
+    uni__fused fused;
+    uni__crew *crew; /* replicas of loops of one's own; made by the first run */
+    uint64_t steps; /* training steps of loops of one's own */
+    bool warned_twice, warned_mean;
 };
 
+/* strategy.c */
 int uni__seen_add(uni__seen *seen, const void *thing, uni_error *err) UNI_MUST_USE;
 bool uni__seen_has(const uni__seen *seen, const void *thing);
+const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model);
+
+/* devices.c: the calling thread on the strategy's CPUs, and back. */
+void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before);
+void uni__unpin(const uni_strategy *strategy, const cpu_set_t *before);
+int uni__device_cpus(cpu_set_t *out, const uni_device *device);
 
 /* multi_worker.c */
 void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics);
-/* A fit callback that compares the weights of all ranks every check_every steps. */
-int uni__multi_worker_checker(uni_fit_callback **out, uni_strategy *strategy,
-                              uni_error *err) UNI_MUST_USE;
+/* Sums `gradients` over all ranks, the trainable spans only. */
+int uni__sum_gradients(uni_strategy *strategy, uni_gradients *gradients,
+                       uni_error *err) UNI_MUST_USE;
+/* Fit callbacks: `first` and `last` of the list. They compare the ranks' weights every check_every steps, and let the chief's
+ * callbacks at an epoch's end run before those of the others, who share its weights. */
+int uni__multi_worker_callbacks(uni_fit_callback **first, uni_fit_callback **last,
+                                uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+
+/* fused.c: moves the model's weights and its optimizer's state into shared pages; end brings them back (together: when all ranks do
+ * so, so that it may wait for them). */
+int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err) UNI_MUST_USE;
+int uni__fused_end(uni_strategy *strategy, bool together, uni_error *err) UNI_MUST_USE;
+/* Gradients go into the shared buffer before all meet; the sum of this rank's slice after it. */
+int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error *err) UNI_MUST_USE;
+int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_error *err) UNI_MUST_USE;
+/* Does the optimizer clip by a norm, for which it must see the whole gradient? */
+int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err) UNI_MUST_USE;
+
+/* distribute.c */
+/* Samples [begin, end) of a batch, with their place in the global one. */
+uni_batch uni__batch_part(const uni_batch *whole, int64_t begin, int64_t end);
+
+/* run.c, replica.c */
+typedef struct uni__memory uni__memory; /* gradients of one model, see replica.c */
+typedef struct uni__counted {
+    uni_metric *into, *mine;
+} uni__counted;
+
+struct uni_replica_context {
+    uni_strategy *strategy;
+    uni__crew *crew;
+    int local; /* among the replicas of this process */
+    uni_comm *peers; /* the replicas of this process; NULL: one */
+    uni_tape *tape;
+    uni_sync sync;
+    uni_batch part;
+    int64_t global;
+    uni__memory *memory; /* of the models that were trained, a list */
+    uni__memory *current; /* of the step under way; NULL: it does not train */
+    uni__counted *counted; /* metrics that were updated in this run */
+    size_t num_counted;
+    double *values; /* what the function returned */
+    size_t count, capacity;
+    int64_t rows;
+    int status;
+    uni_error error;
+};
+
+struct uni_per_replica {
+    uni__crew *crew;
+};
+
+struct uni__crew {
+    uni_strategy *strategy;
+    int count, started;
+    bool ending;
+    uni_comm **peers; /* count of them; NULL when there is one replica */
+    pthread_t *threads;
+    uni_replica_context *replicas;
+    uni_replica_function function;
+    void *context;
+    const uni_batch *batch;
+    uni_per_replica values;
+};
+
+void uni__crew_free(uni__crew *crew);
+void uni__memory_free(uni__memory *memory);
 
 #endif

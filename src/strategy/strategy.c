@@ -1,15 +1,13 @@
 /*
- * strategy.c - strategies as objects: making them, placing models, fit.
+ * strategy.c - strategies as objects: making them, and placing models and optimizers.
  *
- * There is one engine. none and mirrored are settings of its fit (replica threads); multi_worker gives it a uni_replica over a
- * communicator (multi_worker.c) and each rank's part of every global batch (distribute.c).
+ * There is one engine. none, one_device and mirrored are settings of its fit (replica threads); multi_worker gives it a uni_replica over a
+ * communicator (multi_worker.c) and each rank's part of every global batch (distribute.c). Loops of one's own are run.c.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "strategy/internal.h"
-
-#include <sched.h>
 
 int uni__seen_add(uni__seen *seen, const void *thing, uni_error *err)
 {
@@ -31,35 +29,79 @@ bool uni__seen_has(const uni__seen *seen, const void *thing)
     return false;
 }
 
-static int new_strategy(uni_strategy **out, uni__strategy_kind kind, uni_error *err)
+static int new_strategy(uni_strategy **out, uni__strategy_kind kind, int replicas, uni_error *err)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
     (*out)->kind = kind;
+    (*out)->replicas = replicas;
     (*out)->size = 1;
     return 0;
 }
 
 int uni_strategy_none(uni_strategy **out, uni_error *err)
 {
-    UNI_TRY(new_strategy(out, UNI__STRATEGY_NONE, err));
-    (*out)->replicas = 1;
-    return 0;
+    return new_strategy(out, UNI__STRATEGY_NONE, 1, err);
 }
 
 int uni_strategy_mirrored(uni_strategy **out, int devices, uni_error *err)
 {
-    cpu_set_t mask;
     *out = NULL;
-    if (devices < 0)
+    if (devices < 0 || devices > UNI_DEVICE_MAX_CPUS)
         return uni_error_set(err, UNI_EINVAL, "mirrored needs a positive number of devices, not %d",
                              devices);
-    UNI_TRY(new_strategy(out, UNI__STRATEGY_MIRRORED, err));
-    if (devices == 0)
-        devices = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-    (*out)->replicas = devices;
+    return new_strategy(out, UNI__STRATEGY_MIRRORED, devices ? devices : uni_devices(NULL, 0), err);
+}
+
+/* The replicas' devices by their names; the strategy runs on nothing else. */
+static int take_devices(uni_strategy *strategy, const char *const *names, uni_error *err)
+{
+    int count = strategy->replicas;
+    strategy->devices = calloc((size_t)count, sizeof *strategy->devices);
+    if (!strategy->devices)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d devices", count);
+    CPU_ZERO(&strategy->cpus);
+    for (int i = 0; i < count; i++) {
+        cpu_set_t cpus, both;
+        UNI_TRY(uni_device_parse(&strategy->devices[i], names[i], err));
+        uni__device_cpus(&cpus, &strategy->devices[i]);
+        CPU_AND(&both, &cpus, &strategy->cpus);
+        if (CPU_COUNT(&both) > 0)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "device %s of the list has CPUs of one before it: every replica "
+                                 "needs a device of its own",
+                                 names[i]);
+        CPU_OR(&strategy->cpus, &strategy->cpus, &cpus);
+    }
+    strategy->pinned = true;
     return 0;
+}
+
+static int new_pinned(uni_strategy **out, uni__strategy_kind kind, int count,
+                      const char *const *devices, uni_error *err)
+{
+    UNI_TRY(new_strategy(out, kind, count, err));
+    int status = take_devices(*out, devices, err);
+    if (status < 0) {
+        uni_strategy_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+int uni_strategy_mirrored_on(uni_strategy **out, int count, const char *const *devices,
+                             uni_error *err)
+{
+    *out = NULL;
+    if (count < 1 || count > UNI_DEVICE_MAX_CPUS || !devices)
+        return uni_error_set(err, UNI_EINVAL, "mirrored needs a list of devices, got %d", count);
+    return new_pinned(out, UNI__STRATEGY_MIRRORED, count, devices, err);
+}
+
+int uni_strategy_one_device(uni_strategy **out, const char *device, uni_error *err)
+{
+    return new_pinned(out, UNI__STRATEGY_ONE_DEVICE, 1, &device, err);
 }
 
 int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
@@ -72,12 +114,12 @@ int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
             err, UNI_EINVAL,
             "multi_worker needs a communicator: uni_session_comm gives that of a run");
     options = options ? options : &defaults;
-    UNI_TRY(new_strategy(out, UNI__STRATEGY_MULTI_WORKER, err));
+    UNI_TRY(new_strategy(out, UNI__STRATEGY_MULTI_WORKER,
+                         options->replicas > 0 ? options->replicas : 1, err));
     uni_strategy *strategy = *out;
     strategy->comm = comm;
     strategy->rank = uni_comm_rank(comm);
     strategy->size = uni_comm_size(comm);
-    strategy->replicas = options->replicas > 0 ? options->replicas : 1;
     strategy->check_every = options->check_every ? options->check_every : 100;
     strategy->owns_comm = options->take_comm;
     uni__multi_worker_init(strategy, options->local_statistics);
@@ -88,16 +130,21 @@ void uni_strategy_free(uni_strategy *strategy)
 {
     if (!strategy)
         return;
+    uni__crew_free(strategy->crew);
+    uni_comm_buffer_free(strategy->fused.pages);
+    uni_comm_buffer_free(strategy->fused.gradients);
     if (strategy->owns_comm)
         uni_comm_close(strategy->comm);
-    free(strategy->placed.things);
+    free(strategy->devices);
+    free(strategy->placed);
+    free(strategy->optimizers.things);
     free(strategy->distributed.things);
     free(strategy);
 }
 
 const char *uni_strategy_name(const uni_strategy *strategy)
 {
-    static const char *const names[] = { "none", "mirrored", "multi_worker" };
+    static const char *const names[] = { "none", "mirrored", "one_device", "multi_worker" };
     return names[strategy->kind];
 }
 
@@ -109,6 +156,31 @@ int uni_strategy_num_replicas_in_sync(const uni_strategy *strategy)
 bool uni_strategy_is_chief(const uni_strategy *strategy)
 {
     return strategy->rank == 0;
+}
+
+/* ---- the scope ---- */
+
+const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model)
+{
+    for (size_t i = 0; i < strategy->num_placed; i++)
+        if (strategy->placed[i].model == model)
+            return &strategy->placed[i];
+    return NULL;
+}
+
+static int remember(uni_strategy *strategy, const uni_model *model, uni_error *err)
+{
+    uni__placed *found = (uni__placed *)(uintptr_t)uni__placed_find(strategy, model);
+    if (!found) {
+        uni__placed *grown =
+            realloc(strategy->placed, (strategy->num_placed + 1) * sizeof *strategy->placed);
+        if (!grown)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
+        strategy->placed = grown;
+        found = &grown[strategy->num_placed++];
+    }
+    *found = (uni__placed){ .model = model, .optimizer = uni_model_optimizer(model) };
+    return found->optimizer ? uni__seen_add(&strategy->optimizers, found->optimizer, err) : 0;
 }
 
 int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
@@ -128,134 +200,10 @@ int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
         UNI_TRY(uni_comm_broadcast(strategy->comm, weight_data, weights, UNI_F32, 0, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, state_data, states, UNI_F32, 0, err));
     }
-    return uni__seen_add(&strategy->placed, model, err);
+    return remember(strategy, model, err);
 }
 
-/* The arrays of the options as batches of the global size, cut for this rank. */
-static int distribute_arrays(uni_strategy *strategy, int num_x, const uni_column *x, int num_y,
-                             const uni_column *y, const uni_column *weights,
-                             const uni_fit_options *options, bool shuffle, uni_batches **whole,
-                             uni_batches **part, uni_error *err)
+int uni_strategy_place_optimizer(uni_strategy *strategy, uni_optimizer *optimizer, uni_error *err)
 {
-    uni_columns_options how = { .batch_size = options->batch_size,
-                                .shuffle = shuffle,
-                                .seed = options->seed };
-    UNI_TRY(uni_batches_columns(whole, num_x, x, num_y, y, weights, &how, err));
-    return uni_strategy_distribute(strategy, *whole, part, err);
-}
-
-typedef struct sources {
-    uni_batches *whole[2], *part[2]; /* training, validation */
-} sources;
-
-static int distribute_sources(uni_strategy *strategy, const uni_fit_options *asked,
-                              uni_fit_options *options, sources *made, uni_error *err)
-{
-    if (asked->validation_split > 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "validation_split cannot be used under multi_worker: give "
-                             "validation_x and validation_y instead");
-    if (!asked->batches) {
-        UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->x, asked->num_y, asked->y,
-                                  asked->sample_weight, asked, !asked->no_shuffle, &made->whole[0],
-                                  &made->part[0], err));
-        options->batches = made->part[0];
-        options->x = options->y = options->sample_weight = NULL;
-        options->num_x = options->num_y = 0;
-        options->batch_size = 0;
-    } else if (!uni__seen_has(&strategy->distributed, asked->batches)) {
-        UNI_TRY(uni_strategy_distribute(strategy, asked->batches, &made->part[0], err));
-        options->batches = made->part[0];
-    }
-    if (asked->validation_x) {
-        UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->validation_x, asked->num_y,
-                                  asked->validation_y, asked->validation_weight, asked, false,
-                                  &made->whole[1], &made->part[1], err));
-        options->validation_batches = made->part[1];
-        options->validation_x = options->validation_y = options->validation_weight = NULL;
-    } else if (asked->validation_batches &&
-               !uni__seen_has(&strategy->distributed, asked->validation_batches)) {
-        UNI_TRY(uni_strategy_distribute(strategy, asked->validation_batches, &made->part[1], err));
-        options->validation_batches = made->part[1];
-    }
-    return 0;
-}
-
-static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
-                        uni_value **history, uni_error *err)
-{
-    uni_fit_options options = *asked;
-    sources made = { 0 };
-    uni_fit_callback *checker = NULL, **callbacks = NULL;
-    int status;
-    UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
-    callbacks = calloc((size_t)asked->num_callbacks + 1, sizeof *callbacks);
-    if (!callbacks) {
-        status = uni_error_set(err, UNI_ENOMEM, "no memory for callbacks");
-        goto done;
-    }
-    for (int i = 0; i < asked->num_callbacks; i++)
-        callbacks[i] = asked->callbacks[i];
-    if (strategy->check_every > 0) {
-        UNI_TRY_GOTO(uni__multi_worker_checker(&checker, strategy, err), done);
-        callbacks[options.num_callbacks++] = checker;
-    }
-    options.callbacks = callbacks;
-    options.replica = &strategy->replica;
-    options.replicas = strategy->replicas;
-    if (!uni_strategy_is_chief(strategy))
-        options.verbose = 0;
-    status = uni_model_fit(model, &options, history, err);
-    if (status < 0)
-        uni_comm_abort(strategy->comm, err ? err->message : "a rank failed in fit");
-done:
-    free(callbacks);
-    uni_fit_callback_free(checker);
-    for (int i = 0; i < 2; i++) {
-        uni_batches_free(made.part[i]);
-        uni_batches_free(made.whole[i]);
-    }
-    return status;
-}
-
-int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
-                     uni_value **history, uni_error *err)
-{
-    if (!uni__seen_has(&strategy->placed, model))
-        return uni_error_set(err, UNI_ESTATE,
-                             "this model is not under the strategy: call uni_strategy_place after "
-                             "building and compiling it, so that all "
-                             "replicas begin with the same weights");
-    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER)
-        return fit_together(strategy, model, asked, history, err);
-    uni_fit_options options = *asked;
-    options.replicas = strategy->replicas;
-    if (strategy->kind == UNI__STRATEGY_MIRRORED && options.threads < strategy->replicas)
-        options.threads = strategy->replicas;
-    return uni_model_fit(model, &options, history, err);
-}
-
-int uni_strategy_reduce(uni_strategy *strategy, uni_replica_op op, double *values, size_t count,
-                        uni_error *err)
-{
-    if (strategy->comm)
-        UNI_TRY(
-            uni_comm_all_reduce(strategy->comm, values, values, count, UNI_F64, UNI_COMM_SUM, err));
-    for (size_t i = 0; op == UNI_REPLICA_MEAN && i < count; i++)
-        values[i] /= strategy->size;
-    return 0;
-}
-
-int uni_strategy_reduce_gradients(uni_strategy *strategy, uni_gradients *gradients, uni_error *err)
-{
-    size_t size = 0;
-    float *data = uni_gradients_data(gradients, &size);
-    return strategy->comm
-               ? uni_comm_all_reduce(strategy->comm, data, data, size, UNI_F32, UNI_COMM_SUM, err)
-               : 0;
-}
-
-const uni_sync *uni_strategy_sync(const uni_strategy *strategy)
-{
-    return strategy->replica.sync.sum ? &strategy->replica.sync : NULL;
+    return uni__seen_add(&strategy->optimizers, optimizer, err);
 }

@@ -88,7 +88,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
             raise(SIGKILL);
         }
         double one = 1;
-        status = uni_strategy_reduce(strategy, UNI_REPLICA_SUM, &one, 1, err);
+        status = uni_strategy_reduce_numbers(strategy, UNI_REPLICA_SUM, &one, 1, err);
         goto done;
     }
     UNI_TRY_GOTO(uni_model_get_weights(model, &weights, err), done);

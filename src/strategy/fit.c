@@ -1,0 +1,154 @@
+/*
+ * fit.c - uni_strategy_fit: the engine's own fit, with the strategy's replicas, this rank's part of the data, and the weights in pages that ranks
+ * share.
+ */
+#include <stdlib.h>
+
+#include "strategy/internal.h"
+
+/* The arrays of the options as batches of the global size, cut for this rank. */
+static int distribute_arrays(uni_strategy *strategy, int num_x, const uni_column *x, int num_y,
+                             const uni_column *y, const uni_column *weights,
+                             const uni_fit_options *options, bool shuffle, uni_batches **whole,
+                             uni_batches **part, uni_error *err)
+{
+    uni_columns_options how = { .batch_size = options->batch_size,
+                                .shuffle = shuffle,
+                                .seed = options->seed };
+    UNI_TRY(uni_batches_columns(whole, num_x, x, num_y, y, weights, &how, err));
+    return uni_strategy_distribute(strategy, *whole, part, err);
+}
+
+typedef struct sources {
+    uni_batches *whole[2], *part[2]; /* training, validation */
+} sources;
+
+static int distribute_sources(uni_strategy *strategy, const uni_fit_options *asked,
+                              uni_fit_options *options, sources *made, uni_error *err)
+{
+    if (asked->validation_split > 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "validation_split cannot be used under multi_worker: give "
+                             "validation_x and validation_y instead");
+    if (!asked->batches) {
+        UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->x, asked->num_y, asked->y,
+                                  asked->sample_weight, asked, !asked->no_shuffle, &made->whole[0],
+                                  &made->part[0], err));
+        options->batches = made->part[0];
+        options->x = options->y = options->sample_weight = NULL;
+        options->num_x = options->num_y = 0;
+        options->batch_size = 0;
+    } else if (!uni__seen_has(&strategy->distributed, asked->batches)) {
+        UNI_TRY(uni_strategy_distribute(strategy, asked->batches, &made->part[0], err));
+        options->batches = made->part[0];
+    }
+    if (asked->validation_x) {
+        UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->validation_x, asked->num_y,
+                                  asked->validation_y, asked->validation_weight, asked, false,
+                                  &made->whole[1], &made->part[1], err));
+        options->validation_batches = made->part[1];
+        options->validation_x = options->validation_y = options->validation_weight = NULL;
+    } else if (asked->validation_batches &&
+               !uni__seen_has(&strategy->distributed, asked->validation_batches)) {
+        UNI_TRY(uni_strategy_distribute(strategy, asked->validation_batches, &made->part[1], err));
+        options->validation_batches = made->part[1];
+    }
+    return 0;
+}
+
+/* The user's callbacks between ours. */
+static int wrap_callbacks(uni_strategy *strategy, const uni_fit_options *asked,
+                          uni_fit_options *options, uni_fit_callback *own[2],
+                          uni_fit_callback ***out, uni_error *err)
+{
+    UNI_TRY(uni__multi_worker_callbacks(&own[0], &own[1], strategy, err));
+    uni_fit_callback **all = *out = calloc((size_t)asked->num_callbacks + 2, sizeof **out);
+    if (!all)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for callbacks");
+    options->num_callbacks = 0;
+    if (own[0])
+        all[options->num_callbacks++] = own[0];
+    for (int i = 0; i < asked->num_callbacks; i++)
+        all[options->num_callbacks++] = asked->callbacks[i];
+    if (own[1])
+        all[options->num_callbacks++] = own[1];
+    options->callbacks = all;
+    return 0;
+}
+
+static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_options *options,
+                        uni_value **history, uni_error *err)
+{
+    uni_error aside = { 0 };
+    int status = uni__fused_begin(strategy, model, err);
+    if (status == 0)
+        status = uni_model_fit(model, options, history, err);
+    if (status < 0)
+        uni_comm_abort(strategy->comm, err ? err->message : "a rank failed in fit");
+    int home = uni__fused_end(strategy, status == 0, status == 0 ? err : &aside);
+    return status < 0 ? status : home;
+}
+
+static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
+                        uni_value **history, uni_error *err)
+{
+    uni_fit_options options = *asked;
+    sources made = { 0 };
+    uni_fit_callback *own[2] = { NULL, NULL }, **callbacks = NULL;
+    int status;
+    UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
+    UNI_TRY_GOTO(wrap_callbacks(strategy, asked, &options, own, &callbacks, err), done);
+    options.replica = &strategy->replica;
+    options.replicas = strategy->replicas;
+    if (!uni_strategy_is_chief(strategy))
+        options.verbose = 0;
+    status = fit_on_pages(strategy, model, &options, history, err);
+done:
+    free(callbacks);
+    for (int i = 0; i < 2; i++) {
+        uni_fit_callback_free(own[i]);
+        uni_batches_free(made.part[i]);
+        uni_batches_free(made.whole[i]);
+    }
+    return status;
+}
+
+/* Was the model built and compiled in the strategy's scope? */
+static int check_scope(const uni_strategy *strategy, const uni_model *model, uni_error *err)
+{
+    const uni__placed *placed = uni__placed_find(strategy, model);
+    const uni_optimizer *optimizer = uni_model_optimizer(model);
+    if (!placed)
+        return uni_error_set(err, UNI_ESTATE,
+                             "model %s was made outside the scope of strategy %s and cannot be "
+                             "trained under it: call uni_strategy_place after building and "
+                             "compiling it, so that all replicas begin with the same weights",
+                             uni_model_name(model), uni_strategy_name(strategy));
+    if (optimizer && optimizer != placed->optimizer)
+        return uni_error_set(err, UNI_ESTATE,
+                             "the optimizer of model %s was made outside the scope of strategy "
+                             "%s: compile the model before uni_strategy_place (or place it again)",
+                             uni_model_name(model), uni_strategy_name(strategy));
+    return 0;
+}
+
+int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
+                     uni_value **history, uni_error *err)
+{
+    if (history)
+        *history = NULL;
+    UNI_TRY(check_scope(strategy, model, err));
+    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER)
+        return fit_together(strategy, model, asked, history, err);
+    uni_fit_options options = *asked;
+    cpu_set_t before;
+    options.replicas = strategy->replicas;
+    if (strategy->kind == UNI__STRATEGY_MIRRORED && options.threads < strategy->replicas)
+        options.threads = strategy->replicas;
+    if (strategy->kind == UNI__STRATEGY_ONE_DEVICE)
+        options.threads = strategy->devices[0].num_cpus;
+    uni__pin(strategy, NULL, &before);
+    int status = uni_model_fit(model, &options, history, err);
+    uni__unpin(strategy, &before);
+    return status;
+}

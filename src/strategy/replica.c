@@ -1,0 +1,383 @@
+/*
+ * replica.c - what a replica does inside of uni_strategy_run: its tape, gradients, the common update, metrics, its value.
+ *
+ * Gradients are summed over the replicas of this process through their communicator, and over processes by buckets that start while the backward
+ * pass still runs, when each has one replica; with more the first replica does it for all of them. Everybody updates: a
+ * slice of the weights each among threads, all of them in each process. Replica threads; each touches its own context only, and
+ * the optimizer in a slice of its own.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "strategy/internal.h"
+
+#define MAX_SPANS 16
+
+/* Gradients of one model, and the buckets that sum them over processes: one for each span of trainable weights. */
+struct uni__memory {
+    uni__memory *next;
+    uni_parameters *store;
+    uni_gradients *gradients;
+    size_t size;
+    uni_comm_buffer *buffer; /* where the gradients live when there are other processes */
+    size_t num_spans;
+    uni_span spans[MAX_SPANS];
+    uni_comm_buckets *buckets[MAX_SPANS];
+    int *tensor_of; /* by a parameter's index in the store: its place in its span's buckets */
+    bool clips_by_norm;
+    const uni_optimizer *optimizer; /* clips_by_norm is of this one */
+};
+
+static void forget_buckets(uni__memory *memory)
+{
+    for (size_t i = 0; i < memory->num_spans; i++)
+        uni_comm_buckets_free(memory->buckets[i]);
+    free(memory->tensor_of);
+    memory->tensor_of = NULL;
+    memory->num_spans = 0;
+}
+
+static void forget_memory(uni__memory *memory)
+{
+    forget_buckets(memory);
+    uni_gradients_free(memory->gradients);
+    uni_comm_buffer_free(memory->buffer);
+    memory->gradients = NULL;
+    memory->buffer = NULL;
+}
+
+void uni__memory_free(uni__memory *memory)
+{
+    while (memory) {
+        uni__memory *next = memory->next;
+        forget_memory(memory);
+        free(memory);
+        memory = next;
+    }
+}
+
+/* ---- buckets ---- */
+
+static int span_buckets(uni_strategy *strategy, uni__memory *memory, size_t index, uni_error *err)
+{
+    uni_span span = memory->spans[index];
+    size_t count = uni_parameters_count(memory->store), *counts = calloc(count + 1, sizeof *counts);
+    int tensors = 0;
+    if (!counts)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for buckets");
+    size_t end = span.begin;
+    for (size_t i = 0; i < count; i++) {
+        const uni_parameter *parameter = uni_parameters_at(memory->store, i);
+        size_t offset = uni_parameter_offset(parameter);
+        if (uni_parameter_kind_of(parameter) != UNI_PARAMETER_WEIGHT || offset < span.begin ||
+            offset >= span.end)
+            continue;
+        if (tensors > 0)
+            counts[tensors - 1] += offset - end; /* the gap behind the one before */
+        memory->tensor_of[i] = tensors;
+        counts[tensors++] = uni_parameter_size(parameter);
+        end = offset + uni_parameter_size(parameter);
+    }
+    if (tensors > 0)
+        counts[tensors - 1] += span.end - end;
+    float *flat = uni_gradients_data(memory->gradients, NULL);
+    int status = uni_comm_buckets_new(&memory->buckets[index], strategy->comm, flat + span.begin,
+                                      UNI_F32, tensors, counts, NULL, err);
+    free(counts);
+    return status;
+}
+
+/* Buckets for what is trainable now; they are kept while that stays. */
+static int plan_buckets(uni_strategy *strategy, uni__memory *memory, uni_error *err)
+{
+    uni_span spans[MAX_SPANS];
+    size_t count = uni_parameters_trainable(memory->store, spans, MAX_SPANS);
+    if (count > MAX_SPANS) {
+        spans[0] = (uni_span){ 0, memory->size };
+        count = 1;
+    }
+    if (count == memory->num_spans && memcmp(spans, memory->spans, count * sizeof *spans) == 0)
+        return 0;
+    forget_buckets(memory);
+    memory->tensor_of = calloc(uni_parameters_count(memory->store) + 1, sizeof(int));
+    if (!memory->tensor_of)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for buckets");
+    memcpy(memory->spans, spans, count * sizeof *spans);
+    for (size_t i = 0; i < count; i++) {
+        memory->buckets[i] = NULL;
+        memory->num_spans = i + 1;
+        UNI_TRY(span_buckets(strategy, memory, i, err));
+    }
+    return 0;
+}
+
+static int gradient_ready(void *context, const uni_parameter *parameter, uni_error *err)
+{
+    uni__memory *memory = context;
+    size_t offset = uni_parameter_offset(parameter);
+    for (size_t i = 0; i < memory->num_spans; i++)
+        if (offset >= memory->spans[i].begin && offset < memory->spans[i].end)
+            for (size_t p = 0; p < uni_parameters_count(memory->store); p++)
+                if (uni_parameters_at(memory->store, p) == parameter)
+                    return uni_comm_buckets_ready(memory->buckets[i], memory->tensor_of[p], err);
+    return 0;
+}
+
+/* ---- a step ---- */
+
+/* The gradients of a model: in pages that other processes see, if there are any and this replica speaks for its process. */
+static int make_memory(uni_replica_context *replica, uni__memory *memory, uni_error *err)
+{
+    uni_strategy *strategy = replica->strategy;
+    UNI_TRY(uni_gradients_new(&memory->gradients, memory->store, err));
+    uni_gradients_data(memory->gradients, &memory->size);
+    if (strategy->size == 1 || replica->local != 0 || memory->size == 0)
+        return 0;
+    UNI_TRY(uni_comm_alloc(strategy->comm, memory->size * sizeof(float), &memory->buffer, err));
+    return uni_gradients_rehome(memory->gradients, uni_comm_buffer_data(memory->buffer), err);
+}
+
+static int find_memory(uni_replica_context *replica, uni_parameters *store, uni__memory **out,
+                       uni_error *err)
+{
+    uni__memory *found = replica->memory;
+    size_t size = 0;
+    uni_parameters_weights(store, &size);
+    while (found && found->store != store)
+        found = found->next;
+    if (!found) {
+        found = calloc(1, sizeof *found);
+        if (!found)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for gradients");
+        found->store = store;
+        found->next = replica->memory;
+        replica->memory = found;
+    }
+    if (found->gradients && found->size != size) /* another model at the old one's address */
+        forget_memory(found);
+    if (!found->gradients)
+        UNI_TRY(make_memory(replica, found, err));
+    *out = found;
+    return 0;
+}
+
+int uni_replica_id(const uni_replica_context *replica)
+{
+    return replica->strategy->rank * replica->strategy->replicas + replica->local;
+}
+
+int uni_replica_count(const uni_replica_context *replica)
+{
+    return uni_strategy_num_replicas_in_sync(replica->strategy);
+}
+
+int64_t uni_replica_global_batch(const uni_replica_context *replica)
+{
+    return replica->global;
+}
+
+uni_tape *uni_replica_begin(uni_replica_context *replica, uni_model *model, bool training,
+                            uint64_t seed)
+{
+    uni_strategy *strategy = replica->strategy;
+    uni_error error = { 0 };
+    int status = 0;
+    replica->current = NULL;
+    if (model && !uni__placed_find(strategy, model))
+        status = uni_error_set(&error, UNI_ESTATE,
+                               "model %s was made outside the scope of strategy %s and cannot be "
+                               "used under it: call uni_strategy_place after building it",
+                               uni_model_name(model), uni_strategy_name(strategy));
+    if (status == 0 && model && training)
+        status = find_memory(replica, uni_model_parameters(model), &replica->current, &error);
+    bool alone = strategy->kind == UNI__STRATEGY_NONE;
+    uni_tape_begin(replica->tape,
+                   &(uni_step){ .training = training,
+                                .gradients = replica->current ? replica->current->gradients : NULL,
+                                .seed = seed,
+                                .number = strategy->steps,
+                                .first_sample = replica->part.first_sample,
+                                .sync = alone ? NULL : &replica->sync,
+                                .keep_state = replica->local > 0 });
+    if (status < 0)
+        uni_tape_fail(replica->tape, status, "%s", error.message);
+    return replica->tape;
+}
+
+/* ---- the update ---- */
+
+static void check_division(uni_replica_context *replica, const uni_tensor *loss)
+{
+    uni_strategy *strategy = replica->strategy;
+    if (strategy->kind == UNI__STRATEGY_NONE || replica->local != 0 || strategy->rank != 0)
+        return;
+    uni_loss_division how =
+        uni_loss_check_division(replica->tape, loss, replica->global, uni_replica_count(replica));
+    if (how == UNI_LOSS_DIVISION_TWICE && !strategy->warned_twice) {
+        strategy->warned_twice = true;
+        uni__warn("the loss was divided twice: it is the sum over the examples divided by the "
+                  "global batch of %lld and then once more; gradients of the replicas are summed, "
+                  "so divide by the global batch once (uni_compute_average_loss does)",
+                  (long long)replica->global);
+    }
+    if (how == UNI_LOSS_DIVISION_BY_REPLICA && !strategy->warned_mean) {
+        strategy->warned_mean = true;
+        uni__warn("the loss is the mean over this replica's %lld examples, but gradients are "
+                  "summed over %d replicas: divide by the global batch of %lld instead "
+                  "(uni_compute_average_loss does)",
+                  (long long)replica->part.size, uni_replica_count(replica),
+                  (long long)replica->global);
+    }
+}
+
+typedef struct update {
+    uni_optimizer *optimizer;
+    uni_gradients *gradients;
+} update;
+
+static int apply_slice(void *context, const void *gradient, size_t begin, size_t end,
+                       uni_error *err)
+{
+    const update *mine = context;
+    uni_optimizer_apply_span(mine->optimizer, mine->gradients, (uni_span){ begin, end });
+    return 0;
+}
+
+/* One replica a process: what is not summed yet is waited for. */
+static int update_alone(uni_replica_context *replica, uni_optimizer *optimizer, uni_error *err)
+{
+    uni__memory *memory = replica->current;
+    for (size_t i = 0; replica->strategy->size > 1 && i < memory->num_spans; i++)
+        UNI_TRY(uni_comm_buckets_finish(memory->buckets[i], err));
+    return uni_optimizer_apply(optimizer, memory->gradients, 1, uni_tape_threads(replica->tape),
+                               err);
+}
+
+/* Threads only: each adds up its slice and updates it. */
+static int update_slices(uni_replica_context *replica, uni_optimizer *optimizer, uni_error *err)
+{
+    uni__memory *memory = replica->current;
+    update mine = { optimizer, memory->gradients };
+    if (replica->local == 0) /* before the others can come to their slices */
+        UNI_TRY(uni_optimizer_begin(optimizer, memory->gradients, 1, err));
+    float *data = uni_gradients_data(memory->gradients, NULL);
+    UNI_TRY(uni_comm_reduce_apply(replica->peers, data, memory->size, UNI_F32, UNI_COMM_SUM, 1,
+                                  apply_slice, &mine, err));
+    if (replica->local == 0)
+        uni_optimizer_end(optimizer);
+    return 0;
+}
+
+/* The whole sum is needed first, by the norm or by the other processes. */
+static int update_whole(uni_replica_context *replica, uni_optimizer *optimizer, uni_error *err)
+{
+    uni_strategy *strategy = replica->strategy;
+    uni__memory *memory = replica->current, *first = replica->crew->replicas[0].current;
+    float *data = uni_gradients_data(memory->gradients, NULL);
+    UNI_TRY(
+        uni_comm_all_reduce(replica->peers, data, data, memory->size, UNI_F32, UNI_COMM_SUM, err));
+    if (replica->local == 0) {
+        if (strategy->size > 1)
+            UNI_TRY(uni__sum_gradients(strategy, memory->gradients, err));
+        UNI_TRY(uni_optimizer_begin(optimizer, memory->gradients, 1, err));
+    }
+    UNI_TRY(uni_comm_barrier(replica->peers, err));
+    size_t lines = (memory->size + 15) / 16, n = (size_t)replica->crew->count,
+           i = (size_t)replica->local, begin = lines * i / n * 16, end = lines * (i + 1) / n * 16;
+    uni_optimizer_apply_span(optimizer, first->gradients,
+                             (uni_span){ begin, end < memory->size ? end : memory->size });
+    UNI_TRY(uni_comm_barrier(replica->peers, err));
+    if (replica->local == 0)
+        uni_optimizer_end(optimizer);
+    return 0;
+}
+
+static int check_apply(const uni_replica_context *replica, const uni_optimizer *optimizer,
+                       uni_error *err)
+{
+    UNI_TRY(uni_tape_status(replica->tape, err));
+    if (!replica->current)
+        return uni_error_set(err, UNI_ESTATE,
+                             "apply_gradients without a training step: begin it by "
+                             "uni_replica_begin with the model and training true");
+    if (!uni__seen_has(&replica->strategy->optimizers, optimizer))
+        return uni_error_set(err, UNI_ESTATE,
+                             "the optimizer %s was made outside the scope of strategy %s: call "
+                             "uni_strategy_place_optimizer first",
+                             uni_optimizer_name(optimizer), uni_strategy_name(replica->strategy));
+    return 0;
+}
+
+int uni_replica_apply_gradients(uni_replica_context *replica, uni_tensor *loss,
+                                uni_optimizer *optimizer, uni_error *err)
+{
+    uni_strategy *strategy = replica->strategy;
+    uni__memory *memory = replica->current;
+    UNI_TRY(check_apply(replica, optimizer, err));
+    check_division(replica, loss);
+    if (memory->optimizer != optimizer) {
+        UNI_TRY(uni__clips_by_norm(optimizer, &memory->clips_by_norm, err));
+        memory->optimizer = optimizer;
+    }
+    bool buckets = strategy->size > 1 && !replica->peers;
+    if (buckets) {
+        UNI_TRY(plan_buckets(strategy, memory, err));
+        for (size_t i = 0; i < memory->num_spans; i++)
+            UNI_TRY(uni_comm_buckets_begin(memory->buckets[i], 1, err));
+    }
+    UNI_TRY(uni_tape_gradient(replica->tape, loss,
+                              &(uni_gradient_options){ .ready = buckets ? gradient_ready : NULL,
+                                                       .ready_context = memory },
+                              err));
+    if (!replica->peers)
+        return update_alone(replica, optimizer, err);
+    return strategy->size > 1 || memory->clips_by_norm ? update_whole(replica, optimizer, err)
+                                                       : update_slices(replica, optimizer, err);
+}
+
+/* ---- metrics and values ---- */
+
+int uni_replica_update_metric(uni_replica_context *replica, uni_metric *metric,
+                              const uni_tensor *target, const uni_tensor *prediction,
+                              const uni_tensor *weights, uni_error *err)
+{
+    UNI_TRY(uni_tape_status(replica->tape, err));
+    if (!replica->peers)
+        return uni_metric_update(metric, target, prediction, weights, err);
+    size_t at = 0;
+    while (at < replica->num_counted && replica->counted[at].into != metric)
+        at++;
+    if (at == replica->num_counted) {
+        uni__counted *grown = realloc(replica->counted, (at + 1) * sizeof *grown);
+        if (grown)
+            replica->counted = grown;
+        uni_metric *mine = grown ? uni_metric_copy(metric) : NULL;
+        if (!mine)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a replica's metric");
+        grown[at] = (uni__counted){ .into = metric, .mine = mine };
+        replica->num_counted++;
+    }
+    return uni_metric_update(replica->counted[at].mine, target, prediction, weights, err);
+}
+
+int uni_replica_return(uni_replica_context *replica, const uni_tensor *value, uni_error *err)
+{
+    UNI_TRY(uni_tape_status(replica->tape, err));
+    if (!value || uni_tensor_dtype(value) != UNI_F32)
+        return uni_error_set(err, UNI_EDTYPE,
+                             "a replica returns float32 numbers, such as its loss");
+    size_t count = uni_tensor_count(value);
+    if (count > replica->capacity) {
+        double *grown = realloc(replica->values, count * sizeof *grown);
+        if (!grown)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a replica's value");
+        replica->values = grown;
+        replica->capacity = count;
+    }
+    for (size_t i = 0; i < count; i++)
+        replica->values[i] = (double)((const float *)uni_tensor_data(value))[i];
+    replica->count = count;
+    replica->rows = uni_tensor_ndim(value) > 0 ? uni_tensor_dim(value, 0) : -1;
+    return 0;
+}
