@@ -18,7 +18,6 @@ BACKENDS = ("torch", "tensorflow", "horovod")
 NEEDS = {
     "torch": ("torch", "pip install torch (Debian: apt install python3-torch)"),
     "tensorflow": ("tensorflow", "pip install tensorflow-cpu tf_keras"),
-    "horovod": ("horovod", "build Horovod 0.28 (docs/python.md)"),
 }
 
 

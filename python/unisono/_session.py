@@ -28,16 +28,22 @@ class Current:
         self.resources = attachment.get("resources") or {}
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
+        self.at_end = []  # called before the session ends: what hangs on it lets go
+
+    def end(self):
+        while self.at_end:
+            self.at_end.pop()()
 
 
 @contextlib.contextmanager
 def begin(session, attachment):
     global _current
-    _current = Current(session, attachment)
+    _current = here = Current(session, attachment)
     try:
-        yield _current
+        yield here
     finally:
         _current = None
+        here.end()
 
 
 def current():
@@ -56,7 +62,9 @@ def current():
 def _close():
     """The last checkpoint is handed over before the program ends."""
     global _current
-    _current = None
+    here, _current = _current, None
+    if here is not None:
+        here.end()
 
 
 def outside(name):

@@ -22,6 +22,10 @@ def _prepare(attachment):
         from unisono import ray
 
         ray.install()
+    if attachment.get("as_ray") or attachment["backend"] == "horovod":
+        from unisono.horovod import _install
+
+        _install.install()
 
 
 def _set_up_backend(session, attachment):

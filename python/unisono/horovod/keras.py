@@ -1,0 +1,89 @@
+"""Horovod's Keras flavour: `import unisono.horovod.keras as hvd`. For Keras 3 (on TensorFlow or PyTorch), whose Model.fit no longer runs under
+TensorFlow's MultiWorkerMirroredStrategy; unisono.horovod.tensorflow.keras is the same for whatever tf.keras is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+
+from unisono.horovod import _core, _keras_callbacks, _keras_optimizer, _numpy
+from unisono.horovod._core import *  # noqa: F401,F403
+from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
+from unisono.horovod._keras_optimizer import distribute as DistributedOptimizer  # noqa: F401
+from unisono.horovod._numpy import Compression as _NumpyCompression
+
+callbacks = _keras_callbacks.callbacks_for(keras, __name__ + ".callbacks")
+sys.modules[__name__ + ".callbacks"] = callbacks
+__all__ = sorted(_core.__all__ + ["Compression", "DistributedOptimizer", "allgather", "allreduce", "broadcast", "broadcast_global_variables",
+                                  "broadcast_variables", "callbacks", "load_model", "reducescatter"])
+
+
+class _HalfCompression:
+    """Gradients are rounded to 16 bits, as Horovod does to save bytes."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        return (tf.cast(tensor, tf.float16), tensor.dtype) if tensor.dtype in (tf.float32, tf.float64) else (tensor, None)
+
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
+        import tensorflow as tf
+
+        return tensor if context is None else tf.cast(tensor, context)
+
+
+class Compression:
+    none, fp16 = _NumpyCompression.none, _HalfCompression
+
+
+def allreduce(value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+              op: Any = None, compression: Any = None) -> Any:
+    """Of arrays, numbers or tensors; a NumPy array."""
+    return _numpy.allreduce(_array(value), average, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    return _numpy.allgather(_array(value), name)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    return _numpy.broadcast(_array(value), root_rank, name)
+
+
+def reducescatter(value: Any, name: str | None = None, op: Any = _core.Average) -> Any:
+    return _numpy.reducescatter(_array(value), op, name)
+
+
+def _array(value: Any) -> Any:
+    import numpy
+
+    return numpy.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def broadcast_global_variables(root_rank: int, model: Any = None) -> None:
+    """Keras has no global variables any more: give the model, or use the callback."""
+    if model is None:
+        raise ValueError("broadcast_global_variables needs model=; or use callbacks.BroadcastGlobalVariablesCallback(0)")
+    broadcast_variables(_keras_callbacks.variables_of(model), root_rank)
+
+
+def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = None, **keywords: Any) -> Any:
+    """keras.models.load_model, with a DistributedOptimizer made of the saved optimizer. Its state is kept."""
+    model = keras.models.load_model(filepath, custom_objects=custom_objects, **keywords)
+    if getattr(model, "optimizer", None) is not None:
+        plain = model.optimizer
+        model.optimizer = DistributedOptimizer(plain, compression=compression)
+        model.optimizer.build(model.trainable_variables)
+        for mine, saved in zip(model.optimizer.variables, plain.variables):
+            mine.assign(saved)
+    return model
+
+
+def __getattr__(name: str) -> Any:
+    from unisono._missing import complain
+
+    return complain("unisono.horovod.keras", name)
