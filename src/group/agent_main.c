@@ -289,7 +289,8 @@ static void spawn(agent *self, const uni_value *order, const uni__wire_frame *fr
                  uni_dict_get_string(order, "mode", "p"), getpid(), UNI__WORKER_FIRST_FD,
                  UNI__WORKER_FIRST_FD + 1, UNI__WORKER_FIRST_FD + 2);
         snprintf(report, sizeof report, UNI__REPORT_VARIABLE "=%d", UNI__WORKER_REPORT_FD);
-        plan.env[count] = session;
+        if (frame->num_fds >= 3) /* a launcher has no session */
+            plan.env[count] = session;
         if (frame->num_fds > 3)
             plan.env[count + 1] = report;
         pid = start_child(&plan, &step, &error);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "group/internal.h"
+#include "group/remote.h"
 
 #define TICK_MS 100
 #define SILENT_AFTER_NS 1000000000ull
@@ -25,6 +26,9 @@ static void on_tick(uv_timer_t *handle)
     /* When we ourselves were stopped or starved, old heartbeats prove nothing. */
     bool late = now - group->last_tick_ns > SILENT_AFTER_NS;
     group->last_tick_ns = now;
+    uni__links_press_proofs(group, now);
+    if (group->remote)
+        uni__remote_tick(group, now);
     for (int i = 0; i < group->num_slots; i++) {
         uni__slot *worker = &group->slots[i];
         if (!worker->live || !worker->page || atomic_load(&worker->page->owner) == 0)
@@ -187,6 +191,9 @@ static void close_handle(uv_handle_t *handle, void *argument)
 
 static void end_loop(uni__group *group)
 {
+    uni__remote_free(group);
+    while (group->links)
+        uni__link_close(group->links);
     uv_walk(&group->loop, close_handle, NULL);
     uv_run(&group->loop, UV_RUN_DEFAULT);
     uv_loop_close(&group->loop);
@@ -228,6 +235,7 @@ int uni__group_new(uni__group **out, int num_workers, const uni__group_events *e
     group->alive_fd = -1;
     group->agent.fd = -1;
     pthread_mutex_init(&group->lock, NULL);
+    group->launcher = (uni__slot){ .group = group, .rank = num_workers, .wire = { .fd = -1 } };
     for (int i = 0; group->slots && i < num_workers; i++)
         group->slots[i] =
             (uni__slot){ .group = group, .rank = i, .wire = { .fd = -1 }, .report_fd = -1 };

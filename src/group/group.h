@@ -52,6 +52,21 @@ typedef struct uni__group_events {
     void (*signalled)(
         void *context,
         int signal); /* SIGINT or SIGTERM, when uni__group_handle_signals was called */
+
+    /* With hosts (uni__group_launch). Needed only there. */
+    void (*placed)(void *context); /* every rank has a host: spawn them */
+    void (*launch_failed)(void *context, const char *sentence);
+    void (*host_silent)(void *context, int first_rank, double seconds); /* 0: it is back */
+    void (*host_lost)(void *context, int first_rank, const char *sentence);
+    /* Bytes of a rank's snapshot buffer, which are there before the message that speaks of it. */
+    void (*region)(void *context, int rank, int slot, uint64_t offset, uint64_t total,
+                   const void *data, size_t size);
+    void (*log)(void *context, int rank, const void *data, size_t size);
+    /* A piece of a file of a checkpoint directory; the path was checked. last: 1 of the file, 2 of the directory. */
+    void (*file)(void *context, int rank, const char *path, uint64_t offset, const void *data,
+                 size_t size, int last);
+    void (*remark)(void *context,
+                   const char *sentence); /* somebody was turned away, and the like */
 } uni__group_events;
 
 /* Starts the agent and the controller thread. */
@@ -72,6 +87,7 @@ typedef struct uni__spawn {
     const uni_value *argv, *environment; /* lists of strings */
     const char *cwd, *log;
     uint64_t memory; /* bytes; 0: no limit */
+    bool forward_log; /* with hosts: the log is on a disk that only the worker's host sees */
 } uni__spawn;
 
 /* [controller] */
@@ -90,5 +106,48 @@ void uni__group_drain(uni__group *group, int rank);
 void uni__group_pull(uni__group *group, int rank);
 int uni__group_handle_signals(uni__group *group, bool on, uni_error *err) UNI_MUST_USE;
 bool uni__group_agent_alive(uni__group *group);
+/* Its ring is not read while it is held. */
+void uni__group_hold(uni__group *group, int rank, bool on);
+
+/* ---- workers on other hosts (remote.h); [controller] but for retire ---- */
+
+struct uni__credentials;
+typedef struct uni__launch {
+    const char *exe; /* mpirun, srun, or the agent itself inside a foreign mpirun */
+    const uni_value *argv, *environment; /* lists of strings */
+    const char *log, *cwd;
+    const char *const *addresses; /* where to listen; numeric */
+    int num_addresses, num_workers;
+    const struct uni__credentials *credentials;
+    double hello_timeout, silent_timeout;
+    const char *token_path, *token; /* a file in the storage that hosts look for */
+    const uni_value *names; /* of the hosts by rank, a list; or NULL: the hosts' own */
+} uni__launch;
+
+/* The environment for the launcher: where the controller listens. Opens the listener when there is none. text has room for 512 bytes. */
+int uni__group_listen(uni__group *group, const uni__launch *launch, char *text,
+                      uni_error *err) UNI_MUST_USE;
+/* Starts the launcher; ends in placed or launch_failed. From then on spawn, send and kill go to the hosts. */
+int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *err) UNI_MUST_USE;
+
+typedef struct uni__place {
+    int node, num_nodes, local_rank, local_size;
+    const char *host, *address; /* as people know it; numeric, as seen from the controller */
+    const char *reached; /* our own address that it connected to */
+    const char *scratch; /* a directory of the agent's own on that host */
+    int port; /* held for the rank on its host */
+    double cpus; /* of the host */
+    bool shares_storage;
+} uni__place;
+
+/* false when ranks have no hosts of their own. */
+bool uni__group_place(uni__group *group, int rank, uni__place *out);
+/* Every live rank has seen `stopping`, and its iteration in the page is of later. True for local ranks. */
+bool uni__group_saw_stopping(uni__group *group);
+/* A file to the host of that rank, below its scratch directory. */
+int uni__group_give_file(uni__group *group, int rank, const char *path, const char *from,
+                         uni_error *err) UNI_MUST_USE;
+/* Not from the controller thread: hosts end, then the launcher; waits a few seconds for it. */
+void uni__group_retire(uni__group *group);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct uni__slot {
     size_t joined_size;
     uint64_t heartbeat, heartbeat_ns;
     bool broken;
+    bool held; /* its ring is not read for now */
 } uni__slot;
 
 typedef struct uni__posted {
@@ -46,6 +47,9 @@ struct uni__group {
     pthread_t thread;
     int num_slots, event_fd, alive_fd, agent_pid, keeper_pid;
     uni__slot *slots;
+    uni__slot launcher; /* mpirun or srun; its rank is num_slots */
+    struct uni__remote *remote; /* workers on other hosts, or NULL */
+    struct uni__link *links; /* link.c: newest first */
     uni__wire agent;
     bool agent_alive, closing;
     uint64_t last_tick_ns, agent_looked_ns, agent_stopped_ns;
@@ -67,6 +71,16 @@ void uni__links_hang_up(uni__group *group); /* closes our end of the agent's cha
 /* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
 void uni__links_expect_end(uni__group *group, int milliseconds);
 void uni__links_empty_slot(uni__slot *worker);
+/* One frame of a worker's ring; parts are joined. */
+void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type,
+                           int flags);
+uni_value *uni__links_spawn_order(const uni__spawn *spawn); /* NULL without memory */
+/* A process without a session, below the local agent: the launcher. */
+int uni__links_spawn_plain(uni__group *group, const uni__spawn *spawn, uni_error *err) UNI_MUST_USE;
+void uni__links_kill_tree(uni__group *group); /* all below the local agent; ends in all_dead */
+
+/* link.c */
+void uni__links_press_proofs(uni__group *group, uint64_t now);
 void uni__links_free_poll(uv_handle_t *handle);
 
 #endif

@@ -43,39 +43,45 @@ static int own_folder(char *out, size_t size)
     return snprintf(out, size, "%s", real) < (int)size ? 0 : -1;
 }
 
-static int find_agent(char *out, size_t size, uni_error *err)
+int uni__find_helper(const char *name, const char *variable, char *out, size_t size, uni_error *err)
 {
     /* Beside the library, in libexec of the same prefix (with and without a multiarch folder), in a build tree, and in bin when the library is
      * in a Python's site-packages. */
-    static const char *const below[] = { "unisono-agent",
-                                         "../libexec/unisono/unisono-agent",
-                                         "../../libexec/unisono/unisono-agent",
-                                         "../group/unisono-agent",
-                                         "../src/group/unisono-agent",
-                                         "../../../../bin/unisono-agent" };
+    static const char *const below[] = { ".",
+                                         "../libexec/unisono",
+                                         "../../libexec/unisono",
+                                         "../group",
+                                         "../src/group",
+                                         "../train/remote",
+                                         "../src/train/remote",
+                                         "../../../../bin" };
     char folder[PATH_MAX];
-    const char *asked = getenv("UNISONO_AGENT");
+    const char *asked = getenv(variable);
     if (asked && asked[0]) {
         snprintf(out, size, "%s", asked);
         return access(out, X_OK) == 0
                    ? 0
-                   : uni_error_set_errno(err, errno,
-                                         "UNISONO_AGENT names %s, which cannot be executed", asked);
+                   : uni_error_set_errno(err, errno, "%s names %s, which cannot be executed",
+                                         variable, asked);
     }
     if (own_folder(folder, sizeof folder) == 0)
         for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
-            if (snprintf(out, size, "%s/%s", folder, below[i]) < (int)size &&
-                access(out, X_OK) == 0)
-                return 0;
+            char path[PATH_MAX + 64];
+            if (snprintf(path, sizeof path, "%s/%s/%s", folder, below[i], name) <
+                    (int)sizeof path &&
+                access(path, X_OK) == 0)
+                return snprintf(out, size, "%s", path) < (int)size
+                           ? 0
+                           : uni_error_set(err, UNI_ELIMIT, "the path of %s is too long", name);
         }
-    snprintf(out, size, "%s/unisono-agent", UNI_LIBEXEC_DIR);
+    snprintf(out, size, "%s/%s", UNI_LIBEXEC_DIR, name);
     if (access(out, X_OK) == 0)
         return 0;
     return uni_error_set(
         err, UNI_ENOTFOUND,
-        "the program unisono-agent was found neither beside the library nor in %s: install unisono "
-        "completely, or set UNISONO_AGENT to its path",
-        UNI_LIBEXEC_DIR);
+        "the program %s was found neither beside the library nor in %s: install unisono "
+        "completely, or set %s to its path",
+        name, UNI_LIBEXEC_DIR, variable);
 }
 
 static int spawn_agent(const char *path, int channel, int alive, uni_error *err)
@@ -111,7 +117,7 @@ int uni__launch_agent(int *channel, int *alive, uni_error *err)
     char path[PATH_MAX + 64];
     int pair[2] = { -1, -1 }, pipe_ends[2] = { -1, -1 }, status;
     *channel = *alive = -1;
-    UNI_TRY(find_agent(path, sizeof path, err));
+    UNI_TRY(uni__find_helper("unisono-agent", "UNISONO_AGENT", path, sizeof path, err));
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
         pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) < 0) {
         status = uni_error_set_errno(err, errno, "cannot make the connection to the agent");

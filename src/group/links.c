@@ -19,6 +19,7 @@
 #include "group/agent.h"
 #include "group/internal.h"
 #include "group/launch.h"
+#include "group/remote.h"
 
 #define SEND_TIMEOUT_MS 5000
 #define KILL_ALL_MS 4000 /* the agent gives up by itself after 2 s */
@@ -71,7 +72,8 @@ static void mark_broken(uni__slot *worker, const char *sentence)
     worker->group->events->broken(worker->group->context, worker->rank, sentence);
 }
 
-static void take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type, int flags)
+void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type,
+                           int flags)
 {
     uni__group *group = worker->group;
     if (!(flags & UNI__FRAME_MORE) && worker->joined_size == 0) {
@@ -103,9 +105,9 @@ static bool drain_slot(uni__slot *worker, size_t limit)
     size_t size, count = 0;
     int type, flags, found = 0;
     uni_error err = { 0 };
-    while (worker->page && !worker->broken && count < limit &&
+    while (worker->page && !worker->broken && !worker->held && count < limit &&
            (found = uni__ring_peek(worker->page, &payload, &size, &type, &flags, &err)) > 0) {
-        take_frame(worker, payload, size, type, flags);
+        uni__links_take_frame(worker, payload, size, type, flags);
         if (worker->page)
             uni__ring_pop(worker->page);
         count++;
@@ -149,7 +151,7 @@ void uni__links_before_sleep(uv_prepare_t *handle)
     bool more = false;
     for (int i = 0; i < group->num_slots; i++) {
         uni__slot *worker = &group->slots[i];
-        if (!worker->live || !worker->page || worker->broken)
+        if (!worker->live || !worker->page || worker->broken || worker->held)
             continue;
         atomic_store(&worker->page->reader_waits, 1);
         /* Once more after the flag is visible: a frame published in between would otherwise sleep with us. */
@@ -157,6 +159,16 @@ void uni__links_before_sleep(uv_prepare_t *handle)
     }
     if (more)
         wake_self(group);
+    if (group->remote)
+        uni__remote_before_sleep(group);
+    uni__link_flush_all(group);
+}
+
+void uni__group_hold(uni__group *group, int rank, bool on)
+{
+    if (group->slots[rank].held && !on)
+        wake_self(group);
+    group->slots[rank].held = on;
 }
 
 static void on_event_fd(uv_poll_t *handle, int status, int events)
@@ -280,6 +292,21 @@ static void worker_exited(uni__slot *worker, const uni_value *message)
     group->events->drained(group->context);
 }
 
+/* What the local agent says of mpirun or srun. */
+static void launcher_frame(uni__group *group, int type, const uni_value *message)
+{
+    uni__exit how = { .pid = group->launcher.pid,
+                      .exit_code = (int)uni_dict_get_int(message, "exit_code", 127),
+                      .signal = (int)uni_dict_get_int(message, "signal", 0) };
+    if (type == UNI__AGENT_SPAWNED)
+        group->launcher.pid = (int)uni_dict_get_int(message, "pid", 0);
+    if (type != UNI__AGENT_EXITED && type != UNI__AGENT_SPAWN_FAILED)
+        return;
+    group->launcher.live = false;
+    group->launcher.pid = 0;
+    uni__remote_launcher_exited(group, &how);
+}
+
 static void agent_frame(uni__group *group, const uni__wire_frame *frame)
 {
     uni_value *message = NULL;
@@ -288,6 +315,11 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
     int rank = (int)uni_dict_get_int(message, "rank", -1);
     uni__slot *worker = rank >= 0 && rank < group->num_slots ? &group->slots[rank] : NULL;
     char sentence[512];
+    if (rank == group->num_slots) {
+        launcher_frame(group, frame->type, message);
+        uni_value_free(message);
+        return;
+    }
     switch (frame->type) {
     case UNI__AGENT_HELLO:
         group->agent_pid = (int)uni_dict_get_int(message, "pid", 0);
@@ -370,10 +402,13 @@ static void on_alive_end(uv_poll_t *handle, int status, int events)
         }
     }
     group->agent_alive = false;
+    group->launcher.live = false;
     if (group->closing) {
         uv_stop(&group->loop);
         return;
     }
+    if (group->remote)
+        uni__remote_drop_hosts(group); /* they end their workers when the link is gone */
     for (int i = 0; i < group->num_slots; i++) {
         read_channel(&group->slots[i]);
         drain_slot(&group->slots[i], SIZE_MAX);
@@ -470,11 +505,11 @@ void uni__links_empty_slot(uni__slot *worker)
     free(worker->joined);
     worker->joined = NULL;
     worker->joined_size = 0;
-    worker->live = worker->broken = worker->line_too_long = false;
+    worker->live = worker->broken = worker->line_too_long = worker->held = false;
     worker->pid = 0;
 }
 
-static uni_value *spawn_order(const uni__spawn *spawn)
+uni_value *uni__links_spawn_order(const uni__spawn *spawn)
 {
     uni_value *order = uni_value_dict();
     int status = 0;
@@ -496,7 +531,9 @@ int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
 {
     uni__slot *worker = &group->slots[spawn->rank];
     int pair[2] = { -1, -1 }, pipe_ends[2] = { -1, -1 }, page_fd = -1, status;
-    uni_value *order = spawn_order(spawn);
+    if (group->remote)
+        return uni__remote_spawn(group, spawn, err);
+    uni_value *order = uni__links_spawn_order(spawn);
     uni__links_empty_slot(worker);
     if (!order)
         return uni_error_set(err, UNI_ENOMEM, "no memory to start rank %d", spawn->rank);
@@ -537,10 +574,26 @@ fail:
     return status < 0 ? status : 0;
 }
 
+int uni__links_spawn_plain(uni__group *group, const uni__spawn *spawn, uni_error *err)
+{
+    uni_value *order = uni__links_spawn_order(spawn);
+    if (!order)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to start %s", spawn->exe);
+    int status = group->agent_alive ? 0 : uni__links_start_agent(group, err);
+    if (status == 0)
+        status = uni__wire_send_value(&group->agent, UNI__AGENT_SPAWN, order, NULL, 0,
+                                      SEND_TIMEOUT_MS, err);
+    uni_value_free(order);
+    group->launcher.live = status == 0;
+    return status;
+}
+
 int uni__group_send(uni__group *group, int rank, int type, const void *payload, size_t size, int fd,
                     uni_error *err)
 {
     uni__slot *worker = &group->slots[rank];
+    if (group->remote)
+        return uni__remote_send(group, rank, type, payload, size, fd, err);
     return uni__wire_send(&worker->wire, type, payload, size, &fd, fd >= 0, SEND_TIMEOUT_MS, err);
 }
 
@@ -556,7 +609,10 @@ static void tell_agent(uni__group *group, int type, int rank, int signal)
 
 void uni__group_kill(uni__group *group, int rank, int signal)
 {
-    tell_agent(group, UNI__AGENT_KILL, rank, signal);
+    if (group->remote)
+        uni__remote_kill(group, rank, signal);
+    else
+        tell_agent(group, UNI__AGENT_KILL, rank, signal);
 }
 
 static void say_all_dead(void *argument)
@@ -566,6 +622,14 @@ static void say_all_dead(void *argument)
 }
 
 void uni__group_kill_all(uni__group *group)
+{
+    if (group->remote)
+        uni__remote_kill_all(group);
+    else
+        uni__links_kill_tree(group);
+}
+
+void uni__links_kill_tree(uni__group *group)
 {
     if (group->agent_alive) {
         tell_agent(group, UNI__AGENT_KILL_ALL, -1, SIGKILL);

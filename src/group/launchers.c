@@ -1,0 +1,323 @@
+/* launchers.c - see launchers.h. */
+#include "group/launchers.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+#define MAX_SLOTS 4096
+
+/* ---- lists of hosts ---- */
+
+static int add_host(uni__host_slots **list, int *count, const char *name, size_t length, int slots,
+                    uni_error *err)
+{
+    if (length == 0 || length >= sizeof(*list)->name || name[0] == '-')
+        return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is no host's name", (int)length, name);
+    for (size_t i = 0; i < length; i++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", name[i]))
+            return uni_error_set(err, UNI_EINVAL, "\"%.*s\" is no host's name", (int)length, name);
+    for (int i = 0; i < *count; i++)
+        if (strlen((*list)[i].name) == length && strncmp((*list)[i].name, name, length) == 0)
+            return uni_error_set(err, UNI_EINVAL, "host %.*s is named twice", (int)length, name);
+    uni__host_slots *grown = realloc(*list, (size_t)(*count + 1) * sizeof *grown);
+    if (!grown)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the list of hosts");
+    *list = grown;
+    grown[*count] = (uni__host_slots){ .slots = slots };
+    memcpy(grown[(*count)++].name, name, length);
+    return 0;
+}
+
+int uni__hosts_parse(const char *text, uni__host_slots **out, int *count, uni_error *err)
+{
+    *out = NULL;
+    *count = 0;
+    int status = 0;
+    for (const char *at = text; status == 0 && *at;) {
+        size_t length = strcspn(at, ","), name = strcspn(at, ":,");
+        long slots = 1;
+        char *end = NULL;
+        if (name < length) {
+            slots = strtol(at + name + 1, &end, 10);
+            if (end != at + length || slots < 1 || slots > MAX_SLOTS)
+                status = uni_error_set(err, UNI_EINVAL,
+                                       "--hosts: \"%.*s\": write NAME:SLOTS, for example a:2,b:2",
+                                       (int)length, at);
+        }
+        if (status == 0)
+            status = add_host(out, count, at, name, (int)slots, err);
+        at += length + (at[length] == ',');
+    }
+    if (status == 0 && *count == 0)
+        status = uni_error_set(err, UNI_EINVAL, "--hosts is empty: write a:2,b:2");
+    if (status < 0) {
+        free(*out);
+        *out = NULL;
+        *count = 0;
+    }
+    return status;
+}
+
+/* One part of Slurm's list: "n[01-03,7]" or "m". */
+static int add_slurm_part(uni__host_slots **list, int *count, const char *part, size_t length,
+                          uni_error *err)
+{
+    const char *open = memchr(part, '[', length);
+    char name[300];
+    if (!open)
+        return add_host(list, count, part, length, 1, err);
+    const char *at = open + 1, *close = part + length - 1;
+    while (at < close) {
+        char *end;
+        long first = strtol(at, &end, 10), last = first;
+        int width = (int)(end - at);
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (end == at || last < first || last - first > MAX_SLOTS)
+            return uni_error_set(err, UNI_EFORMAT, "Slurm's list of nodes is not understood: %.*s",
+                                 (int)length, part);
+        for (long number = first; number <= last; number++) {
+            snprintf(name, sizeof name, "%.*s%0*ld", (int)(open - part), part, width, number);
+            UNI_TRY(add_host(list, count, name, strlen(name), 1, err));
+        }
+        at = end + (*end == ',');
+    }
+    return 0;
+}
+
+int uni__hosts_parse_slurm(const char *nodes, const char *tasks, uni__host_slots **out, int *count,
+                           uni_error *err)
+{
+    *out = NULL;
+    *count = 0;
+    for (const char *at = nodes; *at;) {
+        size_t length = 0;
+        for (int depth = 0; at[length] && (depth > 0 || at[length] != ','); length++)
+            depth += (at[length] == '[') - (at[length] == ']');
+        int status = add_slurm_part(out, count, at, length, err);
+        if (status < 0) {
+            free(*out);
+            *out = NULL;
+            return status;
+        }
+        at += length + (at[length] == ',');
+    }
+    int node = 0;
+    for (const char *at = tasks; at && *at && node < *count;) {
+        char *end;
+        long slots = strtol(at, &end, 10), times = 1;
+        if (strncmp(end, "(x", 2) == 0)
+            times = strtol(end + 2, &end, 10);
+        for (; times > 0 && node < *count && slots > 0; times--)
+            (*out)[node++].slots = (int)slots;
+        const char *comma = strchr(end, ',');
+        at = comma ? comma + 1 : NULL;
+    }
+    return 0;
+}
+
+/* ---- command lines ---- */
+
+static int find_in_path(const char *name, char *out, size_t size)
+{
+    const char *path = getenv("PATH");
+    if (strchr(name, '/'))
+        return snprintf(out, size, "%s", name) < (int)size && access(out, X_OK) == 0 ? 0 : -1;
+    for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
+        size_t length = strcspn(at, ":");
+        if (length > 0 && snprintf(out, size, "%.*s/%s", (int)length, at, name) < (int)size &&
+            access(out, X_OK) == 0)
+            return 0;
+        at += length + (at[length] == ':');
+    }
+    return -1;
+}
+
+static int words(uni_value *list, const char *const *more)
+{
+    int status = 0;
+    for (; *more && status == 0; more++)
+        status = uni_list_take(list, uni_value_string(*more));
+    return status;
+}
+
+/* How many ranks of the plan each host gets: slot by slot in the order of the list. */
+static int share(const uni__launcher_plan *plan, int host, int *before)
+{
+    int at = 0;
+    for (int i = 0; i <= host; i++) {
+        int slots = plan->hosts[i].lost ? 0 : plan->hosts[i].slots;
+        int mine = slots < plan->num_workers - at ? slots : plan->num_workers - at;
+        if (i == host) {
+            *before = at;
+            return mine;
+        }
+        at += mine;
+    }
+    return 0;
+}
+
+uni_value *uni__launcher_names(const uni__launcher_plan *plan)
+{
+    uni_value *names = uni_value_list();
+    for (int i = 0, before; i < plan->num_hosts; i++)
+        for (int mine = share(plan, i, &before); mine > 0; mine--)
+            if (uni_list_take(names, uni_value_string(plan->hosts[i].name)) < 0)
+                return names;
+    return names;
+}
+
+/* "a:2,b:2", or with_slots false "a,b". */
+static char *join_hosts(const uni__launcher_plan *plan, bool with_slots)
+{
+    uni__text text = { 0 };
+    for (int i = 0, before; i < plan->num_hosts; i++) {
+        int mine = share(plan, i, &before);
+        if (mine > 0)
+            uni__text_add_format(&text, "%s%s", text.size ? "," : "", plan->hosts[i].name);
+        if (mine > 0 && with_slots)
+            uni__text_add_format(&text, ":%d", mine);
+    }
+    if (text.failed)
+        uni__text_free(&text);
+    return text.data;
+}
+
+static bool is_hydra(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return strstr(name, "hydra") || strstr(name, "mpich");
+}
+
+int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
+{
+    char program[PATH_MAX], count[16];
+    const char *asked = getenv("UNISONO_MPIRUN");
+    *argv = NULL;
+    if (find_in_path(asked && asked[0] ? asked : "mpirun", program, sizeof program) < 0)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "%s cannot be executed: install an MPI (Debian: openmpi-bin), or set "
+                             "UNISONO_MPIRUN",
+                             asked && asked[0] ? asked : "mpirun");
+    char *hosts = join_hosts(plan, true);
+    uni_value *list = uni_value_list();
+    snprintf(count, sizeof count, "%d", plan->num_workers);
+    int status = hosts ? 0 : UNI_ENOMEM;
+    if (status == 0 && is_hydra(program)) {
+        status = words(list, (const char *[]){ program, "-hosts", hosts, "-n", count, "-genvlist",
+                                               UNI__JOIN_VARIABLE "," UNI__SECRET_VARIABLE,
+                                               plan->agent, NULL });
+    } else if (status == 0) {
+        status =
+            words(list, (const char *[]){ program, "--host", hosts, "-np", count, "--map-by",
+                                          "slot", "--bind-to", "none", "-x", UNI__JOIN_VARIABLE,
+                                          "-x", UNI__SECRET_VARIABLE, NULL });
+        if (status == 0 && geteuid() == 0)
+            status = words(list, (const char *[]){ "--allow-run-as-root", NULL });
+        if (status == 0 && plan->subnet)
+            status =
+                words(list, (const char *[]){ "--mca", "btl_tcp_if_include", plan->subnet, "--mca",
+                                              "oob_tcp_if_include", plan->subnet, NULL });
+        if (status == 0)
+            status = words(list, (const char *[]){ plan->agent, NULL });
+    }
+    free(hosts);
+    if (status == 0) {
+        *argv = list;
+        return 0;
+    }
+    uni_value_free(list);
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+}
+
+int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
+{
+    char program[PATH_MAX], count[32];
+    *argv = NULL;
+    if (find_in_path("srun", program, sizeof program) < 0)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "srun is not in PATH: --launcher slurm needs Slurm (Debian: "
+                             "slurm-client)");
+    char *hosts = join_hosts(plan, false), *list_option = NULL;
+    uni_value *list = uni_value_list();
+    snprintf(count, sizeof count, "--ntasks=%d", plan->num_workers);
+    int status = hosts && asprintf(&list_option, "--nodelist=%s", hosts) >= 0 ? 0 : UNI_ENOMEM;
+    /* One step for all; a task that ends badly is our business, not a reason to end the step. */
+    if (status == 0)
+        status = words(list, (const char *[]){ program, "--mpi=pmix", count, list_option,
+                                               "--distribution=block", "--export=ALL", "--overlap",
+                                               "--kill-on-bad-exit=0", "--wait=0", "--quiet",
+                                               plan->agent, NULL });
+    free(hosts);
+    free(list_option);
+    if (status == 0) {
+        *argv = list;
+        return 0;
+    }
+    uni_value_free(list);
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+}
+
+/* ---- the other side ---- */
+
+static int number_of(const char *const *names)
+{
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        if (text && text[0] >= '0' && text[0] <= '9')
+            return atoi(text);
+    }
+    return -1;
+}
+
+bool uni__launched_look(uni__launched *out)
+{
+    static const char *const rank[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL },
+                             *const size[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
+                                               NULL },
+                             *const local[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                                "SLURM_LOCALID", NULL },
+                             *const local_size[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                                     "MPI_LOCALNRANKS", NULL };
+    memset(out, 0, sizeof *out);
+    bool by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
+    const char *step = getenv("SLURM_STEP_ID"), *job = getenv("SLURM_JOB_ID");
+    /* A batch script has SLURM_PROCID too, but no step of its own that would have started several. */
+    if (!by_mpi && (!step || !getenv("SLURM_PROCID")))
+        return false;
+    out->rank = number_of(rank);
+    out->size = number_of(size);
+    out->local_rank = number_of(local);
+    out->local_size = number_of(local_size);
+    if (out->local_size < 0 && getenv("SLURM_STEP_TASKS_PER_NODE")) {
+        /* "2(x2),1": ours is at our node's place. */
+        const char *at = getenv("SLURM_STEP_TASKS_PER_NODE");
+        int node = number_of((const char *const[]){ "SLURM_NODEID", NULL });
+        while (at && out->local_size < 0) {
+            char *end;
+            long tasks = strtol(at, &end, 10), times = 1;
+            if (strncmp(end, "(x", 2) == 0)
+                times = strtol(end + 2, &end, 10);
+            if (node < times)
+                out->local_size = (int)tasks;
+            node -= (int)times;
+            at = strchr(end, ',') ? strchr(end, ',') + 1 : NULL;
+        }
+    }
+    const char *space = getenv("PMIX_NAMESPACE"), *pmi = getenv("PMI_JOBID");
+    out->launcher = by_mpi ? "mpi" : "slurm";
+    if (by_mpi)
+        snprintf(out->job, sizeof out->job, "%.120s", space ? space : pmi ? pmi : "mpi");
+    else
+        snprintf(out->job, sizeof out->job, "slurm-%.50s.%.50s", job ? job : "", step);
+    for (char *at = out->job; *at; at++)
+        if (*at == '/' || (unsigned char)*at <= 0x20)
+            *at = '_';
+    return out->rank >= 0 && out->size > out->rank && out->local_rank >= 0;
+}

@@ -1,0 +1,50 @@
+/*
+ * launchers.h - how agents come to be on hosts: the command lines of mpirun (Open MPI, MPICH's Hydra) and srun, and what a process that such a
+ * launcher started finds in its environment. No process is started here. Any thread.
+ *
+ * The secret is never an argument: mpirun is told the variables' names (-x, -genvlist), srun exports the environment.
+ */
+#ifndef UNISONO_GROUP_LAUNCHERS_H
+#define UNISONO_GROUP_LAUNCHERS_H
+
+#include <stdbool.h>
+#include <unisono/value.h>
+
+#define UNI__JOIN_VARIABLE "UNISONO_JOIN" /* 1:JOB:ATTEMPT:ENCRYPT:PORT:ADDRESS[,ADDRESS...] */
+#define UNI__SECRET_VARIABLE "UNISONO_JOB_SECRET"
+
+typedef struct uni__host_slots {
+    char name[256];
+    int slots;
+    bool lost; /* left out of later attempts */
+} uni__host_slots;
+
+/* "a:2,b:2"; a name without a number has one slot. *out is the caller's to free. */
+int uni__hosts_parse(const char *text, uni__host_slots **out, int *count,
+                     uni_error *err) UNI_MUST_USE;
+/* "n[1-3,7],m" as Slurm writes it, with its "2(x3),1" of tasks. */
+int uni__hosts_parse_slurm(const char *nodes, const char *tasks, uni__host_slots **out, int *count,
+                           uni_error *err) UNI_MUST_USE;
+
+/* A list of words for execve, the program (a full path) first; and the hosts' names by rank. */
+typedef struct uni__launcher_plan {
+    const uni__host_slots *hosts;
+    int num_hosts, num_workers;
+    const char *agent; /* path of unisono-host */
+    const char *subnet; /* for MPI's own connections, or NULL */
+} uni__launcher_plan;
+int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv,
+                      uni_error *err) UNI_MUST_USE;
+int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv,
+                        uni_error *err) UNI_MUST_USE;
+uni_value *uni__launcher_names(const uni__launcher_plan *plan);
+
+/* What mpirun or srun says about this process; false when neither started it. */
+typedef struct uni__launched {
+    int rank, size, local_rank, local_size;
+    char job[128]; /* the same on all ranks, different for other jobs */
+    const char *launcher; /* "mpi" or "slurm" */
+} uni__launched;
+bool uni__launched_look(uni__launched *out);
+
+#endif

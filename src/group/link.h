@@ -1,0 +1,56 @@
+/*
+ * link.h - proved TCP connections on a group's loop (secure.h has the protocol): the controller listens, a host's agent connects.
+ *
+ * Everything runs on the controller thread of its group. What is sent during a round of the loop leaves in one write before the loop sleeps. A
+ * connection that does not prove itself within a second is closed; of those that have not proved themselves yet 64 are kept, the oldest goes
+ * first, so that somebody who only connects keeps nobody out.
+ */
+#ifndef UNISONO_GROUP_LINK_H
+#define UNISONO_GROUP_LINK_H
+
+#include "group/group.h"
+#include "group/secure.h"
+
+typedef struct uni__link uni__link;
+typedef struct uni__listener uni__listener;
+
+typedef struct uni__link_events {
+    /* Both sides are proved. Set the link's context with uni__link_set_context. */
+    void (*ready)(void *context, uni__link *link);
+    void (*frame)(void *context, uni__link *link, int type, const uint8_t *payload, size_t size);
+    /* Its end, whoever ended it but uni__link_close. The link is gone when this returns. */
+    void (*closed)(void *context, uni__link *link, const char *why);
+    void (*written)(void *context, uni__link *link); /* may be NULL: nothing is queued any more */
+    /* Listener only: somebody was turned away before it was ready. */
+    void (*refused)(void *context, const char *address, const char *why);
+} uni__link_events;
+
+/* Listens on these numeric addresses (each bound by itself, never on all interfaces), on one port that is free on all of them. */
+int uni__listener_new(uni__listener **out, uni__group *group, const char *const *addresses,
+                      int count, const uni__credentials *credentials,
+                      const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
+int uni__listener_port(const uni__listener *listener);
+void uni__listener_set_attempt(uni__listener *listener, uint32_t attempt);
+/* Stops listening on all addresses but those at which a connection is now ready. */
+void uni__listener_keep_used(uni__listener *listener);
+void uni__listener_free(uni__listener *listener); /* links that are ready stay */
+
+/* Tries all addresses at once; the first that proves itself is `ready`, the others are closed. `closed` when none does within timeout_ms. */
+int uni__link_connect(uni__group *group, const char *const *addresses, int count, int port,
+                      const uni__credentials *credentials, uint32_t rank, int timeout_ms,
+                      const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
+
+void uni__link_set_context(uni__link *link, void *context);
+/* Never waits. A link that failed swallows it: `closed` follows. */
+void uni__link_send(uni__link *link, int type, const void *head, size_t head_size,
+                    const void *payload, size_t size);
+size_t uni__link_queued(const uni__link *link); /* bytes not given to the kernel yet */
+void uni__link_flush_all(uni__group *group); /* before the loop sleeps */
+/* What is queued is tried once, then it is closed; no event follows. */
+void uni__link_close(uni__link *link);
+const char *uni__link_peer(const uni__link *link); /* numeric address of the other side */
+const char *uni__link_own(const uni__link *link); /* of this side */
+uint32_t uni__link_rank(const uni__link *link);
+uint64_t uni__link_heard_ns(const uni__link *link); /* when the last byte came */
+
+#endif

@@ -1,0 +1,119 @@
+/* network.c - see network.h. */
+#include "group/network.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int bits_of(const uint8_t *mask, size_t size)
+{
+    int bits = 0;
+    for (size_t i = 0; i < size; i++)
+        bits += __builtin_popcount(mask[i]);
+    return bits;
+}
+
+/* The bytes of a numeric address; their number, or 0. */
+static size_t bytes_of(const char *text, uint8_t out[16])
+{
+    if (inet_pton(AF_INET, text, out) == 1)
+        return 4;
+    return inet_pton(AF_INET6, text, out) == 1 ? 16 : 0;
+}
+
+static bool fill(uni__address *out, const struct ifaddrs *at)
+{
+    memset(out, 0, sizeof *out);
+    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP))
+        return false;
+    snprintf(out->interface, sizeof out->interface, "%s", at->ifa_name);
+    out->loopback = at->ifa_flags & IFF_LOOPBACK;
+    out->running = at->ifa_flags & IFF_RUNNING;
+    if (at->ifa_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *address = (const void *)at->ifa_addr;
+        const struct sockaddr_in *mask = (const void *)at->ifa_netmask;
+        out->prefix = mask ? bits_of((const uint8_t *)&mask->sin_addr, 4) : 32;
+        return inet_ntop(AF_INET, &address->sin_addr, out->text, sizeof out->text) != NULL;
+    }
+    if (at->ifa_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *address = (const void *)at->ifa_addr;
+        const struct sockaddr_in6 *mask = (const void *)at->ifa_netmask;
+        if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr))
+            return false; /* needs a zone that means nothing on another host */
+        out->prefix = mask ? bits_of((const uint8_t *)&mask->sin6_addr, 16) : 128;
+        return inet_ntop(AF_INET6, &address->sin6_addr, out->text, sizeof out->text) != NULL;
+    }
+    return false;
+}
+
+int uni__network_list(uni__address *out)
+{
+    struct ifaddrs *all = NULL;
+    int count = 0;
+    if (getifaddrs(&all) < 0)
+        return 0;
+    for (struct ifaddrs *at = all; at && count < UNI__NETWORK_MAX; at = at->ifa_next)
+        count += fill(&out[count], at);
+    freeifaddrs(all);
+    return count;
+}
+
+static bool in_subnet(const uni__address *address, const char *subnet)
+{
+    char text[64];
+    uint8_t mine[16], theirs[16];
+    const char *slash = strchr(subnet, '/');
+    snprintf(text, sizeof text, "%.*s", slash ? (int)(slash - subnet) : 60, subnet);
+    size_t size = bytes_of(text, theirs);
+    if (!size || bytes_of(address->text, mine) != size)
+        return false;
+    int prefix = slash ? atoi(slash + 1) : (int)size * 8;
+    if (prefix < 0 || prefix > (int)size * 8)
+        return false;
+    for (int bit = 0; bit < prefix; bit++)
+        if ((mine[bit / 8] ^ theirs[bit / 8]) & (0x80 >> bit % 8))
+            return false;
+    return true;
+}
+
+int uni__network_choose(const char *interface, bool all_local, uni__address *out, uni_error *err)
+{
+    uni__address all[UNI__NETWORK_MAX];
+    int count = uni__network_list(all), chosen = 0;
+    char known[512] = "";
+    for (int i = 0; i < count; i++) {
+        bool fits =
+            interface   ? strcmp(interface, all[i].interface) == 0 || in_subnet(&all[i], interface)
+            : all_local ? strcmp(all[i].text, "127.0.0.1") == 0
+                        : !all[i].loopback && all[i].running;
+        if (fits)
+            out[chosen++] = all[i];
+        size_t used = strlen(known);
+        if (used < sizeof known - 120)
+            snprintf(known + used, sizeof known - used, "%s%.30s %.46s/%d%s", used ? ", " : "",
+                     all[i].interface, all[i].text, all[i].prefix,
+                     all[i].running ? "" : " (no carrier)");
+    }
+    if (chosen > 0)
+        return chosen;
+    if (interface)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "no interface that is up fits --interface %s; there are: %s",
+                             interface, known[0] ? known : "none");
+    return uni_error_set(err, UNI_ERESOURCE,
+                         "this machine has no address that other hosts could use; there are: %s",
+                         known[0] ? known : "none");
+}
+
+bool uni__network_is_this_host(const char *name)
+{
+    char own[256] = "";
+    if (strcmp(name, "localhost") == 0 || strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0)
+        return true;
+    return gethostname(own, sizeof own - 1) == 0 && strcmp(name, own) == 0;
+}

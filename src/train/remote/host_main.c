@@ -1,0 +1,188 @@
+/*
+ * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in host_internal.h).
+ *
+ * Started by mpirun or srun, never by hand. Where the controller listens, and the job's secret, come in the environment, from which they are
+ * removed at once. It ends, with every worker below it, when the controller says so or the link to it is gone.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "group/host.h"
+#include "train/remote/host_internal.h"
+
+#define CONNECT_MS 20000
+#define MAX_LOCAL 1024
+
+void host_over(host_agent *self, int exit_code)
+{
+    pthread_mutex_lock(&self->lock);
+    if (!self->over)
+        self->exit_code = exit_code;
+    self->over = true;
+    pthread_cond_broadcast(&self->cond);
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* A port of this host for a rank's framework; TensorFlow joins by SO_REUSEPORT, PyTorch by SO_REUSEADDR (train/environment.c). 0: none. */
+int host_hold_port(host_agent *self, const char *address)
+{
+    struct sockaddr_in where = { .sin_family = AF_INET };
+    socklen_t length = sizeof where;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int *grown = realloc(self->held_ports, (size_t)(self->num_held + 1) * sizeof *grown);
+    if (grown)
+        self->held_ports = grown;
+    if (fd < 0 || !grown || inet_pton(AF_INET, address, &where.sin_addr) != 1 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) < 0 ||
+        bind(fd, (struct sockaddr *)&where, sizeof where) < 0 ||
+        getsockname(fd, (struct sockaddr *)&where, &length) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    self->held_ports[self->num_held++] = fd;
+    return ntohs(where.sin_port);
+}
+
+/* "1:JOB:ATTEMPT:ENCRYPT:PORT:ADDRESS[,ADDRESS...]" */
+static int read_join(host_agent *self, const char *text, uni_error *err)
+{
+    int version = 0, encrypt = 0, used = 0;
+    char job[2 * UNI__JOB_BYTES + 1];
+    size_t size = 0;
+    if (sscanf(text, "%d:%32[0-9a-f]:%u:%d:%d:%n", &version, job, &self->credentials.attempt,
+               &encrypt, &self->port, &used) != 5 ||
+        !used || version != 1 ||
+        sodium_hex2bin(self->credentials.job, UNI__JOB_BYTES, job, strlen(job), NULL, &size,
+                       NULL) != 0 ||
+        size != UNI__JOB_BYTES)
+        return uni_error_set(err, UNI_EFORMAT,
+                             "%s is not understood: the same release of unisono "
+                             "must be on all hosts",
+                             UNI__JOIN_VARIABLE);
+    self->credentials.encrypt = encrypt != 0;
+    for (const char *at = text + used; *at && self->num_addresses < UNI__NETWORK_MAX;) {
+        size_t length = strcspn(at, ",");
+        snprintf(self->addresses[self->num_addresses++], sizeof self->addresses[0], "%.*s",
+                 (int)(length < 47 ? length : 47), at);
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+/* Takes a variable out of the environment, and its text out of this process's memory. */
+static char *take_variable(const char *name)
+{
+    char *value = getenv(name), *copy = value ? strdup(value) : NULL;
+    if (value)
+        sodium_memzero(value, strlen(value));
+    unsetenv(name);
+    return copy;
+}
+
+static int look_around(host_agent *self, uni_error *err)
+{
+    char *join = take_variable(UNI__JOIN_VARIABLE), *secret = take_variable(UNI__SECRET_VARIABLE);
+    int status = 0;
+    if (!join || !secret)
+        status = uni_error_set(err, UNI_ESTATE,
+                               "unisono-host is started by `unisono run` on other hosts; run "
+                               "`unisono --help` instead");
+    if (status == 0)
+        status = read_join(self, join, err);
+    if (status == 0)
+        status = uni__secret_from_text(&self->credentials, secret, err);
+    if (status == 0 && !uni__launched_look(&self->launched))
+        status = uni_error_set(err, UNI_ESTATE,
+                               "neither mpirun nor srun seems to have started this process: their "
+                               "variables are missing");
+    if (status == 0 && (self->launched.local_size < 1 || self->launched.local_size > MAX_LOCAL))
+        status = uni_error_set(
+            err, UNI_ESTATE, "the launcher did not say how many processes it started on this host");
+    if (secret)
+        sodium_memzero(secret, strlen(secret));
+    free(secret);
+    free(join);
+    return status;
+}
+
+static int make_scratch(host_agent *self, uni_error *err)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(self->scratch, sizeof self->scratch, "%.40s/unisono-XXXXXX",
+             base && base[0] == '/' && strlen(base) < 40 ? base : "/tmp");
+    return mkdtemp(self->scratch)
+               ? 0
+               : uni_error_set_errno(err, errno, "cannot make a directory %s", self->scratch);
+}
+
+static void begin(void *argument)
+{
+    host_agent *self = argument;
+    uni_error err = { 0 };
+    const char *addresses[UNI__NETWORK_MAX];
+    for (int i = 0; i < self->num_addresses; i++)
+        addresses[i] = self->addresses[i];
+    if (uni__group_handle_signals(self->group, true, &err) < 0 ||
+        uni__link_connect(self->group, addresses, self->num_addresses, self->port,
+                          &self->credentials, (uint32_t)self->launched.rank, CONNECT_MS,
+                          &host_link_events, self, &err) < 0) {
+        fprintf(stderr, "unisono-host: %s\n", err.message);
+        host_over(self, 1);
+    }
+}
+
+static int work(host_agent *self, uni_error *err)
+{
+    uni__host host;
+    uni__host_look(&host);
+    self->cpus = host.cpus;
+    self->num_workers = self->launched.local_size;
+    self->workers = calloc((size_t)self->num_workers, sizeof *self->workers);
+    if (!self->workers)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d workers", self->num_workers);
+    for (int i = 0; i < self->num_workers; i++)
+        self->workers[i] = (host_worker){ .donor = -1, .memory_fd = -1, .transfer = { .fd = -1 } };
+    UNI_TRY(host_gather(self, err));
+    UNI_TRY(make_scratch(self, err));
+    UNI_TRY(uni__group_new(&self->group, self->num_workers, &host_group_events, self, err));
+    uni__group_post(self->group, begin, self);
+    pthread_mutex_lock(&self->lock);
+    while (!self->over)
+        pthread_cond_wait(&self->cond, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    uni__group_free(self->group);
+    return 0;
+}
+
+int main(void)
+{
+    static host_agent self = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                               .cond = PTHREAD_COND_INITIALIZER };
+    uni_error err = { 0 };
+    int status = look_around(&self, &err);
+    if (status == 0 && self.launched.local_rank > 0)
+        return host_donate(&self);
+    if (status == 0)
+        status = work(&self, &err);
+    for (int i = 0; i < self.num_workers; i++) {
+        host_worker_forget(&self.workers[i]);
+        uni_value_free(self.workers[i].variables);
+    }
+    if (self.scratch[0] && uni__remove_tree(self.scratch, NULL) < 0)
+        fprintf(stderr, "unisono-host: %s could not be removed\n", self.scratch);
+    free(self.workers);
+    free(self.held_ports);
+    if (status < 0) {
+        fprintf(stderr, "unisono-host: %s\n", err.message);
+        return 70;
+    }
+    return self.exit_code;
+}
