@@ -365,15 +365,15 @@ def join(device: Any = -1) -> int:
     here = world()
     if here.comm is None:
         return 0
-    before: list[int] = [0] * here.size
+    answered = 0  # how many operations of the others; 0 on all ranks that joined last
     with here.lock:
         while True:
-            words = here.call(0)
-            joined = [word & 1 for word in words[_WORDS:]]
-            if all(joined):
-                return max((r for r in range(here.size) if not before[r]), default=here.size - 1)
-            before = joined
+            words = here.call(0, mine=answered)
+            places = words[_WORDS:]
+            if all(word & 1 for word in places):
+                return max(r for r, word in enumerate(places) if word == 1)
             _answer(here, words)
+            answered += 1
 
 
 # ---- what Horovod was built with, for scripts that ask ----
