@@ -93,7 +93,11 @@ typedef struct uni_trainer_options {
                     workers, the servers, the evaluators. A worker or server that dies is restarted alone (docs/strategies.md) */
     int evaluators; /* 0 or 1: a process with the role "evaluator" (TensorFlow's); default 0 */
     const char *backend; /* "native" (default), "tensorflow", "torch", "horovod", "none" */
-    const char *launcher; /* "local" (default) */
+    const char *launcher; /* "local" (default), "mpi" or "slurm" (docs/hosts.md) */
+    const char *hosts; /* mpi: "a:2,b:2"; slurm: the allocation's unless given */
+    const char *interface; /* of this machine, for other hosts: a name, an address or a subnet; default: probed */
+    bool encrypt; /* what goes between controller and hosts; default: proved but readable */
+    int min_workers; /* a lost host is left out when this many slots remain; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
     double memory_per_worker; /* bytes; default: no limit is set. Becomes RLIMIT_AS of the worker */
     bool use_gpu; /* one GPU per worker, by CUDA_VISIBLE_DEVICES */

@@ -45,6 +45,10 @@ static const cause_words causes[] = {
       "The process that watched over the workers was killed; the workers were ended with it." },
     { "agent", "lost its agent",
       "The process that starts the workers (unisono-agent) was killed." },
+    { "host_lost", "lost a host",
+      "The host is down or frozen, or the network to it is: with more slots in --hosts than "
+      "workers, or "
+      "with --min-workers, a run goes on without it." },
     { "checkpoint", "could not save a checkpoint",
       "The message above says which; check the files that it hands over and the free space." },
     { "internal", "failed inside unisono itself",

@@ -6,11 +6,13 @@
  * SIGTERM are the trainer's.
  */
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <unisono/log.h>
 
 #include "cli/run_command.h"
+#include "train/hosts_join.h"
 
 #define AT(field) offsetof(run_values, field)
 
@@ -38,7 +40,20 @@ static const cli_option run_options[] = {
     { NULL, "chdir", 0, CLI_STRING, AT(chdir), "DIR", NULL, NULL, "<dir>",
       "working directory of the workers" },
     { NULL, "launcher", 0, CLI_STRING, AT(launcher), "NAME", "local", "UNISONO_LAUNCHER", NULL,
-      "how workers come to be: local" },
+      "how workers come to be: local, mpi (mpirun on --hosts) or slurm (srun in this allocation); "
+      "inside "
+      "a foreign mpirun or srun it is theirs" },
+    { NULL, "hosts", 0, CLI_STRING, AT(hosts), "LIST", NULL, NULL, NULL,
+      "mpi: which hosts with how many workers each, as a:2,b:2; more slots than workers are "
+      "spare" },
+    { NULL, "interface", 0, CLI_STRING, AT(interface), "NAME", NULL, NULL, NULL,
+      "where other hosts reach this machine: an interface, an address, or a subnet as 10.1.0.0/16 "
+      "(default: probed)" },
+    { NULL, "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, NULL, NULL, NULL,
+      "encrypt what goes between this machine and the hosts (it is authenticated in any case)" },
+    { NULL, "min-workers", 0, CLI_INT, AT(min_workers), "N", "0", NULL, NULL,
+      "when a host is lost, go on with fewer workers, but not fewer than this (default: as many as "
+      "asked for)" },
 
     { "The run", "name", 0, CLI_STRING, AT(name), "NAME", NULL, NULL, NULL,
       "name of the experiment; used again it gets the next run number (default: train_ and the "
@@ -187,6 +202,12 @@ static int call_run(cli_context *context, const cli_parsed *parsed)
     int code = UNI_EXIT_OK;
     if (values->verbose)
         uni_log_level_set(UNI_LOG_DEBUG);
+    /* `mpirun unisono run`: rank 0 controls, the others lend it their places. */
+    if (uni__hosts_foreign_rank() > 0 && !values->dry_run &&
+        (!cli_given(parsed, "launcher") || strcmp(values->launcher, "local") != 0)) {
+        return uni__hosts_join_foreign(values->storage, &err) < 0 ? not_started(context, &err)
+                                                                  : UNI_EXIT_INTERNAL;
+    }
     if (cli_run_request(&request, parsed, &err) < 0 ||
         uni_trainer_new(&trainer, &request.trainer, &err) < 0)
         code = not_started(context, &err);

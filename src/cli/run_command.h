@@ -15,6 +15,9 @@ typedef struct run_values {
     const char *storage, *color, *backend, *launcher, *name, *config, *chdir, *keep, *keep_best,
         *resume, *from_checkpoint;
     cli_list set, env, sink;
+    const char *hosts, *interface;
+    bool encrypt;
+    long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, time_limit, progress_timeout, grace, log_cap;
     bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors;

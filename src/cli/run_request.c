@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/run_command.h"
+#include "train/hosts_join.h"
 
 /* ---- config ---- */
 
@@ -281,6 +282,10 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .evaluators = (int)values->evaluators,
         .backend = values->backend,
         .launcher = values->launcher,
+        .hosts = values->hosts,
+        .interface = values->interface,
+        .encrypt = values->encrypt,
+        .min_workers = (int)values->min_workers,
         .cpus_per_worker = values->cpus,
         .memory_per_worker = values->memory,
         .use_gpu = values->use_gpu,
@@ -294,6 +299,12 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .handle_signals = true,
         .log_cap = (uint64_t)values->log_cap,
     };
+    bool foreign = uni__hosts_foreign_rank() >= 0;
+    if (foreign && !cli_given(parsed, "launcher"))
+        out->trainer.launcher = "mpi";
+    if ((foreign || strcmp(out->trainer.launcher, "local") != 0) &&
+        !cli_given(parsed, "num-workers"))
+        out->trainer.num_workers = 0; /* as many as there are slots */
     out->run.time_limit = values->time_limit;
     out->run.progress_timeout = values->progress_timeout;
     UNI_TRY(make_policy(out, values, err));

@@ -54,6 +54,7 @@ int uni__find_helper(const char *name, const char *variable, char *out, size_t s
                                          "../src/group",
                                          "../train/remote",
                                          "../src/train/remote",
+                                         "../../group",
                                          "../../../../bin" };
     char folder[PATH_MAX];
     const char *asked = getenv(variable);

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log,
                       uni_error *err)
@@ -25,14 +25,22 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     if (!environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the environment of rank %d", rank);
     bool own_program = run && run->program;
+    uni__view view = { .shared = true };
+    char here[4096] = "";
+    if (run)
+        uni__rank_view(run, rank, &view);
+    /* Another host does not know where we are. */
+    if (view.remote && !trainer->options.working_directory && !getcwd(here, sizeof here))
+        here[0] = '\0';
     uni__spawn spawn = {
         .rank = rank,
         .runs_functions = !own_program,
         .exe = own_program ? run->exe : trainer->worker_exe,
         .argv = own_program ? run->program : trainer->worker_argv,
         .environment = environment,
-        .cwd = trainer->options.working_directory,
-        .log = log,
+        .cwd = here[0] ? here : trainer->options.working_directory,
+        .log = view.remote ? view.log : log,
+        .forward_log = !view.shared,
         .memory = (uint64_t)trainer->options.memory_per_worker,
     };
     int status = uni__group_spawn(trainer->group, &spawn, err);
@@ -74,9 +82,15 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
         status |= uni_dict_take(order, "attachment", uni_value_copy(run->attachment));
     status |= uni_dict_take(order, "rank", uni_value_int(rank));
     status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
-    status |= uni_dict_take(order, "local_rank", uni_value_int(rank));
-    status |= uni_dict_take(order, "local_world_size", uni_value_int(run->num_workers));
-    status |= uni_dict_take(order, "node_rank", uni_value_int(0));
+    uni__view view;
+    uni__rank_view(run, rank, &view);
+    const uni__place *place = &view.place;
+    status |=
+        uni_dict_take(order, "local_rank", uni_value_int(view.remote ? place->local_rank : rank));
+    status |= uni_dict_take(order, "local_world_size",
+                            uni_value_int(view.remote ? place->local_size : run->num_workers));
+    status |= uni_dict_take(order, "node_rank", uni_value_int(place->node));
+    status |= uni_dict_take(order, "nodes", uni_value_int(view.remote ? place->num_nodes : 1));
     const uni__roles *roles = &run->trainer->roles;
     int index;
     status |= uni_dict_take(order, "role", uni_value_string(uni__role_of(roles, rank, &index)));
@@ -87,10 +101,10 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "iteration", uni_value_int(run->resume_iteration));
     status |= uni_dict_take(order, "name", uni_value_string(run->trainer->name));
     status |= uni_dict_take(order, "storage", uni_value_string(run->trainer->storage));
-    status |= uni_dict_take(order, "run_dir", uni_value_string(run->dir));
-    status |= uni_dict_take(order, "staging_dir", uni_value_string(run->staging_dir));
-    status |= uni_dict_take(order, "checkpoint", uni_value_string(run->resume_path));
-    status |= uni_dict_take(order, "log", uni_value_string(log));
+    status |= uni_dict_take(order, "run_dir", uni_value_string(view.run_dir));
+    status |= uni_dict_take(order, "staging_dir", uni_value_string(view.staging_dir));
+    status |= uni_dict_take(order, "checkpoint", uni_value_string(view.checkpoint));
+    status |= uni_dict_take(order, "log", uni_value_string(view.remote ? view.log : log));
     status |= uni_dict_take(order, "lockstep", uni_value_bool(run->trainer->options.lockstep));
     const char *detailed = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
     status |=
@@ -159,6 +173,8 @@ int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
 int uni__attempt_start(uni__run *run, uni_error *err)
 {
     UNI_TRY(uni__members_begin(run, err));
+    if (run->trainer->hosts)
+        return uni__hosts_launch(run, err); /* the ranks follow when all hosts are there */
     for (int rank = 0; rank < run->num_workers; rank++)
         UNI_TRY(uni__attempt_start_rank(run, rank, err));
     return 0;

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 #define SURVIVOR_MS 20
 #define TAIL_LINES 20
@@ -180,7 +180,7 @@ static void complete_cause(uni__run *run, uni__cause *cause)
     for (int i = 0; cause->rank < 0 && i < run->num_workers; i++)
         if (run->ranks[i].iteration > cause->iteration)
             cause->iteration = run->ranks[i].iteration;
-    snprintf(cause->host, sizeof cause->host, "%s", run->trainer->host.hostname);
+    snprintf(cause->host, sizeof cause->host, "%s", uni__rank_host(run, cause->rank));
     cause->log_tail = cause->rank >= 0 ? uni__run_log_tail(run, cause->rank, TAIL_LINES) : NULL;
 }
 
@@ -293,6 +293,9 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
     const uni__cause *before = &run->previous_cause;
     if (run->no_retry)
         return "";
+    const char *foreign = uni__hosts_verdict(run, sentence, size);
+    if (foreign)
+        return foreign;
     if (run->cause.kind == UNI__CAUSE_ERROR && asked->no_retry_errors)
         return "";
     if (counts && budget >= 0 && run->failures >= budget) {
@@ -376,6 +379,8 @@ static void begin_attempt(uni__run *run)
     uni_value *record = uni_value_dict();
     run->attempt++;
     run->state = UNI__RUN_RUNNING;
+    if (run->trainer->hosts)
+        run->num_workers = uni__hosts_room(run->trainer);
     run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
     run->previous_progress = run->progress_mark;
     run->previous_number = run->latest_number;

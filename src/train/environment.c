@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 extern char **environ;
 
@@ -99,19 +99,22 @@ static bool user_has(const uni_trainer *trainer, const char *name)
     return false;
 }
 
-static void set_ranks(variables *to, const uni__run *run, int rank)
+static void set_ranks(variables *to, const uni__run *run, int rank, const uni__view *view)
 {
     static const char *const prefixes[] = { "UNISONO_", "" };
     for (int i = 0; i < 2; i++) {
         char name[64];
+        const uni__place *place = &view->place;
         const struct {
             const char *name;
             int value;
-        } numbers[] = { { "RANK", rank },
-                        { "WORLD_SIZE", run->num_workers },
-                        { "LOCAL_RANK", rank },
-                        { "LOCAL_WORLD_SIZE", run->num_workers },
-                        { "NODE_RANK", 0 } };
+        } numbers[] = {
+            { "RANK", rank },
+            { "WORLD_SIZE", run->num_workers },
+            { "LOCAL_RANK", view->remote ? place->local_rank : rank },
+            { "LOCAL_WORLD_SIZE", view->remote ? place->local_size : run->num_workers },
+            { "NODE_RANK", place->node },
+        };
         for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
             snprintf(name, sizeof name, "%s%s", prefixes[i], numbers[n].name);
             set(to, name, "%d", numbers[n].value);
@@ -122,23 +125,38 @@ static void set_ranks(variables *to, const uni__run *run, int rank)
     set(to, "UNISONO_ROLE_INDEX", "%d", index);
     set(to, "UNISONO_ATTEMPT", "%d", run->attempt);
     if (run->dir)
-        set(to, "UNISONO_RUN_DIR", "%s", run->dir);
+        set(to, "UNISONO_RUN_DIR", "%s", view->run_dir);
     if (run->staging_dir)
-        set(to, "UNISONO_STAGING", "%s", run->staging_dir);
+        set(to, "UNISONO_STAGING", "%s", view->staging_dir);
     if (run->resume_path[0])
-        set(to, "UNISONO_CHECKPOINT", "%s", run->resume_path);
+        set(to, "UNISONO_CHECKPOINT", "%s", view->checkpoint);
+}
+
+/* Where a rank's framework listens: on its own host, at a port that is held for it. Without one: false. */
+static bool address_of(const uni__run *run, int rank, const char **address, int *port)
+{
+    uni__place place;
+    if (run->group && uni__group_place(run->group, rank, &place)) {
+        *address = place.address;
+        *port = place.port;
+        return place.port > 0;
+    }
+    *address = run->trainer->host.address;
+    *port = rank < run->ports.count ? run->ports.numbers[rank] : 0;
+    return rank < run->ports.count;
 }
 
 /* The addresses of one role, when there are any; after others a comma comes first. */
 static void add_role(uni__text *text, const uni__run *run, const char *role, bool *others)
 {
-    int found = 0, index;
-    for (int i = 0; i < run->ports.count; i++)
-        if (strcmp(uni__role_of(&run->trainer->roles, i, &index), role) == 0) {
+    int found = 0, index, port;
+    const char *address;
+    for (int i = 0; i < run->num_workers; i++)
+        if (address_of(run, i, &address, &port) &&
+            strcmp(uni__role_of(&run->trainer->roles, i, &index), role) == 0) {
             if (found == 0)
                 uni__text_add_format(text, "%s\"%s\": [", *others ? ", " : "", role);
-            uni__text_add_format(text, "%s\"%s:%d\"", found++ ? ", " : "",
-                                 run->trainer->host.address, run->ports.numbers[i]);
+            uni__text_add_format(text, "%s\"%s:%d\"", found++ ? ", " : "", address, port);
         }
     if (found > 0)
         uni__text_add_string(text, "]");
@@ -167,28 +185,33 @@ static void set_tf_config(variables *to, const uni__run *run, int rank)
     set(to, "TF_GRPC_REUSE_PORT", "1");
 }
 
-static void set_horovod(variables *to, const uni__run *run, int rank)
+static void set_horovod(variables *to, const uni__run *run, int rank, const uni__view *view)
 {
+    const uni__place *place = &view->place;
     set(to, "HOROVOD_RANK", "%d", rank);
     set(to, "HOROVOD_SIZE", "%d", run->num_workers);
-    set(to, "HOROVOD_LOCAL_RANK", "%d", rank);
-    set(to, "HOROVOD_LOCAL_SIZE", "%d", run->num_workers);
-    set(to, "HOROVOD_CROSS_RANK", "0");
-    set(to, "HOROVOD_CROSS_SIZE", "1");
-    set(to, "HOROVOD_HOSTNAME", "%s", run->trainer->host.hostname);
+    set(to, "HOROVOD_LOCAL_RANK", "%d", view->remote ? place->local_rank : rank);
+    set(to, "HOROVOD_LOCAL_SIZE", "%d", view->remote ? place->local_size : run->num_workers);
+    set(to, "HOROVOD_CROSS_RANK", "%d", place->node);
+    set(to, "HOROVOD_CROSS_SIZE", "%d", view->remote ? place->num_nodes : 1);
+    set(to, "HOROVOD_HOSTNAME", "%s", view->remote ? place->host : run->trainer->host.hostname);
 }
 
-static void set_backend(variables *to, const uni_trainer *trainer, const uni__run *run, int rank)
+static void set_backend(variables *to, const uni_trainer *trainer, const uni__run *run, int rank,
+                        const uni__view *view)
 {
     const char *backend = trainer->options.backend;
     if (strcmp(backend, "tensorflow") == 0) {
         set_tf_config(to, run, rank);
     } else if (strcmp(backend, "torch") == 0) {
-        set(to, "MASTER_ADDR", "%s", trainer->host.address);
-        if (run->ports.count > 0)
-            set(to, "MASTER_PORT", "%d", run->ports.numbers[0]);
+        const char *address;
+        int port;
+        bool held = address_of(run, 0, &address, &port);
+        set(to, "MASTER_ADDR", "%s", address);
+        if (held)
+            set(to, "MASTER_PORT", "%d", port);
     } else if (strcmp(backend, "horovod") == 0) {
-        set_horovod(to, run, rank);
+        set_horovod(to, run, rank, view);
     }
 }
 
@@ -207,12 +230,15 @@ static void set_gpus(variables *to, const uni_trainer *trainer, int rank)
     set(to, "CUDA_VISIBLE_DEVICES", "%s", mine);
 }
 
-static void set_threads(variables *to, const uni_trainer *trainer)
+static void set_threads(variables *to, const uni_trainer *trainer, const uni__view *view)
 {
+    int local = view->remote ? view->place.local_size : trainer->options.num_workers;
+    double cpus = view->remote ? view->place.cpus : trainer->host.cpus;
+    double each =
+        view->remote && !trainer->options.cpus_per_worker ? cpus / local : trainer->cpus_each;
     if (!user_has(trainer, "OMP_NUM_THREADS"))
-        set(to, "OMP_NUM_THREADS", "%d",
-            trainer->cpus_each >= 1 ? (int)floor(trainer->cpus_each) : 1);
-    if (!user_has(trainer, "OMP_WAIT_POLICY") && trainer->options.num_workers > trainer->host.cpus)
+        set(to, "OMP_NUM_THREADS", "%d", each >= 1 ? (int)floor(each) : 1);
+    if (!user_has(trainer, "OMP_WAIT_POLICY") && local > cpus)
         set(to, "OMP_WAIT_POLICY", "passive");
     if (!user_has(trainer, "PYTHONUNBUFFERED"))
         set(to, "PYTHONUNBUFFERED", "1");
@@ -228,9 +254,11 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
                                             "UNISONO_CHECKPOINT", "TF_CONFIG" };
     for (size_t i = 0; i < sizeof not_ours / sizeof not_ours[0]; i++)
         uni_dict_remove(all.dict, not_ours[i]);
-    set_ranks(&all, run, rank);
-    set_backend(&all, trainer, run, rank);
-    set_threads(&all, trainer);
+    uni__view view;
+    uni__rank_view(run, rank, &view);
+    set_ranks(&all, run, rank, &view);
+    set_backend(&all, trainer, run, rank, &view);
+    set_threads(&all, trainer, &view);
     if (trainer->options.use_gpu)
         set_gpus(&all, trainer, rank);
     for (size_t i = 0; i < uni_list_size(trainer->extra_environment); i++)

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 #define SLOW_DISK_NS 1000000000ull
 #define DESCRIBE_NS 1000000000ull
@@ -256,6 +256,7 @@ static void on_drained(void *context)
         return;
     flush_results(run);
     look_for_stop_requests(run);
+    uni__run_settle_stop(run);
 }
 
 static void check_ranks(uni__run *run, uint64_t now)
@@ -334,6 +335,7 @@ static void on_tick(void *context)
     if (run->last_report_ns == 0)
         run->last_report_ns = now;
     look_for_stop_requests(run);
+    uni__run_settle_stop(run);
     check_ranks(run, now);
     if (run->state == UNI__RUN_RUNNING)
         check_disk(run, now);
@@ -378,4 +380,12 @@ const uni__group_events uni__trainer_events = {
     .drained = on_drained,
     .tick = on_tick,
     .signalled = on_signalled,
+    .placed = uni__hosts_placed,
+    .launch_failed = uni__hosts_launch_failed,
+    .host_silent = uni__hosts_silent,
+    .host_lost = uni__hosts_lost,
+    .region = uni__hosts_region,
+    .log = uni__hosts_log,
+    .file = uni__hosts_file,
+    .remark = uni__hosts_remark,
 };

@@ -88,7 +88,8 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
 {
     uni__rank *slot = &run->ranks[rank];
     int index;
-    if (!uni__run_is_member(run, rank) || run->state != UNI__RUN_RUNNING)
+    /* Over hosts every rank is in one MPI world, which cannot be entered twice: there the group is the unit. */
+    if (!uni__run_is_member(run, rank) || run->state != UNI__RUN_RUNNING || run->trainer->hosts)
         return false;
     if (run->ranks[0].state == UNI__RANK_DONE) {
         uni__run_rank_done(run, rank);
@@ -119,7 +120,7 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
 bool uni__member_end(uni__run *run, const uni__cause *cause)
 {
     if (cause->rank < 0 || !uni__run_is_member(run, cause->rank) ||
-        run->trainer->options.max_failures == UNI_NO_RETRIES)
+        run->trainer->options.max_failures == UNI_NO_RETRIES || run->trainer->hosts)
         return false;
     uni__rank *slot = &run->ranks[cause->rank];
     if (slot->ended_for.kind == UNI__CAUSE_NONE) {

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/msgpack.h"
 #include "checkpoint/stage.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 void uni__rank_forget(uni__rank *rank)
 {
@@ -26,6 +26,8 @@ void uni__rank_forget(uni__rank *rank)
     rank->metrics = rank->returned = NULL;
     rank->metrics_size = rank->metrics_capacity = rank->returned_size = 0;
     rank->iteration = 0;
+    free(rank->incoming);
+    rank->incoming = NULL;
     if (rank->state != UNI__RANK_GONE)
         return; /* a warm worker keeps its buffers */
     for (int i = 0; i < UNI__SNAPSHOT_SLOTS; i++) {
@@ -89,8 +91,11 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
     bool alone = uni_dict_get_bool(message, "alone", false);
     const char *path = uni_dict_get_string(message, "path", NULL);
     if (path) {
+        char *came = uni__hosts_take_directory(run, rank);
+        path = came ? came : path;
         uni__persist_add_directory(run->persist, rank, iteration, alone, path,
                                    !uni__stage_owns(run->staging_dir, path));
+        free(came);
         return;
     }
     int64_t slot = uni_dict_get_int(message, "slot", -1),

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "train/run_internal.h"
+#include "train/hosts_internal.h"
 
 #define TAIL_BYTES 16384
 #define OLDER_SECONDS 2
@@ -238,7 +238,7 @@ static uni_value *describe_workers(const uni__run *run)
         uni_value *entry = uni_value_dict();
         int status = uni_dict_take(entry, "rank", uni_value_int(i));
         status |= uni_dict_take(entry, "pid", uni_value_int(run->ranks[i].pid));
-        status |= uni_dict_take(entry, "host", uni_value_string(run->trainer->host.hostname));
+        status |= uni_dict_take(entry, "host", uni_value_string(uni__rank_host(run, i)));
         uni__page *page = run->group ? uni__group_page(run->group, i) : NULL;
         double waited = page ? (double)atomic_load(&page->waited_ns) * 1e-9 : 0;
         status |= uni_dict_take(entry, "waited_s", uni_value_float(waited));

@@ -20,6 +20,7 @@
 
 typedef struct uni__run uni__run;
 typedef struct uni__persist uni__persist;
+typedef struct uni__hosts uni__hosts;
 
 /* ---- causes (cause.c) ---- */
 
@@ -38,6 +39,7 @@ typedef struct uni__persist uni__persist;
     X(TIME_LIMIT, "time_limit", UNI_EXIT_TIME_LIMIT)                                               \
     X(NO_PROGRESS, "no_progress", UNI_EXIT_TIME_LIMIT)                                             \
     X(AGENT, "agent", UNI_EXIT_INTERNAL)                                                           \
+    X(HOST, "host_lost", UNI_EXIT_HOST_LOST)                                                       \
     X(LAUNCH, "launch", UNI_EXIT_NOT_STARTED)                                                      \
     X(CHECKPOINT, "checkpoint", UNI_EXIT_FAILURE)                                                  \
     X(INTERNAL, "internal", UNI_EXIT_INTERNAL)
@@ -97,6 +99,7 @@ typedef struct uni__rank {
         void *memory;
         size_t size;
     } snapshots[UNI__SNAPSHOT_SLOTS];
+    char *incoming; /* files of its next checkpoint, from another host (hosts_events.c); or NULL */
 } uni__rank;
 
 /* ---- roles (members.c) ---- */
@@ -232,6 +235,7 @@ void uni__run_persisted(uni__run *run); /* answer of uni__persist_flush */
 
 /* stop.c */
 void uni__run_stop(uni__run *run, uni__stop_reason reason);
+void uni__run_settle_stop(uni__run *run); /* chooses stop_at once all ranks, on all hosts, have seen `stopping` */
 void uni__run_stop_now(uni__run *run, uni__stop_reason reason);
 void uni__run_press_stop(uni__run *run, uint64_t now); /* at every tick of a run that is stopping */
 void uni__run_stop_posted(void *trainer); /* for uni__group_post */
@@ -305,6 +309,7 @@ struct uni_trainer {
     uni_value *run_dirs; /* every run directory so far: what was handed out stays good */
     _Atomic(const char *) latest_run_dir; /* read from any thread */
     uni__host host;
+    struct uni__hosts *hosts; /* NULL: all on this machine (hosts_internal.h) */
     double cpus_each;
     uni__roles roles; /* options.num_workers is the number of all of them */
     uni__group *group;

@@ -288,6 +288,8 @@ static int start_sinks(uni__run *run, const uni_run_options *asked, uni_error *e
 
 static int hold_ports(uni__run *run, uni_error *err)
 {
+    if (run->trainer->hosts)
+        return 0; /* each host holds those of its ranks */
     if (strcmp(run->trainer->options.backend, "tensorflow") == 0)
         return uni__ports_hold(&run->ports, run->num_workers, true, err);
     if (strcmp(run->trainer->options.backend, "torch") == 0)

@@ -9,14 +9,18 @@
 #include "base/clock.h"
 #include "train/run_internal.h"
 
-static void choose_stop_at(uni__run *run)
+static void raise_stopping(uni__run *run)
 {
-    int64_t highest = 0;
     for (int i = 0; i < run->num_workers; i++) {
         uni__page *page = uni__group_page(run->group, i);
         if (page)
             atomic_store(&page->stopping, 1);
     }
+}
+
+static void choose_stop_at(uni__run *run)
+{
+    int64_t highest = 0;
     /* After every rank can see `stopping`: what is not read here now will wait for stop_at (session_report.c). Programs without a session
      * are counted by what they have reported. */
     for (int i = 0; i < run->num_workers; i++) {
@@ -37,6 +41,9 @@ static void choose_stop_at(uni__run *run)
     }
 }
 
+static const char *const reasons[] = { "",       "a rank asked to stop early", "SIGTERM",
+                                       "SIGINT", "the program asked for it",   "the time limit" };
+
 /* Programs without a session only understand signals. */
 static void signal_programs(uni__run *run, bool all)
 {
@@ -50,10 +57,6 @@ static void signal_programs(uni__run *run, bool all)
 
 void uni__run_stop(uni__run *run, uni__stop_reason reason)
 {
-    static const char *const reasons[] = {
-        "",       "a rank asked to stop early", "SIGTERM",
-        "SIGINT", "the program asked for it",   "the time limit"
-    };
     if (run->stopping != UNI__NOT_STOPPING || run->state == UNI__RUN_DONE ||
         run->state == UNI__RUN_FINISHING)
         return;
@@ -68,9 +71,20 @@ void uni__run_stop(uni__run *run, uni__stop_reason reason)
     }
     if (run->state == UNI__RUN_FAILING)
         return; /* after_deaths will see it */
-    choose_stop_at(run);
+    run->stop_at = 0;
+    raise_stopping(run);
     if (run->program && reason != UNI__STOPPING_EARLY)
         signal_programs(run, false);
+    uni__run_settle_stop(run);
+}
+
+void uni__run_settle_stop(uni__run *run)
+{
+    uni__stop_reason reason = run->stopping;
+    if (reason == UNI__NOT_STOPPING || run->stop_at > 0 || run->state != UNI__RUN_RUNNING ||
+        !uni__group_saw_stopping(run->group))
+        return;
+    choose_stop_at(run);
     uni_value *record = uni_value_dict();
     int status = uni_dict_take(record, "reason", uni_value_string(reasons[reason]));
     status |= uni_dict_take(record, "stop_at", uni_value_int(run->stop_at));

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/hosts_internal.h"
 #include "train/trainer_internal.h"
 
 #define SHUTDOWN_WAIT_NS 2000000000ull
@@ -45,6 +46,7 @@ void uni_trainer_free(uni_trainer *trainer)
     }
     free(trainer->ranks);
     uni_value_free(trainer->run_dirs);
+    uni__hosts_free(trainer);
     uni__trainer_drop_options(trainer);
     pthread_mutex_destroy(&trainer->lock);
     free(trainer);
@@ -72,7 +74,8 @@ static int ensure_group(uni_trainer *trainer, uni_error *err)
 {
     if (trainer->group)
         return 0;
-    if (!trainer->warned_crowded && trainer->options.num_workers > trainer->host.cpus) {
+    if (!trainer->hosts && !trainer->warned_crowded &&
+        trainer->options.num_workers > trainer->host.cpus) {
         trainer->warned_crowded = true;
         uni__warn("%d workers share %g CPUs: they take turns", trainer->options.num_workers,
                   trainer->host.cpus);
@@ -145,6 +148,7 @@ void uni_trainer_shutdown(uni_trainer *trainer)
         nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
         uni__group_call(trainer->group, count_left, &call);
     }
+    uni__group_retire(trainer->group);
     uni__group_free(trainer->group);
     trainer->group = NULL;
     for (int i = 0; i < trainer->options.num_workers; i++) {

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/hosts_internal.h"
 #include "train/main_internal.h"
 #include "train/trainer_internal.h"
 
@@ -44,12 +45,7 @@ static int check_names(const uni_trainer_options *asked, uni_error *err)
     };
     if (asked->backend)
         UNI_TRY(one_of("backend", asked->backend, backends, err));
-    if (asked->launcher &&
-        (strcmp(asked->launcher, "mpi") == 0 || strcmp(asked->launcher, "slurm") == 0))
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "the launcher \"%s\" is not part of this version; \"local\" is",
-                             asked->launcher);
-    static const char *const launchers[] = { "local", NULL };
+    static const char *const launchers[] = { "local", "mpi", "slurm", NULL };
     if (asked->launcher)
         UNI_TRY(one_of("launcher", asked->launcher, launchers, err));
     for (const char *at = asked->name; at && *at; at++)
@@ -268,9 +264,18 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     if (!trainer->options.backend || !trainer->options.launcher || !trainer->name ||
         !trainer->extra_environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
-    fill_defaults(&trainer->options);
     uni__host_look(&trainer->host);
-    UNI_TRY(check_resources(trainer, err));
+    bool local = strcmp(trainer->options.launcher, "local") == 0;
+    if (local && (asked->hosts || asked->interface || asked->encrypt || asked->min_workers))
+        return uni_error_set(err, UNI_EINVAL,
+                             "hosts, interface, encrypt and min_workers are for the launchers mpi "
+                             "and slurm; this one is local");
+    if (!local)
+        UNI_TRY(uni__hosts_new(trainer, &trainer->options, err));
+    trainer->options.hosts = trainer->options.interface = NULL; /* trainer->hosts has copies */
+    fill_defaults(&trainer->options);
+    if (local)
+        UNI_TRY(check_resources(trainer, err));
     trainer->cpus_each = asked->cpus_per_worker > 0
                              ? asked->cpus_per_worker
                              : trainer->host.cpus / trainer->options.num_workers;

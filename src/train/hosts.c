@@ -1,0 +1,294 @@
+/*
+ * hosts.c - starting a run over several hosts (hosts_internal.h). Making and freeing on the user's thread, launching on the controller's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "group/launch.h"
+#include "train/hosts_internal.h"
+
+extern char **environ;
+
+/* ---- which hosts ---- */
+
+static int slots_of(const uni__hosts *hosts)
+{
+    int slots = 0;
+    for (int i = 0; i < hosts->num_hosts; i++)
+        slots += hosts->list[i].lost ? 0 : hosts->list[i].slots;
+    return slots;
+}
+
+static int list_hosts(uni__hosts *hosts, const uni_trainer_options *asked, uni_error *err)
+{
+    const char *nodes = getenv("SLURM_JOB_NODELIST"), *tasks = getenv("SLURM_TASKS_PER_NODE");
+    if (hosts->foreign)
+        return 0;
+    if (asked->hosts)
+        return uni__hosts_parse(asked->hosts, &hosts->list, &hosts->num_hosts, err);
+    if (!hosts->slurm)
+        return uni_error_set(err, UNI_EINVAL,
+                             "the launcher \"mpi\" needs hosts: --hosts a:2,b:2 (or start it with "
+                             "`mpirun unisono run ...`)");
+    if (!getenv("SLURM_JOB_ID") || !nodes)
+        return uni_error_set(err, UNI_ESTATE,
+                             "the launcher \"slurm\" works inside an allocation: start it with "
+                             "salloc or sbatch (examples/slurm has a script)");
+    return uni__hosts_parse_slurm(nodes, tasks, &hosts->list, &hosts->num_hosts, err);
+}
+
+static int check_room(uni__hosts *hosts, uni_trainer *trainer, const uni_trainer_options *asked,
+                      uni_error *err)
+{
+    int room = hosts->foreign ? hosts->launched.size : slots_of(hosts);
+    /* num_workers counts the workers alone; chief, servers and evaluators need slots too. */
+    int others = (asked->servers > 0) + asked->servers + asked->evaluators;
+    int wanted = asked->num_workers ? asked->num_workers + others : room;
+    if (hosts->foreign && wanted != room)
+        return uni_error_set(err, UNI_EINVAL,
+                             "mpirun or srun started %d processes here, so there are %d workers, "
+                             "not %d: leave num_workers (-n) out",
+                             room, room, wanted);
+    if (wanted > room)
+        return uni_error_set(err, UNI_ERESOURCE,
+                             "%d workers are asked for, but the hosts have %d slot%s", wanted, room,
+                             room == 1 ? "" : "s");
+    if (asked->min_workers < 0 || asked->min_workers > wanted)
+        return uni_error_set(err, UNI_EINVAL,
+                             "min_workers must be between 1 and the number of workers (%d), not %d",
+                             wanted, asked->min_workers);
+    if (wanted <= others)
+        return uni_error_set(err, UNI_ERESOURCE,
+                             "the hosts have %d slot%s: none is left for a worker", room,
+                             room == 1 ? "" : "s");
+    trainer->options.num_workers = wanted - others;
+    hosts->min_workers = asked->min_workers ? asked->min_workers : wanted;
+    return 0;
+}
+
+static int choose_addresses(uni__hosts *hosts, uni_error *err)
+{
+    bool all_local = hosts->foreign ? hosts->launched.local_size == hosts->launched.size : true;
+    for (int i = 0; i < hosts->num_hosts; i++)
+        all_local &= uni__network_is_this_host(hosts->list[i].name);
+    int count = uni__network_choose(hosts->interface, all_local, hosts->addresses, err);
+    if (count < 0)
+        return count;
+    hosts->num_addresses = count;
+    return 0;
+}
+
+int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_error *err)
+{
+    int status;
+    uni__hosts *hosts = calloc(1, sizeof *hosts);
+    if (!hosts)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+    trainer->hosts = hosts;
+    hosts->slurm = strcmp(asked->launcher, "slurm") == 0;
+    hosts->foreign = uni__launched_look(&hosts->launched) && hosts->launched.size > 1;
+    hosts->encrypt = asked->encrypt;
+    if (asked->interface && !(hosts->interface = strdup(asked->interface)))
+        return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+    if (hosts->foreign && asked->hosts)
+        return uni_error_set(err, UNI_EINVAL,
+                             "inside mpirun or srun the hosts are theirs: leave --hosts out");
+    UNI_TRY_GOTO(list_hosts(hosts, asked, err), done);
+    UNI_TRY_GOTO(check_room(hosts, trainer, asked, err), done);
+    UNI_TRY_GOTO(uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", hosts->agent,
+                                  sizeof hosts->agent, err),
+                 done);
+    status = choose_addresses(hosts, err);
+done:
+    /* MPI cannot be started twice in one process. */
+    trainer->options.fresh_workers = true;
+    return status;
+}
+
+void uni__hosts_free(uni_trainer *trainer)
+{
+    if (!trainer->hosts)
+        return;
+    free(trainer->hosts->list);
+    free(trainer->hosts->interface);
+    free(trainer->hosts);
+    trainer->hosts = NULL;
+}
+
+int uni__hosts_room(const uni_trainer *trainer)
+{
+    int room = slots_of(trainer->hosts), wanted = trainer->options.num_workers;
+    return trainer->hosts->foreign || room > wanted ? wanted : room;
+}
+
+/* ---- launching ---- */
+
+/* A file in the storage that a host reads and answers beside: then it sees the same storage. */
+static int write_token(uni__run *run, char token[33], uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    uint8_t random[16];
+    randombytes_buf(random, sizeof random);
+    sodium_bin2hex(token, 33, random, sizeof random);
+    UNI_TRY(uni__make_dirs(run->staging_dir, 0700, err));
+    snprintf(hosts->token_path, sizeof hosts->token_path, "%s/token_%d", run->staging_dir,
+             run->attempt);
+    return uni__write_file(hosts->token_path, token, 32, false, err);
+}
+
+/* Inside a foreign mpirun: where the others find us. Only their user can read it. */
+static int write_join(uni__run *run, const char *join, const char *secret, uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    char text[700];
+    if (!hosts->foreign)
+        return 0;
+    snprintf(hosts->join_path, sizeof hosts->join_path, "%s/.join_%s", run->trainer->storage,
+             hosts->launched.job);
+    int length = snprintf(text, sizeof text, "%s\n%s\n", join, secret);
+    int status = uni__write_file(hosts->join_path, text, (size_t)length, false, err);
+    sodium_memzero(text, sizeof text);
+    return status;
+}
+
+static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, uni_error *err)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    char subnet[64] = "";
+    *argv = *names = NULL;
+    if (hosts->foreign) {
+        *argv = uni_value_list();
+        return uni_list_take(*argv, uni_value_string(hosts->agent)) == 0
+                   ? 0
+                   : uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+    }
+    if (hosts->interface)
+        snprintf(subnet, sizeof subnet, "%s/%d", hosts->addresses[0].text,
+                 hosts->addresses[0].prefix);
+    uni__launcher_plan plan = { .hosts = hosts->list,
+                                .num_hosts = hosts->num_hosts,
+                                .num_workers = run->num_workers,
+                                .agent = hosts->agent,
+                                .subnet = subnet[0] ? subnet : NULL };
+    *names = uni__launcher_names(&plan);
+    return hosts->slurm ? uni__launcher_slurm(&plan, argv, err)
+                        : uni__launcher_mpi(&plan, argv, err);
+}
+
+static uni_value *launcher_environment(const char *join, const char *secret)
+{
+    uni_value *list = uni_value_list();
+    char pair[700];
+    int status = 0;
+    for (char **at = environ; *at && status == 0; at++)
+        status = uni_list_take(list, uni_value_string(*at));
+    snprintf(pair, sizeof pair, UNI__JOIN_VARIABLE "=%s", join);
+    status |= uni_list_take(list, uni_value_string(pair));
+    snprintf(pair, sizeof pair, UNI__SECRET_VARIABLE "=%s", secret);
+    status |= uni_list_take(list, uni_value_string(pair));
+    sodium_memzero(pair, sizeof pair);
+    if (status == 0)
+        return list;
+    uni_value_free(list);
+    return NULL;
+}
+
+int uni__hosts_launch(uni__run *run, uni_error *err)
+{
+    uni_trainer *trainer = run->trainer;
+    uni__hosts *hosts = trainer->hosts;
+    uni__credentials credentials = { 0 };
+    const char *addresses[UNI__NETWORK_MAX];
+    char join[512], secret[65] = "", token[33];
+    uni_value *argv = NULL, *names = NULL, *environment = NULL;
+    char *log = uni__path_join(run->logs_dir, "launcher.log", NULL);
+    int status;
+    for (int i = 0; i < hosts->num_addresses; i++)
+        addresses[i] = hosts->addresses[i].text;
+    UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
+    credentials.attempt = (uint32_t)run->attempt;
+    credentials.encrypt = hosts->encrypt;
+    uni__launch launch = { .log = log,
+                           .addresses = addresses,
+                           .num_addresses = hosts->num_addresses,
+                           .num_workers = run->num_workers,
+                           .credentials = &credentials,
+                           .hello_timeout = trainer->options.hello_timeout,
+                           .silent_timeout = trainer->options.silent_timeout,
+                           .token_path = hosts->token_path,
+                           .token = token };
+    UNI_TRY_GOTO(write_token(run, token, err), done);
+    UNI_TRY_GOTO(launcher_words(run, &argv, &names, err), done);
+    UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
+    uni__secret_to_text(&credentials, secret);
+    UNI_TRY_GOTO(write_join(run, join, secret, err), done);
+    environment = launcher_environment(join, secret);
+    if (!environment || !log) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+        goto done;
+    }
+    launch.exe = uni_value_as_string(uni_list_get(argv, 0), "");
+    launch.argv = argv;
+    launch.names = names;
+    launch.environment = environment;
+    status = uni__group_launch(run->group, &launch, err);
+done:
+    sodium_memzero(&credentials, sizeof credentials);
+    sodium_memzero(secret, sizeof secret);
+    uni_value_free(argv);
+    uni_value_free(names);
+    uni_value_free(environment);
+    free(log);
+    return status;
+}
+
+const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size)
+{
+    const uni__hosts *hosts = run->trainer->hosts;
+    if (!hosts || !hosts->foreign)
+        return NULL;
+    const char *name = strrchr(run->latest_path, '/');
+    snprintf(
+        sentence, size,
+        " (inside somebody else's %s there is no restart; the last complete checkpoint is %.200s)",
+        strcmp(hosts->launched.launcher, "slurm") == 0 ? "srun" : "mpirun",
+        name ? name + 1 : "none");
+    return sentence;
+}
+
+/* ---- what a rank sees ---- */
+
+void uni__rank_view(const uni__run *run, int rank, uni__view *out)
+{
+    *out = (uni__view){ .shared = true };
+    out->remote = run->group && uni__group_place(run->group, rank, &out->place);
+    out->shared = !out->remote || out->place.shares_storage;
+    if (out->shared) {
+        snprintf(out->run_dir, sizeof out->run_dir, "%s", run->dir ? run->dir : "");
+        snprintf(out->staging_dir, sizeof out->staging_dir, "%s",
+                 run->staging_dir ? run->staging_dir : "");
+        snprintf(out->checkpoint, sizeof out->checkpoint, "%s", run->resume_path);
+        snprintf(out->log, sizeof out->log, "%s/rank_%d.log", run->logs_dir ? run->logs_dir : "",
+                 rank);
+        return;
+    }
+    snprintf(out->run_dir, sizeof out->run_dir, "%s", out->place.scratch);
+    snprintf(out->staging_dir, sizeof out->staging_dir, "%s/staging", out->place.scratch);
+    if (run->resume_path[0])
+        snprintf(out->checkpoint, sizeof out->checkpoint, "%s/resume", out->place.scratch);
+    snprintf(out->log, sizeof out->log, "%s/rank_%d.log", out->place.scratch, rank);
+}
+
+const char *uni__rank_host(const uni__run *run, int rank)
+{
+    uni__place place;
+    return run->group && rank >= 0 && uni__group_place(run->group, rank, &place)
+               ? place.host
+               : run->trainer->host.hostname;
+}

@@ -1,0 +1,291 @@
+/*
+ * hosts_events.c - what the group tells of hosts, and what that means for the run. Controller thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/stage.h"
+#include "train/hosts_internal.h"
+
+#define TAIL_BYTES 1500
+#define REGION_MAX (1ull << 40)
+
+static uni__run *run_of(void *context)
+{
+    return ((uni_trainer *)context)->run;
+}
+
+/* ---- all are there ---- */
+
+static void remove_tokens(uni__run *run)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    char path[4300];
+    for (int r = 0; hosts->token_path[0] && r < run->num_workers; r++) {
+        snprintf(path, sizeof path, "%s.%d", hosts->token_path, r);
+        unlink(path);
+    }
+    if (hosts->token_path[0])
+        unlink(hosts->token_path);
+    if (hosts->join_path[0])
+        unlink(hosts->join_path);
+    hosts->token_path[0] = hosts->join_path[0] = '\0';
+}
+
+static bool starts_host(uni__run *run, int rank, uni__place *place)
+{
+    return uni__group_place(run->group, rank, place) && place->local_rank == 0;
+}
+
+/* "a (10.0.0.1, 2 ranks), b (10.0.0.2, 2 ranks; no shared storage)" */
+static void say_hosts(uni__run *run)
+{
+    uni__text text = { 0 };
+    uni__place place, last = { 0 };
+    int nodes = 0;
+    uni_value *record = uni_value_dict(), *names = uni_value_list();
+    double ms = (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6;
+    for (int r = 0; r < run->num_workers; r++)
+        if (starts_host(run, r, &place)) {
+            uni__text_add_format(&text, "%s%s (%s, %d rank%s%s)", nodes++ ? ", " : "", place.host,
+                                 place.address, place.local_size, place.local_size == 1 ? "" : "s",
+                                 place.shares_storage ? "" : "; no shared storage");
+            if (uni_list_take(names, uni_value_string(place.host)) < 0)
+                break;
+            last = place;
+        }
+    int status = uni_dict_take(record, "ms", uni_value_float(ms));
+    status |= uni_dict_take(record, "hosts", names);
+    status |= uni_dict_take(record, "address", uni_value_string(last.reached ? last.reached : ""));
+    if (status == 0)
+        uni__run_note(run, "placed", record, false);
+    else
+        uni_value_free(record);
+    uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d host%s connected to %s%s in %.0f ms: %s", nodes,
+                  nodes == 1 ? "" : "s", last.reached ? last.reached : "?",
+                  run->trainer->hosts->encrypt ? " (encrypted)" : "", ms,
+                  text.data ? text.data : "");
+    uni__text_free(&text);
+}
+
+typedef struct giving {
+    uni__run *run;
+    int rank;
+} giving;
+
+static int give(void *context, const char *relative, const char *full, uint64_t size,
+                uni_error *err)
+{
+    giving *to = context;
+    char path[4096];
+    snprintf(path, sizeof path, "resume/%.4000s", relative);
+    return uni__group_give_file(to->run->group, to->rank, path, full, err);
+}
+
+/* Hosts that do not see the storage get the checkpoint to go on from. */
+static int give_checkpoints(uni__run *run, uni_error *err)
+{
+    uni__place place;
+    for (int r = 0; r < run->num_workers && run->resume_path[0]; r++)
+        if (starts_host(run, r, &place) && !place.shares_storage)
+            UNI_TRY(uni__walk_files(run->resume_path, give, &(giving){ run, r }, err));
+    return 0;
+}
+
+void uni__hosts_placed(void *context)
+{
+    uni__run *run = run_of(context);
+    uni_error err = { 0 };
+    int status = 0;
+    if (!run || run->state != UNI__RUN_RUNNING)
+        return;
+    remove_tokens(run);
+    say_hosts(run);
+    status = give_checkpoints(run, &err);
+    for (int r = 0; r < run->num_workers && status == 0; r++) {
+        run->ranks[r].state = UNI__RANK_GONE;
+        status = uni__attempt_start_rank(run, r, &err);
+    }
+    if (status < 0)
+        uni__run_fatal(run, UNI__CAUSE_LAUNCH, &err);
+    uni__run_describe(run, "running");
+}
+
+/* ---- what goes wrong ---- */
+
+static void tail_of_launcher(uni__run *run, char *out, size_t size)
+{
+    char *path = uni__path_join(run->logs_dir, "launcher.log", NULL), *text = NULL;
+    size_t length = 0;
+    out[0] = '\0';
+    if (path && uni__read_file(&text, &length, path, 1u << 20, NULL) == 0 && length > 0)
+        snprintf(out, size, "%s", text + (length > TAIL_BYTES ? length - TAIL_BYTES : 0));
+    free(text);
+    free(path);
+}
+
+void uni__hosts_launch_failed(void *context, const char *sentence)
+{
+    uni__run *run = run_of(context);
+    char tail[TAIL_BYTES + 8];
+    if (!run)
+        return;
+    remove_tokens(run);
+    uni__cause cause = { .kind = UNI__CAUSE_LAUNCH,
+                         .rank = -1,
+                         .exit_code = -1,
+                         .error_code = UNI_EWORKER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
+    /* The first time it is the command or the cluster; later a host may have gone. */
+    run->no_retry |= run->attempt == 1;
+    uni__run_fail(run, &cause);
+    tail_of_launcher(run, tail, sizeof tail);
+    if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)
+        run->cause.log_tail = strdup(tail);
+}
+
+void uni__hosts_silent(void *context, int first_rank, double seconds)
+{
+    uni__run *run = run_of(context);
+    if (!run || run->state != UNI__RUN_RUNNING || first_rank < 0)
+        return;
+    uni__run_suspect(run, first_rank, seconds > 0);
+    if (seconds > 0)
+        uni__run_tell(run, UNI_EVENT_WARNING, first_rank,
+                      "host %s (rank %d) has been silent for %.1f s",
+                      uni__rank_host(run, first_rank), first_rank, seconds);
+    else
+        uni__run_tell(run, UNI_EVENT_WARNING, first_rank, "host %s is heard again",
+                      uni__rank_host(run, first_rank));
+}
+
+/* Leaves it out from now on, when what remains is enough. */
+static void leave_out(uni__run *run, const char *name)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    for (int i = 0; i < hosts->num_hosts; i++) {
+        if (strcmp(hosts->list[i].name, name) != 0)
+            continue;
+        hosts->list[i].lost = true;
+        int room = uni__hosts_room(run->trainer);
+        if (room < hosts->min_workers) {
+            hosts->list[i].lost = false; /* it may come back: the next launch will tell */
+            return;
+        }
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "host %s is left out from now on; %d worker%s on the others", name, room,
+                      room == 1 ? "" : "s");
+    }
+}
+
+void uni__hosts_lost(void *context, int first_rank, const char *sentence)
+{
+    uni__run *run = run_of(context);
+    if (!run)
+        return;
+    uni__cause cause = { .kind = UNI__CAUSE_HOST,
+                         .rank = first_rank,
+                         .pid = first_rank >= 0 ? run->ranks[first_rank].pid : 0,
+                         .exit_code = -1,
+                         .error_code = UNI_EWORKER,
+                         .time = uni__wall_seconds() };
+    snprintf(cause.message, sizeof cause.message, "%s", sentence);
+    if (run->state != UNI__RUN_RUNNING)
+        return;
+    leave_out(run, uni__rank_host(run, first_rank));
+    uni__run_fail(run, &cause);
+}
+
+void uni__hosts_remark(void *context, const char *sentence)
+{
+    uni__run *run = run_of(context);
+    if (run)
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "%s", sentence);
+}
+
+/* ---- checkpoints and logs that come over the channel ---- */
+
+void uni__hosts_region(void *context, int rank, int slot, uint64_t offset, uint64_t total,
+                       const void *data, size_t size)
+{
+    uni__run *run = run_of(context);
+    if (!run || total > REGION_MAX || slot >= UNI__SNAPSHOT_SLOTS)
+        return;
+    uni__rank *from = &run->ranks[rank];
+    if (from->snapshots[slot].size < total) {
+        void *memory =
+            mmap(NULL, (size_t)total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            return; /* the message that speaks of it finds no buffer, and says so */
+        if (from->snapshots[slot].memory)
+            munmap(from->snapshots[slot].memory, from->snapshots[slot].size);
+        from->snapshots[slot].memory = memory;
+        from->snapshots[slot].size = (size_t)total;
+    }
+    memcpy((char *)from->snapshots[slot].memory + offset, data, size);
+}
+
+void uni__hosts_log(void *context, int rank, const void *data, size_t size)
+{
+    uni__run *run = run_of(context);
+    char *path = run ? uni__run_log_path(run, rank) : NULL;
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0 && write(fd, data, size) != (ssize_t)size)
+        uni__warn("a part of %s is missing: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(path);
+}
+
+static int write_piece(const char *directory, const char *path, uint64_t offset, const void *data,
+                       size_t size, uni_error *err)
+{
+    char *full = uni__path_join(directory, path, NULL), *folder = full ? strdup(full) : NULL;
+    int status = folder ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (status == 0) {
+        *strrchr(folder, '/') = '\0';
+        status = uni__make_dirs(folder, 0700, err);
+    }
+    int fd = status == 0 ? open(full, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    if (status == 0 && (fd < 0 || pwrite(fd, data, size, (off_t)offset) != (ssize_t)size))
+        status = uni_error_set_errno(err, errno, "cannot write %s", full);
+    if (fd >= 0)
+        close(fd);
+    free(folder);
+    free(full);
+    return status;
+}
+
+void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset, const void *data,
+                     size_t size, int last)
+{
+    uni__run *run = run_of(context);
+    uni_error err = { 0 };
+    if (!run)
+        return;
+    uni__rank *from = &run->ranks[rank];
+    int status = from->incoming ? 0 : uni__stage_new(&from->incoming, run->staging_dir, rank, &err);
+    if (status == 0 && last < 2)
+        status = write_piece(from->incoming, path, offset, data, size, &err);
+    if (status < 0)
+        uni__run_fatal(run, status == UNI_EDISKFULL ? UNI__CAUSE_DISK_FULL : UNI__CAUSE_CHECKPOINT,
+                       &err);
+}
+
+char *uni__hosts_take_directory(uni__run *run, int rank)
+{
+    char *directory = run->ranks[rank].incoming;
+    run->ranks[rank].incoming = NULL;
+    return directory;
+}

@@ -1,0 +1,63 @@
+/*
+ * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what each of them sees. Only for this module.
+ *
+ * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or srun with a secret of its own (MPI cannot be started
+ * twice in a rank); when every rank has a host, the workers are spawned as on one machine. A host that is lost is left out of later
+ * attempts when enough slots remain (num_workers, or else min_workers). Inside somebody else's mpirun or srun ("foreign") there is one attempt.
+ */
+#ifndef UNISONO_TRAIN_HOSTS_INTERNAL_H
+#define UNISONO_TRAIN_HOSTS_INTERNAL_H
+
+#include "group/launchers.h"
+#include "group/network.h"
+#include "group/secure.h"
+#include "train/run_internal.h"
+
+struct uni__hosts {
+    bool slurm, foreign, encrypt;
+    uni__launched launched; /* foreign: who we are there */
+    uni__host_slots *list;
+    int num_hosts, min_workers;
+    char *interface;
+    char agent[4200]; /* path of unisono-host */
+    uni__address addresses[UNI__NETWORK_MAX];
+    int num_addresses;
+    char token_path[4200], join_path[4200]; /* "" when they are not there */
+    bool said_left_out;
+};
+
+/* What a rank's host sees: all the same as here on one machine and where the storage is shared. */
+typedef struct uni__view {
+    bool remote, shared;
+    uni__place place;
+    char run_dir[4096], staging_dir[4096], checkpoint[4096], log[4096];
+} uni__view;
+
+/* hosts.c. new: with the launchers other than local; changes options.num_workers when it was left open. */
+int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked,
+                   uni_error *err) UNI_MUST_USE;
+void uni__hosts_free(uni_trainer *trainer);
+/* [controller] Begins an attempt; the workers are spawned when all hosts are there. */
+int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
+/* A sentence's end for a run that is not started again because it is foreign, or NULL. */
+const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
+void uni__rank_view(const uni__run *run, int rank, uni__view *out);
+const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
+/* Slots of the hosts that are left, at most as many as workers were asked for. */
+int uni__hosts_room(const uni_trainer *trainer);
+
+/* hosts_events.c: what the group tells of hosts (group.h) */
+void uni__hosts_placed(void *context);
+void uni__hosts_launch_failed(void *context, const char *sentence);
+void uni__hosts_silent(void *context, int first_rank, double seconds);
+void uni__hosts_lost(void *context, int first_rank, const char *sentence);
+void uni__hosts_region(void *context, int rank, int slot, uint64_t offset, uint64_t total,
+                       const void *data, size_t size);
+void uni__hosts_log(void *context, int rank, const void *data, size_t size);
+void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset, const void *data,
+                     size_t size, int last);
+void uni__hosts_remark(void *context, const char *sentence);
+/* The directory that a rank's files were put into, for the checkpoint that it speaks of; NULL: there is none. The caller's. */
+char *uni__hosts_take_directory(uni__run *run, int rank);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * hosts_join.c - the ranks above 0 of a foreign mpirun or srun (`mpirun -n 4 unisono run -- ...`): they become agents of the run that rank 0
+ * controls. Where it listens they read from a file in the storage, which only their user can read. Main thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "group/launch.h"
+#include "train/hosts_internal.h"
+#include "train/hosts_join.h"
+
+#define JOIN_SECONDS 60
+
+int uni__hosts_foreign_rank(void)
+{
+    uni__launched launched;
+    return uni__launched_look(&launched) && launched.size > 1 ? launched.rank : -1;
+}
+
+static int read_join(const char *path, char **join, char **secret, uni_error *err)
+{
+    struct stat info;
+    size_t size = 0;
+    if (stat(path, &info) == 0 && (info.st_uid != geteuid() || (info.st_mode & 077)))
+        return uni_error_set(err, UNI_EPERMISSION,
+                             "%s belongs to somebody else or can be read by others", path);
+    UNI_TRY(uni__read_file(join, &size, path, 4096, err));
+    char *line = strchr(*join, '\n'), *end = line ? strchr(line + 1, '\n') : NULL;
+    if (!end)
+        return uni_error_set(err, UNI_EFORMAT, "%s is not whole", path);
+    *line = *end = '\0';
+    *secret = line + 1;
+    return 0;
+}
+
+int uni__hosts_join_foreign(const char *storage_path, uni_error *err)
+{
+    uni__launched launched;
+    char agent[4200], path[4200], *storage = NULL, *join = NULL, *secret = NULL;
+    uint64_t deadline = uni__monotonic_ns() + JOIN_SECONDS * 1000000000ull;
+    if (!uni__launched_look(&launched))
+        return uni_error_set(err, UNI_ESTATE, "neither mpirun nor srun started this process");
+    UNI_TRY(uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", agent, sizeof agent, err));
+    UNI_TRY(uni_run_storage(storage_path, &storage, err));
+    snprintf(path, sizeof path, "%s/.join_%s", storage, launched.job);
+    free(storage);
+    int status;
+    while ((status = read_join(path, &join, &secret, err)) == UNI_ENOTFOUND) {
+        if (uni__monotonic_ns() > deadline)
+            return uni_error_set(err, UNI_ETIMEOUT,
+                                 "rank 0 of this mpirun or srun has not written %s within %d s: "
+                                 "does this host see the same storage (--storage)?",
+                                 path, JOIN_SECONDS);
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+    UNI_TRY(status);
+    setenv(UNI__JOIN_VARIABLE, join, 1);
+    setenv(UNI__SECRET_VARIABLE, secret, 1);
+    execl(agent, "unisono-host", (char *)NULL);
+    return uni_error_set_errno(err, errno, "cannot execute %s", agent);
+}
