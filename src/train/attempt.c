@@ -70,6 +70,24 @@ int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
     return status;
 }
 
+/* Ranks of the same host, in the order of their local ranks, and the first rank of each host. */
+static int add_neighbours(const uni__run *run, uni_value *order, int node)
+{
+    uni_value *locals = uni_value_list(), *leaders = uni_value_list();
+    uni__place place;
+    int status = 0;
+    for (int r = 0; r < run->num_workers; r++) {
+        if (!uni__group_place(run->group, r, &place))
+            continue;
+        if (place.node == node)
+            status |= uni_list_take(locals, uni_value_int(r));
+        if (place.local_rank == 0)
+            status |= uni_list_take(leaders, uni_value_int(r));
+    }
+    status |= uni_dict_take(order, "locals", locals);
+    return status | uni_dict_take(order, "leaders", leaders);
+}
+
 /* The keys are read in session_setup.c. */
 static uni_value *run_order(uni__run *run, int rank, const char *log)
 {
@@ -91,6 +109,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
                             uni_value_int(view.remote ? place->local_size : run->num_workers));
     status |= uni_dict_take(order, "node_rank", uni_value_int(place->node));
     status |= uni_dict_take(order, "nodes", uni_value_int(view.remote ? place->num_nodes : 1));
+    if (view.remote && place->num_nodes > 1)
+        status |= add_neighbours(run, order, place->node);
     const uni__roles *roles = &run->trainer->roles;
     int index;
     status |= uni_dict_take(order, "role", uni_value_string(uni__role_of(roles, rank, &index)));

@@ -91,7 +91,7 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_e
     if (!hosts)
         return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
     trainer->hosts = hosts;
-    hosts->slurm = strcmp(asked->launcher, "slurm") == 0;
+    hosts->slurm = strcmp(trainer->options.launcher, "slurm") == 0;
     hosts->foreign = uni__launched_look(&hosts->launched) && hosts->launched.size > 1;
     hosts->encrypt = asked->encrypt;
     if (asked->interface && !(hosts->interface = strdup(asked->interface)))

@@ -82,7 +82,8 @@ int uni_session_comm(uni_session *session, const uni_comm_options *options, uni_
                               .rank = session->rank,
                               .size = session->size,
                               .abort_word = &session->page->alarm };
-    int status = uni__comm_open_shm(out, &peers, &with_records, 0, err);
+    int status = session->nodes > 1 ? uni__comm_open_mpi(out, &peers, &with_records, NULL, err)
+                                    : uni__comm_open_shm(out, &peers, &with_records, 0, err);
     free(records);
     return status;
 }

@@ -29,6 +29,9 @@ struct uni_session {
     bool runs_functions;
     int rank, size, local_rank, local_size, node_rank, attempt;
     int role_index, servers, evaluators;
+    int nodes; /* hosts of the run */
+    int *locals,
+        *leaders; /* ranks of this host; the first rank of each host (leaders: `nodes` of them) */
     char role[16];
     uni_value *config;
     uni_value *attachment;

@@ -177,6 +177,16 @@ static int keep_string(char **slot, const uni_value *order, const char *key)
     return *slot ? 0 : UNI_ENOMEM;
 }
 
+static bool keep_ranks(int **slot, const uni_value *order, const char *key, int count)
+{
+    const uni_value *list = uni_dict_get(order, key);
+    free(*slot);
+    *slot = calloc((size_t)count + 1, sizeof **slot);
+    for (int i = 0; *slot && i < count; i++)
+        (*slot)[i] = (int)uni_value_as_int(uni_list_get(list, (size_t)i), -1);
+    return *slot && (int)uni_list_size(list) == count;
+}
+
 static int begin_run(uni_session *session, const uni_value *order, uni__wire_frame *frame,
                      char **function, uni_error *err)
 {
@@ -193,11 +203,16 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         { &session->role_index, "role_index" },
         { &session->servers, "servers" },
         { &session->evaluators, "evaluators" },
+        { &session->nodes, "nodes" },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
     snprintf(session->role, sizeof session->role, "%s",
              uni_dict_get_string(order, "role", "worker"));
+    if (session->nodes > 1 &&
+        (!keep_ranks(&session->locals, order, "locals", session->local_size) ||
+         !keep_ranks(&session->leaders, order, "leaders", session->nodes)))
+        return uni_error_set(err, UNI_EFORMAT, "the order to begin a run does not name the hosts");
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);
@@ -283,6 +298,8 @@ void uni__session_free(uni_session *session)
     free(session->storage);
     free(session->checkpoint);
     free(session->log);
+    free(session->locals);
+    free(session->leaders);
     pthread_mutex_destroy(&session->snapshot_lock);
     free(session);
 }

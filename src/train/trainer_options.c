@@ -38,7 +38,7 @@ static int one_of(const char *what, const char *value, const char *const *allowe
                          list);
 }
 
-static int check_names(const uni_trainer_options *asked, uni_error *err)
+static int check_names(const uni_trainer_options *asked, const char *launcher, uni_error *err)
 {
     static const char *const backends[] = {
         "native", "tensorflow", "torch", "horovod", "none", NULL
@@ -46,8 +46,7 @@ static int check_names(const uni_trainer_options *asked, uni_error *err)
     if (asked->backend)
         UNI_TRY(one_of("backend", asked->backend, backends, err));
     static const char *const launchers[] = { "local", "mpi", "slurm", NULL };
-    if (asked->launcher)
-        UNI_TRY(one_of("launcher", asked->launcher, launchers, err));
+    UNI_TRY(one_of("launcher", asked->launcher ? asked->launcher : launcher, launchers, err));
     for (const char *at = asked->name; at && *at; at++)
         if ((unsigned char)*at < 0x20 || *at == 0x7f)
             return uni_error_set(err, UNI_EINVAL,
@@ -60,6 +59,13 @@ static int check_names(const uni_trainer_options *asked, uni_error *err)
             "the name \"%s\" cannot be a directory: leave out slashes and a leading dot",
             asked->name);
     return 0;
+}
+
+/* A variable of the environment, or else `otherwise`. */
+static const char *given(const char *name, const char *otherwise)
+{
+    const char *text = getenv(name);
+    return text && text[0] ? text : otherwise;
 }
 
 static int check_numbers(const uni_trainer_options *asked, uni_error *err)
@@ -249,11 +255,13 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     static const uni_trainer_options none = { 0 };
     char date[20];
     asked = asked ? asked : &none;
-    UNI_TRY(check_names(asked, err));
+    /* A program that leaves these open runs on other hosts without a change. */
+    const char *launcher = given("UNISONO_LAUNCHER", "local");
+    UNI_TRY(check_names(asked, launcher, err));
     UNI_TRY(check_numbers(asked, err));
     trainer->options = *asked;
     trainer->options.backend = strdup(asked->backend ? asked->backend : "native");
-    trainer->options.launcher = strdup(asked->launcher ? asked->launcher : "local");
+    trainer->options.launcher = strdup(asked->launcher ? asked->launcher : launcher);
     trainer->options.working_directory = copy_or_null(asked->working_directory);
     trainer->extra_environment = list_of(asked->environment);
     uni__format_date(uni__wall_seconds(), date);
@@ -264,6 +272,10 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     if (!trainer->options.backend || !trainer->options.launcher || !trainer->name ||
         !trainer->extra_environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
+    if (!asked->hosts)
+        trainer->options.hosts = given("UNISONO_HOSTS", NULL);
+    if (!asked->interface)
+        trainer->options.interface = given("UNISONO_INTERFACE", NULL);
     uni__host_look(&trainer->host);
     bool local = strcmp(trainer->options.launcher, "local") == 0;
     if (local && (asked->hosts || asked->interface || asked->encrypt || asked->min_workers))
