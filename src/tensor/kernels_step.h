@@ -5,29 +5,50 @@
 
 #define LANES 8
 
+typedef uint32_t u8 __attribute__((vector_size(4 * LANES)));
+
+/* high and low words of the products of eight 32-bit numbers with `factor` */
+INLINE void multiply_wide(u8 x, uint32_t factor, u8 *high, u8 *low)
+{
+#ifdef __AVX2__
+    /* The instruction multiplies every other lane. The compiler finds it in no form of the loop below (30 ns a block against 6). */
+    typedef int s8 __attribute__((vector_size(4 * LANES)));
+    typedef uint64_t wide __attribute__((vector_size(4 * LANES)));
+    s8 by = (s8)((u8){ 0 } + factor);
+    wide even = (wide)__builtin_ia32_pmuludq256((s8)x, by);
+    wide odd = (wide)__builtin_ia32_pmuludq256((s8)((wide)x >> 32), by);
+    const s8 lanes = { 1, 9, 3, 11, 5, 13, 7, 15 }, lows = { 0, 8, 2, 10, 4, 12, 6, 14 };
+    *high = (u8)__builtin_shuffle((s8)even, (s8)odd, lanes);
+    *low = (u8)__builtin_shuffle((s8)even, (s8)odd, lows);
+#else
+    for (int j = 0; j < LANES; j++) {
+        uint64_t product = (uint64_t)factor * x[j];
+        (*high)[j] = (uint32_t)(product >> 32);
+        (*low)[j] = (uint32_t)product;
+    }
+#endif
+}
+
 /* Philox 4x32-10 of LANES blocks, whose counters differ in the first word by their number. */
 static void philox_lanes(uint32_t out[4][LANES], const uint32_t counter[4], uint32_t k0,
                          uint32_t k1)
 {
-    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
-    for (int j = 0; j < LANES; j++) {
-        c0[j] = counter[0] + (uint32_t)j;
-        c1[j] = counter[1];
-        c2[j] = counter[2];
-        c3[j] = counter[3];
+    const u8 zero = { 0 }, number = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    u8 c0 = counter[0] + number, c1 = counter[1] + zero, c2 = counter[2] + zero,
+       c3 = counter[3] + zero;
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        u8 high0, low0, high2, low2;
+        multiply_wide(c0, 0xD2511F53u, &high0, &low0);
+        multiply_wide(c2, 0xCD9E8D57u, &high2, &low2);
+        c0 = high2 ^ c1 ^ k0;
+        c2 = high0 ^ c3 ^ k1;
+        c1 = low2;
+        c3 = low0;
     }
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int j = 0; j < LANES; j++) {
-            uint64_t p = (uint64_t)0xD2511F53u * c0[j], q = (uint64_t)0xCD9E8D57u * c2[j];
-            c0[j] = (uint32_t)(q >> 32) ^ c1[j] ^ k0;
-            c2[j] = (uint32_t)(p >> 32) ^ c3[j] ^ k1;
-            c1[j] = (uint32_t)q;
-            c3[j] = (uint32_t)p;
-        }
-    memcpy(out[0], c0, sizeof c0);
-    memcpy(out[1], c1, sizeof c1);
-    memcpy(out[2], c2, sizeof c2);
-    memcpy(out[3], c3, sizeof c3);
+    memcpy(out[0], &c0, sizeof c0);
+    memcpy(out[1], &c1, sizeof c1);
+    memcpy(out[2], &c2, sizeof c2);
+    memcpy(out[3], &c3, sizeof c3);
 }
 
 /* Element e of a row uses block e / 64 * 8 + e % 8, draw e / 8 % 8: so that eight neighbours come from eight lanes. */

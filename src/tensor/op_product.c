@@ -223,21 +223,22 @@ static uni__product entry(const product_task *t, int64_t index)
                                t->out + index * s->m * s->n,
                                lda,
                                ldb,
-                               s->n };
+                               s->n,
+                               NULL };
     if (t->part == PART_A && !s->transpose_a) /* dA = dY op(B)^T */
         return (uni__product){ false, !s->transpose_b,           t->add, s->m, s->k, s->n, dy,
-                               b,     t->out + ia * s->m * s->k, s->n,   ldb,  s->k };
+                               b,     t->out + ia * s->m * s->k, s->n,   ldb,  s->k, NULL };
     if (t->part == PART_A) /* A is stored k x m: dA = op(B) dY^T */
         return (uni__product){
             s->transpose_b, true, t->add, s->k, s->m, s->n, b, dy, t->out + ia * s->m * s->k, ldb,
-            s->n,           s->m
+            s->n,           s->m, NULL
         };
     if (!s->transpose_b) /* dB = op(A)^T dY */
         return (uni__product){ !s->transpose_a,           false, t->add, s->k, s->n, s->m, a, dy,
-                               t->out + ib * s->k * s->n, lda,   s->n,   s->n };
+                               t->out + ib * s->k * s->n, lda,   s->n,   s->n, NULL };
     return (uni__product){
-        true, s->transpose_a, t->add, s->n, s->k, s->m, dy, a, t->out + ib * s->k * s->n, s->n, lda,
-        s->k
+        true, s->transpose_a, t->add, s->n, s->k, s->m, dy, a, t->out + ib * s->k * s->n, s->n,
+        lda,  s->k,           NULL
     };
 }
 
