@@ -201,7 +201,7 @@ UNI_API UNI_MUST_USE int uni_dataset_same_each_epoch(uni_dataset **out, uni_data
  * (random_shuffle_each_window). */
 UNI_API UNI_MUST_USE int uni_dataset_window(uni_dataset **out, uni_dataset *from,
                                             int64_t blocks_per_window, uni_error *err);
-/* Indexed sources: into n blocks of rows; files: byte ranges, at least as many as files. What windows, plans and shards count in. */
+/* Indexed sources: into n blocks of rows, what windows count in. Files have their blocks from block_bytes of the reader (UNI_EUNSUPPORTED). */
 UNI_API UNI_MUST_USE int uni_dataset_repartition(uni_dataset **out, uni_dataset *from,
                                                  int64_t num_blocks, uni_error *err);
 /* An iterator gives that many epochs one after the other; -1: endless. */

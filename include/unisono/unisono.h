@@ -5,10 +5,12 @@
 #include <unisono/array.h>
 #include <unisono/checkpoint.h>
 #include <unisono/comm.h>
+#include <unisono/data.h>
 #include <unisono/log.h>
 #include <unisono/run.h>
 #include <unisono/session.h>
 #include <unisono/status.h>
+#include <unisono/table.h>
 #include <unisono/track.h>
 #include <unisono/trainer.h>
 #include <unisono/value.h>

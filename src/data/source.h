@@ -74,6 +74,8 @@ typedef struct uni__source {
     int64_t num_rows; /* indexed; otherwise -1 (or the number, when the source happens to know) */
     int64_t num_blocks; /* split */
     int64_t
+        block_rows; /* split: rows of a block, estimated; 0: not known. Sizes windows of so many rows */
+    int64_t
         bytes; /* of all files or arrays together; -1 not known. Blocks are taken as equal parts of it */
     int64_t
         row_bytes; /* decoded bytes of a row, estimated; 0: not known. Sizes chunks against the budget */

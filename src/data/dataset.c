@@ -1,0 +1,445 @@
+/*
+ * dataset.c - making, sharing and asking datasets: the copy behind every transform, schema, sizes, the recipe as text. See dataset.h.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "data/dataset.h"
+#include "data/pool.h"
+#include "data/table.h"
+
+/* Splittable files up to this size are read when the dataset is made (a few ms), and are indexed from then on: exact shards and
+ * the global order, however small they are. */
+#define SMALL_SOURCE ((int64_t)4 << 20)
+
+/* ---- references ---- */
+
+void uni__source_free(const uni__source *source)
+{
+    if (source->class_ != NULL && source->class_->free != NULL)
+        source->class_->free(source->self);
+    uni_table_unref(source->schema);
+}
+
+static void root_unref(uni__root *root)
+{
+    if (root == NULL || atomic_fetch_sub(&root->references, 1) > 1)
+        return;
+    uni__source_free(&root->source);
+    free(root);
+}
+
+static void stage_unref(uni__stage *stage)
+{
+    if (stage == NULL || atomic_fetch_sub(&stage->references, 1) > 1)
+        return;
+    if (stage->free != NULL)
+        stage->free(stage->self);
+    free(stage->name);
+    free(stage);
+}
+
+uni_dataset *uni_dataset_ref(uni_dataset *dataset)
+{
+    if (dataset != NULL)
+        atomic_fetch_add(&dataset->references, 1);
+    return dataset;
+}
+
+void uni_dataset_unref(uni_dataset *dataset)
+{
+    if (dataset == NULL || atomic_fetch_sub(&dataset->references, 1) > 1)
+        return;
+    for (int i = 0; i < dataset->num_stages; i++)
+        stage_unref(dataset->stages[i]);
+    free(dataset->stages);
+    uni_table_unref(dataset->schema);
+    root_unref(dataset->root);
+    pthread_mutex_destroy(&dataset->lock);
+    free(dataset);
+}
+
+/* ---- making ---- */
+
+/* Takes the root. */
+static int new_dataset(uni_dataset **out, uni__root *root, uni_error *err)
+{
+    uni_dataset *dataset = calloc(1, sizeof *dataset);
+    if (dataset == NULL) {
+        root_unref(root);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    }
+    atomic_init(&dataset->references, 1);
+    pthread_mutex_init(&dataset->lock, NULL);
+    dataset->root = root;
+    *out = dataset;
+    return 0;
+}
+
+/* All blocks of a split source as one table in memory, which takes its place. */
+static int load_small(uni__root *root, uni_error *err)
+{
+    uni__source *source = &root->source, loaded = { 0 };
+    uni__reader *reader = NULL;
+    int64_t count = source->num_blocks, status = 0;
+    uni_table *whole = NULL, **tables = calloc((size_t)count + 1, sizeof(uni_table *));
+    int64_t *ends = calloc((size_t)count + 1, sizeof *ends);
+    if (tables == NULL || ends == NULL) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+        goto done;
+    }
+    UNI_TRY_GOTO(uni__reader_new(&reader, root->bad.skip, err), done);
+    tables[0] = uni_table_ref(source->schema); /* no blocks at all are a table, too */
+    for (int64_t i = 0; i < count; i++) {
+        UNI_TRY_GOTO(source->class_->read_block(source->self, reader, i, &tables[i + 1], err),
+                     done);
+        ends[i] = (i > 0 ? ends[i - 1] : 0) + uni_table_num_rows(tables[i + 1]);
+    }
+    UNI_TRY_GOTO(uni_table_concat(&whole, tables, (int)count + 1, err), done);
+    UNI_TRY_GOTO(uni__loaded_source(&loaded, whole, source, ends, err), done);
+    ends = NULL;
+    root->skipped = uni__reader_skipped(reader);
+    root->loaded = true;
+    *source = loaded;
+done:
+    for (int64_t i = 0; tables != NULL && i <= count; i++)
+        uni_table_unref(tables[i]);
+    free(tables);
+    free(ends);
+    uni_table_unref(whole);
+    uni__reader_free(reader);
+    return (int)status;
+}
+
+int uni__dataset_from_source(uni_dataset **out, const uni__source *source, const uni_bad_data *bad,
+                             uni_error *err)
+{
+    *out = NULL;
+    uni__root *root = calloc(1, sizeof *root);
+    if (root == NULL) {
+        uni__source_free(source);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    }
+    atomic_init(&root->references, 1);
+    root->source = *source;
+    root->bad = bad != NULL ? *bad : (uni_bad_data){ 0 };
+    if (source->kind == UNI__SOURCE_SPLIT && source->bytes >= 0 && source->bytes <= SMALL_SOURCE) {
+        int status = load_small(root, err);
+        if (status < 0) {
+            root_unref(root);
+            return status;
+        }
+    }
+    UNI_TRY(new_dataset(out, root, err));
+    (*out)->schema = uni_table_ref(root->source.schema);
+    return 0;
+}
+
+int uni__dataset_derive(uni_dataset **out, uni_dataset *from, bool keep_schema, uni_error *err)
+{
+    *out = NULL;
+    if (from == NULL)
+        return uni_error_set(err, UNI_EINVAL, "a transform needs a dataset");
+    uni__stage **stages = calloc((size_t)from->num_stages + 1, sizeof(uni__stage *));
+    if (stages == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    atomic_fetch_add(&from->root->references, 1);
+    int status = new_dataset(out, from->root, err);
+    if (status < 0) {
+        free(stages);
+        return status;
+    }
+    uni_dataset *made = *out;
+    made->order = from->order;
+    made->stages = stages;
+    made->num_stages = from->num_stages;
+    for (int i = 0; i < from->num_stages; i++) {
+        stages[i] = from->stages[i];
+        atomic_fetch_add(&stages[i]->references, 1);
+    }
+    if (keep_schema) {
+        pthread_mutex_lock(&from->lock);
+        made->schema = uni_table_ref(from->schema);
+        pthread_mutex_unlock(&from->lock);
+    }
+    return 0;
+}
+
+int uni__dataset_add_stage(uni_dataset **out, uni_dataset *from, const uni__stage *stage,
+                           const uni_table *schema, uni_error *err)
+{
+    int status = 0;
+    uni__stage *copy = malloc(sizeof *copy);
+    *out = NULL;
+    if (copy == NULL ||
+        (copy->name = NULL, *copy = *stage, copy->name = strdup(stage->name)) == NULL) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+        goto fail;
+    }
+    atomic_init(&copy->references, 1);
+    UNI_TRY_GOTO(uni__dataset_derive(out, from, false, err), fail);
+    (*out)->stages[(*out)->num_stages++] = copy;
+    (*out)->schema = uni_table_ref((uni_table *)schema);
+    return 0;
+fail:
+    if (stage->free != NULL)
+        stage->free(stage->self);
+    if (copy != NULL)
+        free(copy->name);
+    free(copy);
+    return status;
+}
+
+bool uni__dataset_one_to_one(const uni_dataset *dataset)
+{
+    for (int i = 0; i < dataset->num_stages; i++) {
+        if (dataset->stages[i]->changes_rows)
+            return false;
+    }
+    return true;
+}
+
+bool uni__dataset_in_order(const uni_dataset *dataset)
+{
+    for (int i = 0; i < dataset->num_stages; i++) {
+        if (dataset->stages[i]->in_order)
+            return true;
+    }
+    return false;
+}
+
+/* ---- reading elements ---- */
+
+static int apply_in_parts(const uni__stage *stage, uni__reader *reader, uni_table *in,
+                          uni_table **out, uni_error *err)
+{
+    int64_t rows = uni_table_num_rows(in), size = stage->batch_size;
+    if (size <= 0 || rows <= size)
+        return stage->apply(stage->self, reader, in, out, err);
+    int64_t count = (rows + size - 1) / size, done = 0;
+    int status = 0;
+    uni_table *part = NULL, **parts = calloc((size_t)count, sizeof(uni_table *));
+    if (parts == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %lld batches", (long long)count);
+    for (; done < count && status == 0; done++) {
+        int64_t end = (done + 1) * size < rows ? (done + 1) * size : rows;
+        status = uni_table_slice(&part, in, done * size, end, err);
+        if (status == 0)
+            status = stage->apply(stage->self, reader, part, &parts[done], err);
+        uni_table_unref(part);
+        part = NULL;
+    }
+    if (status == 0)
+        status = uni__table_concat(out, reader, parts, (int)count, err);
+    for (int64_t i = 0; i < count; i++)
+        uni_table_unref(parts[i]);
+    free(parts);
+    return status;
+}
+
+int uni__apply_stages(uni_dataset *dataset, int first, int last, uni__reader *reader, uni_table *in,
+                      uni_table **out, uni_error *err)
+{
+    uni_table *now = uni_table_ref(in);
+    *out = NULL;
+    for (int i = first; i < last; i++) {
+        const uni__stage *stage = dataset->stages[i];
+        uni_table *next = NULL;
+        int status = apply_in_parts(stage, reader, now, &next, err);
+        if (status == 0 && !stage->changes_rows &&
+            uni_table_num_rows(next) != uni_table_num_rows(now)) {
+            status = uni_error_set(
+                err, UNI_ESHAPE,
+                "%s made %lld rows of %lld; a function that changes the number of rows must say so "
+                "(changes_rows), or be a filter or flat_map",
+                stage->name, (long long)uni_table_num_rows(next),
+                (long long)uni_table_num_rows(now));
+            uni_table_unref(next);
+        } else if (status < 0) {
+            uni_error_prefix(err, "%s", stage->name);
+        }
+        uni_table_unref(now);
+        if (status < 0)
+            return status;
+        now = next;
+    }
+    *out = now;
+    return 0;
+}
+
+static int finish_read(uni_dataset *dataset, uni__reader *reader, int status, uni_table *raw,
+                       uni_table **out, uni_error *err)
+{
+    if (status == 0)
+        status = uni__apply_stages(dataset, 0, dataset->num_stages, reader, raw, out, err);
+    uni_table_unref(raw);
+    return status;
+}
+
+int uni__dataset_read_range(uni_dataset *dataset, uni__reader *reader, int64_t begin, int64_t end,
+                            uni_table **out, uni_error *err)
+{
+    const uni__source *source = &dataset->root->source;
+    uni_table *raw = NULL;
+    int status = source->class_->read_range(source->self, reader, begin, end, &raw, err);
+    return finish_read(dataset, reader, status, raw, out, err);
+}
+
+int uni__dataset_read_rows(uni_dataset *dataset, uni__reader *reader, const int64_t *rows,
+                           int64_t count, uni_table **out, uni_error *err)
+{
+    uni_table *raw = NULL;
+    int status = uni__source_read_rows(&dataset->root->source, reader, rows, count, &raw, err);
+    return finish_read(dataset, reader, status, raw, out, err);
+}
+
+int uni__dataset_read_block(uni_dataset *dataset, uni__reader *reader, int64_t block,
+                            uni_table **out, uni_error *err)
+{
+    const uni__source *source = &dataset->root->source;
+    uni_table *raw = NULL;
+    int status = source->class_->read_block(source->self, reader, block, &raw, err);
+    return finish_read(dataset, reader, status, raw, out, err);
+}
+
+int uni__dataset_count_block(uni_dataset *dataset, uni__reader *reader, int64_t block, int64_t *out,
+                             uni_error *err)
+{
+    const uni__source *source = &dataset->root->source;
+    if (uni__dataset_one_to_one(dataset) && source->class_->count_block != NULL)
+        return source->class_->count_block(source->self, reader, block, out, err);
+    uni_table *table = NULL;
+    UNI_TRY(uni__dataset_read_block(dataset, reader, block, &table, err));
+    *out = uni_table_num_rows(table);
+    uni_table_unref(table);
+    return 0;
+}
+
+/* Runs of rows that follow each other become one range each; many runs are put together at the end. */
+int uni__source_read_rows(const uni__source *source, uni__reader *reader, const int64_t *rows,
+                          int64_t count, uni_table **out, uni_error *err)
+{
+    *out = NULL;
+    if (count == 0) {
+        *out = uni_table_ref(source->schema);
+        return 0;
+    }
+    bool one_run = true;
+    for (int64_t i = 1; i < count && one_run; i++)
+        one_run = rows[i] == rows[i - 1] + 1;
+    if (one_run)
+        return source->class_->read_range(source->self, reader, rows[0], rows[count - 1] + 1, out,
+                                          err);
+    if (source->class_->read_rows != NULL)
+        return source->class_->read_rows(source->self, reader, rows, count, out, err);
+    uni_table **parts = calloc((size_t)count, sizeof(uni_table *));
+    if (parts == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read %lld rows", (long long)count);
+    int num_parts = 0, status = 0;
+    for (int64_t i = 0; i < count && status == 0;) {
+        int64_t run = 1;
+        while (i + run < count && rows[i + run] == rows[i] + run)
+            run++;
+        status = source->class_->read_range(source->self, reader, rows[i], rows[i] + run,
+                                            &parts[num_parts], err);
+        num_parts += status == 0;
+        i += run;
+    }
+    if (status == 0)
+        status = uni__table_concat(out, reader, parts, num_parts, err);
+    for (int i = 0; i < num_parts; i++)
+        uni_table_unref(parts[i]);
+    free(parts);
+    return status;
+}
+
+/* ---- asking ---- */
+
+/* The first row through the stages, when the functions' results are not known otherwise. */
+static int find_schema(uni_dataset *dataset, uni_table **out, uni_error *err)
+{
+    uni_table *first = NULL;
+    UNI_TRY(uni_dataset_take(dataset, 1, &first, err));
+    int status = uni__table_empty(out, first, err);
+    uni_table_unref(first);
+    return status;
+}
+
+int uni_dataset_schema(uni_dataset *dataset, const uni_table **out, uni_error *err)
+{
+    *out = NULL;
+    pthread_mutex_lock(&dataset->lock);
+    uni_table *known = dataset->schema;
+    pthread_mutex_unlock(&dataset->lock);
+    if (known == NULL) {
+        uni_table *found = NULL;
+        UNI_TRY(find_schema(dataset, &found, err));
+        pthread_mutex_lock(&dataset->lock);
+        if (dataset->schema == NULL)
+            dataset->schema = found;
+        else
+            uni_table_unref(found);
+        known = dataset->schema;
+        pthread_mutex_unlock(&dataset->lock);
+    }
+    *out = known;
+    return 0;
+}
+
+int64_t uni_dataset_known_rows(const uni_dataset *dataset)
+{
+    return uni__dataset_one_to_one(dataset) ? dataset->root->source.num_rows : -1;
+}
+
+int64_t uni_dataset_num_blocks(const uni_dataset *dataset)
+{
+    const uni__source *source = &dataset->root->source;
+    if (source->kind == UNI__SOURCE_SPLIT)
+        return source->num_blocks;
+    if (source->kind == UNI__SOURCE_STREAM)
+        return 1;
+    if (dataset->order.num_blocks > 0)
+        return dataset->order.num_blocks;
+    int64_t rows = uni__block_rows(dataset);
+    return (source->num_rows + rows - 1) / rows;
+}
+
+int64_t uni__block_rows(const uni_dataset *dataset)
+{
+    const uni__source *source = &dataset->root->source;
+    int64_t blocks = dataset->order.num_blocks;
+    if (blocks > 0)
+        return source->num_rows > blocks ? (source->num_rows + blocks - 1) / blocks : 1;
+    int64_t row_bytes = source->row_bytes > 0 ? source->row_bytes : 64;
+    return row_bytes < SMALL_SOURCE ? SMALL_SOURCE / row_bytes : 1;
+}
+
+int64_t uni_dataset_bytes(const uni_dataset *dataset)
+{
+    return dataset->root->source.bytes;
+}
+
+int uni_dataset_text(const uni_dataset *dataset, char **out, uni_error *err)
+{
+    uni__text text = { 0 };
+    const uni__order *order = &dataset->order;
+    uni__text_add_string(&text, dataset->root->source.class_->name);
+    for (int i = 0; i < dataset->num_stages; i++)
+        uni__text_add_format(&text, " -> %s", dataset->stages[i]->name);
+    if (order->window_blocks > 0)
+        uni__text_add_format(&text, " -> window(%lld)", (long long)order->window_blocks);
+    if (order->shuffle && order->buffer > 0)
+        uni__text_add_format(&text, " -> shuffle(%lld)", (long long)order->buffer);
+    else if (order->shuffle)
+        uni__text_add_string(&text, " -> random_shuffle");
+    if (order->repeats != 0)
+        uni__text_add_format(&text, " -> repeat(%lld)", (long long)order->repeats);
+    if (order->batch_size > 0)
+        uni__text_add_format(&text, " -> batch(%lld)", (long long)order->batch_size);
+    if (text.failed) {
+        uni__text_free(&text);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's text");
+    }
+    *out = text.data;
+    return 0;
+}

@@ -1,0 +1,386 @@
+/* execute.c - see execute.h. `lock` guards everything that is not set at the start; tasks run outside of it. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/random.h"
+#include "data/execute.h"
+
+/* A place of the ring. */
+struct slot {
+    uni__result result;
+    uni_error *error; /* NULL: it went well */
+    bool done;
+};
+
+struct worker {
+    uni__execute *execute;
+    uni__reader *reader;
+    pthread_t thread;
+};
+
+struct uni__execute {
+    uni__execute_options options;
+    pthread_mutex_t lock;
+    pthread_cond_t room; /* a slot or bytes came free, or the stream */
+    pthread_cond_t ready; /* a result is there, or the plan is through */
+    int num_workers;
+    struct worker *workers;
+    struct slot *slots;
+    uint64_t num_slots, head, tail; /* results [head, tail) are under way or wait */
+    int running;
+    size_t task_bytes; /* largest that a task took so far */
+    bool ending, planned_all;
+    /* a stream */
+    bool stream_busy, stream_open;
+    void *cursor;
+    uni__task stream_task;
+    int64_t stream_row;
+    uint64_t waited_ns, busy_ns;
+};
+
+/* ---- order ---- */
+
+uint64_t uni__order_key(const uni_dataset *dataset, int64_t epoch, uint64_t what)
+{
+    uint64_t counted = dataset->order.same_each_epoch ? 0 : (uint64_t)epoch;
+    return uni__random_u64(dataset->order.seed, 0x64617461u ^ (what << 8), counted); /* "data" */
+}
+
+int64_t uni__order_element(const uni_dataset *dataset, int64_t epoch, int64_t position)
+{
+    const uni__order *order = &dataset->order;
+    const uni__source *source = &dataset->root->source;
+    if (!order->shuffle)
+        return position;
+    uint64_t key = uni__order_key(dataset, epoch, 0);
+    if (source->kind == UNI__SOURCE_SPLIT)
+        return order->buffer > 0 || order->window_blocks > 0
+                   ? position
+                   : (int64_t)uni__random_permute(key, (uint64_t)source->num_blocks,
+                                                  (uint64_t)position);
+    int64_t n = source->num_rows, window = order->buffer;
+    if (window == 0 && order->window_blocks > 0)
+        window = order->window_blocks * uni__block_rows(dataset);
+    if (window <= 0 || window >= n)
+        return (int64_t)uni__random_permute(key, (uint64_t)n, (uint64_t)position);
+    int64_t first = position / window * window, size = n - first < window ? n - first : window;
+    return first + (int64_t)uni__random_permute(uni__random_u64(key, 1, (uint64_t)first),
+                                                (uint64_t)size, (uint64_t)(position - first));
+}
+
+/* ---- tasks ---- */
+
+static int read_rows(uni__execute *execute, uni__reader *reader, const uni__task *task,
+                     uni_table **out, uni_error *err)
+{
+    uni_dataset *dataset = execute->options.dataset;
+    const uni__plan *plan = execute->options.plan; /* its options only, which do not change */
+    int64_t *rows = uni__reader_scratch(reader, 4, (size_t)task->count * sizeof *rows);
+    if (rows == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read %lld rows",
+                             (long long)task->count);
+    for (int64_t i = 0; i < task->count; i++) {
+        int64_t position =
+            plan->options.rounds ? uni__plan_position(plan, task, i) : task->begin + i;
+        rows[i] = uni__order_element(dataset, task->epoch, position);
+    }
+    return uni__source_read_rows(&dataset->root->source, reader, rows, task->count, out, err);
+}
+
+static int read_blocks(uni__execute *execute, uni__reader *reader, const uni__task *task,
+                       uni_table **out, uni_error *err)
+{
+    uni_dataset *dataset = execute->options.dataset;
+    const uni__source *source = &dataset->root->source;
+    int64_t block = uni__order_element(dataset, task->epoch, task->begin);
+    return source->class_->read_block(source->self, reader, block, out, err);
+}
+
+/* From the source to the transformed table. raw: already read (streams). */
+static int run_task(uni__execute *execute, uni__reader *reader, const uni__task *task,
+                    uni_table *raw, uni_table **out, uni_error *err)
+{
+    uni_dataset *dataset = execute->options.dataset;
+    uni__source_kind kind = dataset->root->source.kind;
+    int status = 0;
+    if (kind == UNI__SOURCE_INDEXED)
+        status = read_rows(execute, reader, task, &raw, err);
+    else if (kind == UNI__SOURCE_SPLIT)
+        status = read_blocks(execute, reader, task, &raw, err);
+    if (status == 0)
+        status = uni__apply_stages(dataset, 0, execute->options.num_stages, reader, raw, out, err);
+    uni_table_unref(raw);
+    return status;
+}
+
+/* Under the lock. */
+static bool has_room(const uni__execute *execute)
+{
+    uint64_t waiting = execute->tail - execute->head;
+    if (waiting == 0)
+        return true;
+    if (waiting >= execute->num_slots || waiting >= (uint64_t)execute->options.ahead)
+        return false;
+    size_t coming = ((size_t)execute->running + 1) * execute->task_bytes;
+    return uni__pool_used(execute->options.pool) + coming <= execute->options.budget;
+}
+
+/* Under the lock: the next place of the ring. */
+static struct slot *next_slot(uni__execute *execute, const uni__task *task)
+{
+    struct slot *slot = &execute->slots[execute->tail++ % execute->num_slots];
+    *slot = (struct slot){ .result = { .task = *task, .base = -1 } };
+    return slot;
+}
+
+/* Under the lock. */
+static void finish(uni__execute *execute, struct slot *slot, uni_table *table,
+                   const uni_error *failure)
+{
+    slot->result.table = table;
+    if (failure != NULL) {
+        slot->error = malloc(sizeof *slot->error);
+        if (slot->error != NULL)
+            *slot->error = *failure;
+        execute->planned_all = true; /* nothing behind an error is needed */
+    } else if (table != NULL) {
+        size_t bytes = 2 * uni_table_bytes(table); /* and the scratch that it was made with */
+        execute->task_bytes = bytes > execute->task_bytes ? bytes : execute->task_bytes;
+    }
+    slot->done = true;
+    pthread_cond_broadcast(&execute->ready);
+}
+
+/* ---- streams ---- */
+
+static void close_stream(uni__execute *execute)
+{
+    const uni__source *source = &execute->options.dataset->root->source;
+    if (execute->stream_open && source->class_->stream_close != NULL)
+        source->class_->stream_close(source->self, execute->cursor);
+    execute->stream_open = false;
+    execute->cursor = NULL;
+}
+
+/* The next table of the stream, without those that a resume passes over. 0 at its end. One thread at a time, outside of the lock. */
+static int read_stream(uni__execute *execute, uni__reader *reader, int64_t *base, uni_table **out,
+                       uni_error *err)
+{
+    const uni__source *source = &execute->options.dataset->root->source;
+    int64_t window = execute->options.window_rows;
+    int64_t first = execute->stream_task.begin / window * window;
+    bool counts = uni__dataset_one_to_one(execute->options.dataset);
+    if (!execute->stream_open) {
+        UNI_TRY(source->class_->stream_open(source->self, &execute->cursor, err));
+        execute->stream_open = true;
+        execute->stream_row = 0;
+    }
+    for (;;) {
+        int more = source->class_->stream_next(source->self, execute->cursor, reader, out, err);
+        if (more <= 0)
+            return more;
+        int64_t rows = uni_table_num_rows(*out);
+        *base = counts ? execute->stream_row : -1;
+        execute->stream_row += rows;
+        if (!counts || execute->stream_row > first)
+            return 1;
+        uni_table_unref(*out);
+    }
+}
+
+/* Under the lock, which it gives up meanwhile: reads the next table and runs its stages. false when the plan is through. */
+static bool work_on_stream(uni__execute *execute, uni__reader *reader)
+{
+    if (!execute->stream_open && !uni__plan_next(execute->options.plan, &execute->stream_task))
+        return false;
+    if (execute->stream_task.end_of_epoch) { /* the plan's own end of the epoch */
+        finish(execute, next_slot(execute, &execute->stream_task), NULL, NULL);
+        return true;
+    }
+    execute->stream_busy = true;
+    pthread_mutex_unlock(&execute->lock);
+    uni_table *raw = NULL, *table = NULL;
+    uni_error err = { 0 };
+    int64_t base = -1;
+    int more = read_stream(execute, reader, &base, &raw, &err);
+    pthread_mutex_lock(&execute->lock);
+    execute->stream_busy = false;
+    if (more == 0) {
+        close_stream(execute);
+        pthread_cond_broadcast(&execute->room);
+        return true;
+    }
+    struct slot *slot = next_slot(execute, &execute->stream_task);
+    slot->result.base = base;
+    pthread_cond_broadcast(&execute->room);
+    if (more < 0) {
+        finish(execute, slot, NULL, &err);
+        return true;
+    }
+    execute->running++;
+    pthread_mutex_unlock(&execute->lock);
+    int status = run_task(execute, reader, &slot->result.task, raw, &table, &err);
+    pthread_mutex_lock(&execute->lock);
+    execute->running--;
+    finish(execute, slot, table, status < 0 ? &err : NULL);
+    return true;
+}
+
+/* ---- threads ---- */
+
+/* Under the lock, which it gives up meanwhile. false when the plan is through. */
+static bool work_on_task(uni__execute *execute, uni__reader *reader)
+{
+    uni__task task;
+    if (!uni__plan_next(execute->options.plan, &task))
+        return false;
+    struct slot *slot = next_slot(execute, &task);
+    if (task.end_of_epoch) {
+        finish(execute, slot, NULL, NULL);
+        return true;
+    }
+    execute->running++;
+    pthread_mutex_unlock(&execute->lock);
+    uni_table *table = NULL;
+    uni_error err = { 0 };
+    int status = run_task(execute, reader, &task, NULL, &table, &err);
+    pthread_mutex_lock(&execute->lock);
+    execute->running--;
+    finish(execute, slot, table, status < 0 ? &err : NULL);
+    return true;
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    uni__execute *execute = worker->execute;
+    bool stream = execute->options.dataset->root->source.kind == UNI__SOURCE_STREAM;
+    pthread_mutex_lock(&execute->lock);
+    while (!execute->ending) {
+        if (execute->planned_all || execute->stream_busy || !has_room(execute)) {
+            pthread_cond_wait(&execute->room, &execute->lock);
+            continue;
+        }
+        uint64_t before = uni__monotonic_ns();
+        bool more = stream ? work_on_stream(execute, worker->reader)
+                           : work_on_task(execute, worker->reader);
+        execute->busy_ns += uni__monotonic_ns() - before;
+        if (!more) {
+            execute->planned_all = true;
+            pthread_cond_broadcast(&execute->ready);
+        }
+    }
+    pthread_mutex_unlock(&execute->lock);
+    return NULL;
+}
+
+static int start_worker(uni__execute *execute, uni_error *err)
+{
+    struct worker *worker = &execute->workers[execute->num_workers];
+    worker->execute = execute;
+    UNI_TRY(uni__reader_of(&worker->reader, execute->options.pool, execute->options.bad, err));
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&worker->thread, NULL, work, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        uni__reader_free(worker->reader);
+        return uni_error_set_errno(err, code, "cannot start a thread that reads data");
+    }
+    execute->num_workers++;
+    return 0;
+}
+
+int uni__execute_start(uni__execute **out, const uni__execute_options *options, uni_error *err)
+{
+    *out = NULL;
+    uni__execute *execute = calloc(1, sizeof *execute);
+    if (execute == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
+    execute->options = *options;
+    execute->num_slots = (uint64_t)options->ahead + (uint64_t)options->threads + 1;
+    pthread_mutex_init(&execute->lock, NULL);
+    pthread_cond_init(&execute->room, NULL);
+    pthread_cond_init(&execute->ready, NULL);
+    execute->slots = calloc((size_t)execute->num_slots, sizeof *execute->slots);
+    execute->workers = calloc((size_t)options->threads, sizeof *execute->workers);
+    int status = execute->slots != NULL && execute->workers != NULL
+                     ? 0
+                     : uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
+    /* One thread is enough to go on with; fewer than wanted only make it slower. */
+    for (int i = 0; status == 0 && i < options->threads; i++)
+        status = start_worker(execute, err);
+    if (status < 0 && execute->num_workers == 0) {
+        uni__execute_stop(execute);
+        return status;
+    }
+    *out = execute;
+    return 0;
+}
+
+int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
+{
+    pthread_mutex_lock(&execute->lock);
+    struct slot *slot = &execute->slots[execute->head % execute->num_slots];
+    uint64_t before = 0;
+    while (execute->head == execute->tail ? !execute->planned_all : !slot->done) {
+        before = before == 0 ? uni__monotonic_ns() : before;
+        pthread_cond_wait(&execute->ready, &execute->lock);
+    }
+    if (before > 0)
+        execute->waited_ns += uni__monotonic_ns() - before;
+    int status = execute->head != execute->tail;
+    if (status > 0 && slot->result.table == NULL && !slot->result.task.end_of_epoch) {
+        status = slot->error != NULL ? slot->error->code : UNI_ENOMEM;
+        if (err != NULL && slot->error != NULL)
+            *err = *slot->error; /* it stays in its slot: the next call gets it again */
+    } else if (status > 0) {
+        *out = slot->result;
+        slot->result.table = NULL;
+        execute->head++;
+        pthread_cond_broadcast(&execute->room);
+    }
+    pthread_mutex_unlock(&execute->lock);
+    return status;
+}
+
+void uni__execute_stop(uni__execute *execute)
+{
+    if (execute == NULL)
+        return;
+    pthread_mutex_lock(&execute->lock);
+    execute->ending = true;
+    pthread_cond_broadcast(&execute->room);
+    pthread_mutex_unlock(&execute->lock);
+    for (int i = 0; i < execute->num_workers; i++) {
+        pthread_join(execute->workers[i].thread, NULL);
+        uni__reader_free(execute->workers[i].reader);
+    }
+    close_stream(execute);
+    for (uint64_t i = 0; execute->slots != NULL && i < execute->num_slots; i++) {
+        uni_table_unref(execute->slots[i].result.table);
+        free(execute->slots[i].error);
+    }
+    free(execute->slots);
+    free(execute->workers);
+    pthread_cond_destroy(&execute->ready);
+    pthread_cond_destroy(&execute->room);
+    pthread_mutex_destroy(&execute->lock);
+    free(execute);
+}
+
+double uni__execute_wait(const uni__execute *execute)
+{
+    return (double)execute->waited_ns * 1e-9;
+}
+
+double uni__execute_busy(uni__execute *execute)
+{
+    pthread_mutex_lock(&execute->lock);
+    double seconds = (double)execute->busy_ns * 1e-9;
+    pthread_mutex_unlock(&execute->lock);
+    return seconds;
+}

@@ -1,0 +1,117 @@
+/* unit.c - see unit.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/random.h"
+#include "data/unit.h"
+
+void uni__unit_clear(uni__unit *unit)
+{
+    for (int i = 0; i < unit->num_tables; i++)
+        uni_table_unref(unit->tables[i]);
+    uni__pool_put(unit->order);
+    unit->order = NULL;
+    unit->num_tables = 0;
+    unit->rows = unit->at = unit->base = 0;
+}
+
+void uni__unit_free(uni__unit *unit)
+{
+    uni__unit_clear(unit);
+    free(unit->tables);
+    unit->tables = NULL;
+    unit->capacity = 0;
+}
+
+int uni__unit_add(uni__unit *unit, uni_table *table, uni_error *err)
+{
+    if (unit->num_tables == unit->capacity) {
+        int capacity = unit->capacity > 0 ? 2 * unit->capacity : 8;
+        uni_table **tables = reallocarray(unit->tables, (size_t)capacity, sizeof(uni_table *));
+        if (tables == NULL) {
+            uni_table_unref(table);
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a window of %d tables", capacity);
+        }
+        unit->tables = tables;
+        unit->capacity = capacity;
+    }
+    unit->tables[unit->num_tables++] = table;
+    unit->rows += uni_table_num_rows(table);
+    return 0;
+}
+
+/* Fisher and Yates; place i draws the i-th number of the key. */
+static void shuffle_rows(uni__row *rows, int64_t count, uint64_t key)
+{
+    const uint32_t words[2] = { (uint32_t)key, (uint32_t)(key >> 32) };
+    uint32_t random[4] = { 0 };
+    for (int64_t i = 0; i + 1 < count; i++) {
+        if (i % 4 == 0)
+            uni__philox((const uint32_t[4]){ (uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), 0, 0 },
+                        words, random);
+        int64_t other = i + (int64_t)((uint64_t)random[i % 4] * (uint64_t)(count - i) >> 32);
+        uni__row swap = rows[other];
+        rows[other] = rows[i];
+        rows[i] = swap;
+    }
+}
+
+int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, uint64_t key, uni_error *err)
+{
+    if (unit->rows >= UINT32_MAX)
+        return uni_error_set(err, UNI_ELIMIT, "a shuffle window of %lld rows is too large",
+                             (long long)unit->rows);
+    unit->order = uni__pool_get(pool, (size_t)unit->rows * sizeof *unit->order + 1);
+    if (unit->order == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to shuffle %lld rows",
+                             (long long)unit->rows);
+    int64_t at = 0;
+    for (int i = 0; i < unit->num_tables; i++) {
+        int64_t rows = uni_table_num_rows(unit->tables[i]);
+        for (int64_t row = 0; row < rows; row++)
+            unit->order[at++] = (uni__row){ .table = i, .row = (int32_t)row };
+    }
+    shuffle_rows(unit->order, unit->rows, key);
+    return 0;
+}
+
+/* Rows [at, at + count) where tables follow each other: a slice, or slices put together. */
+static int take_plain(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
+                      uni_error *err)
+{
+    uni_table **parts = calloc((size_t)unit->num_tables, sizeof(uni_table *));
+    if (parts == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a batch");
+    int64_t first = 0;
+    int num_parts = 0, status = 0;
+    for (int i = 0; i < unit->num_tables && status == 0; i++) {
+        int64_t rows = uni_table_num_rows(unit->tables[i]);
+        int64_t begin = unit->at > first ? unit->at - first : 0;
+        int64_t end = unit->at + count - first < rows ? unit->at + count - first : rows;
+        if (begin < end) {
+            status = uni_table_slice(&parts[num_parts], unit->tables[i], begin, end, err);
+            num_parts += status == 0;
+        }
+        first += rows;
+    }
+    if (status == 0)
+        status = uni__table_concat(out, reader, parts, num_parts, err);
+    for (int i = 0; i < num_parts; i++)
+        uni_table_unref(parts[i]);
+    free(parts);
+    return status;
+}
+
+int uni__unit_take(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
+                   uni_error *err)
+{
+    *out = NULL;
+    if (unit->order != NULL)
+        UNI_TRY(uni__table_gather(out, reader, unit->tables, unit->num_tables,
+                                  unit->order + unit->at, count, err));
+    else if (unit->num_tables == 1)
+        UNI_TRY(uni_table_slice(out, unit->tables[0], unit->at, unit->at + count, err));
+    else
+        UNI_TRY(take_plain(unit, reader, count, out, err));
+    unit->at += count;
+    return 0;
+}
