@@ -84,13 +84,16 @@ static bool in_subnet(const uni__address *address, const char *subnet)
 int uni__network_choose(const char *interface, bool all_local, uni__address *out, uni_error *err)
 {
     uni__address all[UNI__NETWORK_MAX];
-    int count = uni__network_list(all), chosen = 0;
+    int count = uni__network_list(all), chosen = 0, v4 = 0;
     char known[512] = "";
+    for (int i = 0; i < count; i++)
+        v4 += !all[i].loopback && all[i].running && !strchr(all[i].text, ':');
     for (int i = 0; i < count; i++) {
         bool fits =
-            interface   ? strcmp(interface, all[i].interface) == 0 || in_subnet(&all[i], interface)
-            : all_local ? strcmp(all[i].text, "127.0.0.1") == 0
-                        : !all[i].loopback && all[i].running;
+            interface ? strcmp(interface, all[i].interface) == 0 || in_subnet(&all[i], interface)
+            : all_local
+                ? strcmp(all[i].text, "127.0.0.1") == 0
+                : !all[i].loopback && all[i].running && (v4 == 0 || !strchr(all[i].text, ':'));
         if (fits)
             out[chosen++] = all[i];
         size_t used = strlen(known);

@@ -2,7 +2,7 @@
  * network.h - the addresses of this machine, and which of them other hosts are to use. Any thread.
  *
  * With --interface (a name, an address, or a subnet as 10.1.0.0/16) exactly those addresses. Otherwise: the loopback when all hosts are this
- * machine; else every address of an interface that is up and has a carrier, which the hosts then try all at once; what none of them used is closed
+ * machine; else every address (IPv6 only where there is no IPv4) of an interface that is up and has a carrier, which the hosts then try all at once; what none of them used is closed
  * again (link.h). What a host's name resolves to is not asked: on many machines that is the loopback.
  */
 #ifndef UNISONO_GROUP_NETWORK_H

@@ -382,6 +382,8 @@ static void lose_host(uni__group *group, remote_host *host, const char *why)
         advance_ending(group);
         return;
     }
+    if (!host->hello)
+        return; /* an agent tries all our addresses and keeps the fastest */
     snprintf(sentence, sizeof sentence, "host %.100s (%.60s; rank %.120s) is lost: %.160s",
              host->name[0] ? host->name : "?", host->address, ranks[0] ? ranks : "none yet", why);
     if (remote->placed)

@@ -147,8 +147,8 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
                          .error_code = UNI_EWORKER,
                          .time = uni__wall_seconds() };
     snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
-    /* The first time it is the command or the cluster; later a host may have gone. */
-    run->no_retry |= run->attempt == 1;
+    /* Launchers stumble now and then; twice in a row it is the command or the cluster. */
+    run->no_retry |= run->cause.kind == UNI__CAUSE_LAUNCH;
     uni__run_fail(run, &cause);
     tail_of_launcher(run, tail, sizeof tail);
     if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)

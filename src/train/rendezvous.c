@@ -82,8 +82,14 @@ int uni_session_comm(uni_session *session, const uni_comm_options *options, uni_
                               .rank = session->rank,
                               .size = session->size,
                               .abort_word = &session->page->alarm };
-    int status = session->nodes > 1 ? uni__comm_open_mpi(out, &peers, &with_records, NULL, err)
-                                    : uni__comm_open_shm(out, &peers, &with_records, 0, err);
+    int status;
+    if (session->nodes <= 1)
+        status = uni__comm_open_shm(out, &peers, &with_records, 0, err);
+    else if (session->nodes == session->size)
+        status = uni__comm_open_mpi(out, &peers, &with_records, NULL, err);
+    else
+        status = uni__comm_open_hosts(out, &peers, session->locals, session->local_size,
+                                      session->leaders, session->nodes, &with_records, NULL, err);
     free(records);
     return status;
 }

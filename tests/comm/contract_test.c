@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <unisono/session.h>
+
 #include "comm/rendezvous.h"
 #include "harness.h"
 
@@ -425,18 +427,25 @@ static void test_fused_step(void **state)
     on_all_sizes(step_rank);
 }
 
-/* Under mpirun this process is one rank: every function once, on one communicator. */
-static int run_as_mpi_rank(void)
+/* This process is one rank: under mpirun, or (session) of a run, which may be over several hosts. Every function once, on one communicator. */
+static int run_as_rank(bool in_session)
 {
     static const rank_function functions[] = { all_reduce_rank, large_rank,    weighted_rank,
                                                ring_rank,       requests_rank, moves_rank };
     static rank_result result;
     uni_error err = { 0 };
     rank me = { .result = &result };
-    if (uni__comm_open_mpi(&me.comm, NULL, NULL, NULL, &err) < 0) {
+    uni_session *session = NULL;
+    int status = in_session ? uni_session_open(&session, &err) : 0;
+    if (status == 0)
+        status = in_session ? uni_session_comm(session, NULL, &me.comm, &err)
+                            : uni__comm_open_mpi(&me.comm, NULL, NULL, NULL, &err);
+    if (status < 0) {
         fprintf(stderr, "%s\n", err.message);
         return err.code == UNI_EUNSUPPORTED ? 77 : 1;
     }
+    printf("transport %s\n", uni_comm_transport(me.comm));
+    fflush(stdout);
     me.rank = uni_comm_rank(me.comm);
     me.size = uni_comm_size(me.comm);
     for (size_t i = 0; i < LENGTH(functions); i++) {
@@ -447,13 +456,14 @@ static int run_as_mpi_rank(void)
         }
     }
     uni_comm_close(me.comm);
+    uni_session_close(session);
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "mpi") == 0)
-        return run_as_mpi_rank();
+    if (argc > 1 && (strcmp(argv[1], "mpi") == 0 || strcmp(argv[1], "session") == 0))
+        return run_as_rank(strcmp(argv[1], "session") == 0);
     if (argc > 1)
         transport = argv[1];
     if (argc > 2)

@@ -260,6 +260,28 @@ static const uni__transport mpi_transport = {
     .close = mpi_close,
 };
 
+int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,
+                        const uni_comm_options *options, uni_error *err)
+{
+    mpi_state *all = world->state, *mpi = calloc(1, sizeof *mpi);
+    uni__rendezvous mine = *peers;
+    char why[UNI__MPI_WHY_SIZE] = "";
+    *out = NULL;
+    if (!mpi)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+    mpi->plugin = all->plugin;
+    int status = all->plugin->split(all->state, color, &mpi->state, &mine.rank, &mine.size, why);
+    if (status < 0)
+        uni_error_set(err, status, "MPI's world cannot be split by hosts: %s", why);
+    else if (mpi->state)
+        status = uni__comm_new(out, &mine, options, &mpi_transport, err);
+    if (*out)
+        (*out)->state = mpi;
+    else
+        free(mpi);
+    return status;
+}
+
 int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, const char *family, uni_error *err)
 {

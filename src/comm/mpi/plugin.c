@@ -89,6 +89,37 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
     return 0;
 }
 
+static int plugin_split(void *context, int color, void **out, int *rank, int *size, char *why)
+{
+    state *world = context, *s = calloc(1, sizeof *s);
+    int code;
+    *out = NULL;
+    if (!s) {
+        snprintf(why, UNI__MPI_WHY_SIZE, "no memory for MPI");
+        return UNI_ENOMEM;
+    }
+    if ((code = MPI_Comm_split(world->data, color < 0 ? MPI_UNDEFINED : color, world->rank,
+                               &s->data)) ||
+        (s->data != MPI_COMM_NULL && (code = MPI_Comm_dup(s->data, &s->notes)))) {
+        free(s);
+        return fail(code, "MPI_Comm_split", why);
+    }
+    if (s->data == MPI_COMM_NULL) {
+        free(s);
+        return 0;
+    }
+    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(s->data, rank);
+    MPI_Comm_size(s->data, size);
+    s->rank = *rank;
+    s->size = *size;
+    for (int i = 0; i < MAX_NOTES; i++)
+        s->sending[i] = MPI_REQUEST_NULL;
+    *out = s;
+    return 0;
+}
+
 static MPI_Datatype type_of(int dtype)
 {
 
@@ -284,6 +315,7 @@ const uni__mpi_plugin *uni__mpi_plugin_get(void)
         .version = UNI__MPI_PLUGIN_VERSION,
         .family = FAMILY,
         .open = plugin_open,
+        .split = plugin_split,
         .start = plugin_start,
         .test = plugin_test,
         .send_notes = plugin_send_notes,

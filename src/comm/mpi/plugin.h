@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 1u
+#define UNI__MPI_PLUGIN_VERSION 2u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -36,6 +36,9 @@ typedef struct uni__mpi_plugin {
     const char *family; /* "openmpi", "mpich" */
     /* Initialises MPI when nobody has, and takes a communicator of its own over the whole world. */
     int (*open)(void **state, int *rank, int *size, char *why);
+    /* Collective over `state`: those with the same color (from 0) get a communicator of their own; color -1: none, *out is NULL. `state` must
+     * live longer. */
+    int (*split)(void *state, int color, void **out, int *rank, int *size, char *why);
     int (*start)(void *state, const uni__mpi_call *call, void **handle, char *why);
     /* *done is set when the call is complete; the handle is then gone. */
     int (*test)(void *state, void *handle, int *done, char *why);

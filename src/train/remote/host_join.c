@@ -50,12 +50,16 @@ static socklen_t meeting_place(const host_agent *self, struct sockaddr_un *out)
 {
     uint8_t mac[crypto_auth_hmacsha256_BYTES];
     char hex[33];
+    /* Where several nodes of Slurm are one machine, each has a place of its own. */
+    const char *node = getenv("SLURMD_NODENAME");
     crypto_auth_hmacsha256_state state;
     crypto_auth_hmacsha256_init(&state, self->credentials.secret, UNI__SECRET_BYTES);
     crypto_auth_hmacsha256_update(&state, (const uint8_t *)"unisono 1 meeting place", 24);
     crypto_auth_hmacsha256_update(&state, self->credentials.job, UNI__JOB_BYTES);
     crypto_auth_hmacsha256_update(&state, (const uint8_t *)&self->credentials.attempt,
                                   sizeof self->credentials.attempt);
+    if (node)
+        crypto_auth_hmacsha256_update(&state, (const uint8_t *)node, strlen(node));
     crypto_auth_hmacsha256_final(&state, mac);
     sodium_bin2hex(hex, sizeof hex, mac, 16);
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
