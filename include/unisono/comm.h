@@ -72,6 +72,11 @@ typedef struct uni_comm_options {
 UNI_API UNI_MUST_USE int uni_comm_open_threads(uni_comm **out, int n,
                                                const uni_comm_options *options, uni_error *err);
 
+/* For processes that the user started by hand with TensorFlow's TF_CONFIG (its text): chief and workers of the cluster, all on this host, are
+ * the ranks. Waits up to a minute for the others. */
+UNI_API UNI_MUST_USE int uni_comm_open_tf_config(uni_comm **out, const char *tf_config,
+                                                 const uni_comm_options *options, uni_error *err);
+
 /* The three ends. finalize: all ranks, when all their collectives are done; then close.
  * close: local, never waits; peers that still wait for this rank get an error.
  * abort: from any thread; every rank's waiting and later calls fail with the reason. */

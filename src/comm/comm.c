@@ -40,6 +40,8 @@ void uni__comm_free(uni_comm *comm)
 {
     if (!comm)
         return;
+    if (comm->release_peers)
+        comm->release_peers(comm->peers.context);
     uni__recorder_free(comm->recorder);
     free(comm);
 }

@@ -59,7 +59,7 @@ struct uni_comm_request {
     size_t window; /* index of the window in work */
     size_t phase_index; /* windows whose inputs are in, all_reduce_slices.c */
     bool direct; /* all buffers are seen by all ranks */
-    /* For mpi. */
+    /* For mpi and hosts. */
     void *handle;
 };
 
@@ -92,6 +92,7 @@ struct uni__transport {
 struct uni_comm {
     const uni__transport *transport;
     uni__rendezvous peers;
+    void (*release_peers)(void *context); /* NULL: they are the opener's */
     uni_comm_options options;
     int rank, size;
     uint64_t count; /* collectives begun */

@@ -80,6 +80,10 @@ uni__rendezvous uni__thread_hub_rank(uni__thread_hub *hub, int rank);
 typedef struct uni__socket_mesh uni__socket_mesh;
 int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err) UNI_MUST_USE;
 void uni__socket_mesh_free(uni__socket_mesh *mesh);
+/* For processes of one user that were started by hand: those that give the same name and size meet (abstract sockets; nothing is left in the
+ * file system). Waits until all are there. */
+int uni__socket_mesh_connect(uni__socket_mesh **out, const char *name, int rank, int size,
+                             int timeout_ms, uni_error *err) UNI_MUST_USE;
 uni__rendezvous uni__socket_mesh_rank(uni__socket_mesh *mesh, int rank);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * rendezvous_socket.c - the rendezvous for forked processes: a socket pair (packets) between every two ranks,
- * made before the fork. For tests and benchmarks, and the model for a real one.
+ * rendezvous_socket.c - the rendezvous over a socket (packets) between every two ranks: pairs that were made before a fork, or connections between
+ * processes that the user started by hand.
  *
  * A packet is a key (64 bytes), then data or a descriptor. What comes while something else is waited for is
  * kept. The rank's thread.
@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/rendezvous.h"
 
 #define KEY_SIZE 64
@@ -164,7 +166,7 @@ static const uni__rendezvous_vtable socket_vtable = {
     .name = "sockets", .put = put, .get = get, .pass = pass, .receive = receive
 };
 
-int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err)
+static int new_mesh(uni__socket_mesh **out, int size, uni_error *err)
 {
     size_t ends = (size_t)size * (size_t)size;
     uni__socket_mesh *mesh = calloc(1, sizeof *mesh + ends * sizeof mesh->fds[0]);
@@ -175,6 +177,13 @@ int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err)
     mesh->rank = -1;
     for (size_t i = 0; i < ends; i++)
         mesh->fds[i] = -1;
+    return 0;
+}
+
+int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err)
+{
+    UNI_TRY(new_mesh(out, size, err));
+    uni__socket_mesh *mesh = *out;
     for (int a = 0; a < size; a++)
         for (int b = a + 1; b < size; b++) {
             int pair[2];
@@ -218,4 +227,123 @@ uni__rendezvous uni__socket_mesh_rank(uni__socket_mesh *mesh, int rank)
     return (uni__rendezvous){
         .vtable = &socket_vtable, .context = mesh, .rank = rank, .size = mesh->size
     };
+}
+
+/* ---- by hand ---- */
+
+/* "\0NAME.RANK": gone with its process. */
+static socklen_t address_of(struct sockaddr_un *address, const char *name, int rank)
+{
+    *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    int size = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "%s.%d", name, rank);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
+}
+
+/* Only processes of this user are let in. */
+static bool is_ours(int fd)
+{
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+static int call_rank(uni__socket_mesh *mesh, const char *name, int to, uint64_t deadline,
+                     uni_error *err)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(&address, name, to);
+    for (;;) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return uni_error_set_errno(err, errno, "cannot make a socket");
+        if (connect(fd, (struct sockaddr *)&address, size) == 0) {
+            int32_t rank = mesh->rank;
+            mesh->fds[mesh->rank * mesh->size + to] = fd;
+            if (!is_ours(fd))
+                return uni_error_set(err, UNI_EPEER, "the process at rank %d is another user's",
+                                     to);
+            return send(fd, &rank, sizeof rank, MSG_NOSIGNAL) == (ssize_t)sizeof rank
+                       ? 0
+                       : uni_error_set_errno(err, errno, "cannot greet rank %d", to);
+        }
+        close(fd);
+        if (uni__monotonic_ns() > deadline)
+            return uni_error_set(err, UNI_ETIMEOUT,
+                                 "rank %d did not come: is it started, on this host, by this user "
+                                 "and with the same cluster?",
+                                 to);
+        usleep(20000);
+    }
+}
+
+static int take_call(uni__socket_mesh *mesh, int listener, uint64_t deadline, uni_error *err)
+{
+    struct pollfd poller = { .fd = listener, .events = POLLIN };
+    uint64_t now = uni__monotonic_ns();
+    int left = now < deadline ? (int)((deadline - now) / 1000000u) + 1 : 0;
+    if (poll(&poller, 1, left) == 0) {
+        int missing = mesh->rank + 1;
+        while (missing + 1 < mesh->size && end_of(mesh, missing) >= 0)
+            missing++;
+        return uni_error_set(err, UNI_ETIMEOUT,
+                             "rank %d did not come: is it started, on this host, by this user and "
+                             "with the same cluster?",
+                             missing);
+    }
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    int32_t rank = -1;
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot accept a rank");
+    struct timeval patience = { .tv_sec = 2 };
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    bool good = is_ours(fd) && recv(fd, &rank, sizeof rank, 0) == (ssize_t)sizeof rank &&
+                rank > mesh->rank && rank < mesh->size && end_of(mesh, rank) < 0;
+    patience.tv_sec = 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (!good) {
+        close(fd);
+        return 0; /* a stranger: wait for the next */
+    }
+    mesh->fds[mesh->rank * mesh->size + rank] = fd;
+    return 1;
+}
+
+static int connect_all(uni__socket_mesh *mesh, const char *name, int listener, int timeout_ms,
+                       uni_error *err)
+{
+    uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
+    for (int r = 0; r < mesh->rank; r++)
+        UNI_TRY(call_rank(mesh, name, r, deadline, err));
+    for (int missing = mesh->size - 1 - mesh->rank; missing > 0;) {
+        int got = take_call(mesh, listener, deadline, err);
+        UNI_TRY(got);
+        missing -= got;
+    }
+    return 0;
+}
+
+int uni__socket_mesh_connect(uni__socket_mesh **out, const char *name, int rank, int size,
+                             int timeout_ms, uni_error *err)
+{
+    struct sockaddr_un address;
+    socklen_t length = address_of(&address, name, rank);
+    int status = 0, listener = -1;
+    UNI_TRY(new_mesh(out, size, err));
+    (*out)->rank = rank;
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) < 0 ||
+        listen(listener, size) < 0)
+        status = uni_error_set_errno(err, errno,
+                                     "rank %d cannot wait for its peers (is there another process "
+                                     "with the same cluster and task?)",
+                                     rank);
+    if (status == 0)
+        status = connect_all(*out, name, listener, timeout_ms, err);
+    if (listener >= 0)
+        close(listener);
+    if (status < 0) {
+        uni__socket_mesh_free(*out);
+        *out = NULL;
+    }
+    return status;
 }

@@ -1,0 +1,136 @@
+/*
+ * tf_config.c - a communicator for processes that the user started by hand with TF_CONFIG, as TensorFlow's MultiWorkerMirroredStrategy reads it: the
+ * cluster's chief and workers are the ranks, in that order, and must be on this host.
+ *
+ * The addresses are not listened on: they are the cluster's name, under which the processes of this user find each other by abstract sockets
+ * (rendezvous_socket.c), because shared memory needs descriptors, which TCP cannot carry. The rank's thread.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <unisono/value.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "comm/internal.h"
+
+#define OPEN_MS 60000
+
+static bool is_here(const char *host, size_t length)
+{
+    static const char *const names[] = { "localhost", "::1", "[::1]", "0.0.0.0" };
+    char own[256] = "";
+    (void)gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == length && strncasecmp(host, names[i], length) == 0)
+            return true;
+    return strncmp(host, "127.", 4) == 0 ||
+           (strlen(own) == length && strncasecmp(host, own, length) == 0);
+}
+
+typedef struct cluster {
+    int size, rank;
+    const char *host; /* the first that is not surely this one */
+    size_t host_length;
+    uni__text name; /* all addresses */
+} cluster;
+
+static int add_address(cluster *all, const char *address, uni_error *err)
+{
+    const char *colon = address ? strrchr(address, ':') : NULL;
+    if (!colon || colon == address || !isdigit((unsigned char)colon[1]))
+        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: \"%s\" is no address host:port",
+                             address ? address : "");
+    size_t length = (size_t)(colon - address);
+    if (!is_here(address, length) && !all->host) {
+        all->host = address;
+        all->host_length = length;
+    } else if (!is_here(address, length) &&
+               (length != all->host_length || strncmp(address, all->host, length) != 0)) {
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "TF_CONFIG names workers on several hosts (%.*s and %.*s): over hosts "
+                             "start them by `unisono run --launcher mpi --hosts ...`",
+                             (int)all->host_length, all->host, (int)length, address);
+    }
+    uni__text_add_format(&all->name, "%s ", address);
+    return 0;
+}
+
+static int add_job(cluster *all, const uni_value *jobs, const char *job, const char *type,
+                   int64_t index, uni_error *err)
+{
+    const uni_value *list = uni_dict_get(jobs, job);
+    int64_t count = (int64_t)uni_list_size(list);
+    if (strcmp(job, type) == 0) {
+        if (index < 0 || index >= count)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "TF_CONFIG: task %s %lld is not in the cluster, which has %lld",
+                                 type, (long long)index, (long long)count);
+        all->rank = all->size + (int)index;
+    }
+    for (int64_t i = 0; i < count; i++)
+        UNI_TRY(add_address(all, uni_value_as_string(uni_list_get(list, (size_t)i), ""), err));
+    all->size += (int)count;
+    return 0;
+}
+
+static int read_cluster(cluster *all, const uni_value *config, uni_error *err)
+{
+    const uni_value *jobs = uni_dict_get(config, "cluster"), *task = uni_dict_get(config, "task");
+    const char *type = uni_dict_get_string(task, "type", "");
+    int64_t index = uni_dict_get_int(task, "index", -1);
+    all->rank = -1;
+    if (uni_list_size(uni_dict_get(jobs, "ps")) > 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "TF_CONFIG has parameter servers: use the strategy parameter_server "
+                             "under `unisono run`");
+    UNI_TRY(add_job(all, jobs, "chief", type, index, err));
+    UNI_TRY(add_job(all, jobs, "worker", type, index, err));
+    if (all->rank < 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "TF_CONFIG says no task of type chief or worker (its type is \"%s\")",
+                             type);
+    return all->name.failed ? uni_error_set(err, UNI_ENOMEM, "no memory for TF_CONFIG") : 0;
+}
+
+static void release_mesh(void *mesh)
+{
+    uni__socket_mesh_free(mesh);
+}
+
+static int open_cluster(uni_comm **out, const cluster *all, const uni_comm_options *options,
+                        uni_error *err)
+{
+    char hash[17], name[64];
+    uni__socket_mesh *mesh = NULL;
+    if (all->size == 1)
+        return uni_comm_open_threads(out, 1, options, err);
+    uni__hash_bytes(all->name.data, all->name.size, hash);
+    snprintf(name, sizeof name, "unisono-%u-%s", (unsigned)geteuid(), hash);
+    UNI_TRY(uni__socket_mesh_connect(&mesh, name, all->rank, all->size, OPEN_MS, err));
+    uni__rendezvous peers = uni__socket_mesh_rank(mesh, all->rank);
+    int status = uni__comm_open_shm(out, &peers, options, OPEN_MS, err);
+    if (status < 0)
+        uni__socket_mesh_free(mesh);
+    else
+        (*out)->release_peers = release_mesh;
+    return status;
+}
+
+int uni_comm_open_tf_config(uni_comm **out, const char *tf_config, const uni_comm_options *options,
+                            uni_error *err)
+{
+    uni_value *config = NULL;
+    cluster all = { 0 };
+    *out = NULL;
+    UNI_TRY(uni_json_read(&config, tf_config, strlen(tf_config), err));
+    int status = read_cluster(&all, config, err);
+    if (status == 0)
+        status = open_cluster(out, &all, options, err);
+    uni__text_free(&all.name);
+    uni_value_free(config);
+    return status;
+}
