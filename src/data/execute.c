@@ -105,6 +105,8 @@ static int run_task(uni__execute *execute, uni__reader *reader, const uni__task 
     uni_dataset *dataset = execute->options.dataset;
     uni__source_kind kind = dataset->root->source.kind;
     int status = 0;
+    if (kind != UNI__SOURCE_STREAM && task->count == 0) /* no part in the last round */
+        return uni_table_new(out, 0, err);
     if (kind == UNI__SOURCE_INDEXED)
         status = read_rows(execute, reader, task, &raw, err);
     else if (kind == UNI__SOURCE_SPLIT)

@@ -31,6 +31,7 @@ struct uni_dataset_iterator {
     uni_table *pending; /* stream: what is behind the window's end */
     int64_t stream_begin, stream_rows; /* of this epoch: where it was resumed, rows that came by */
     int64_t stream_taken; /* rows of this shard */
+    bool stream_over; /* between two epochs */
     /* where the consumer stands */
     uni__task task;
     int64_t used;
@@ -225,7 +226,7 @@ int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
     it->stream = kind == UNI__SOURCE_STREAM;
     it->windows = dataset->order.shuffle && kind != UNI__SOURCE_INDEXED;
     it->window_rows = it->stream ? stream_window(it) : 1;
-    it->stream_begin = -1;
+    it->stream_over = true;
     it->pending_end = -1;
     while (it->first_in_order < dataset->num_stages &&
            !dataset->stages[it->first_in_order]->in_order)
@@ -262,7 +263,8 @@ enum { NO_MORE = 0, UNIT = 1, END_OF_EPOCH = 2 };
 static int next_result(uni_dataset_iterator *it, uni__result *out, uni_error *err)
 {
     int more = uni__execute_next(it->execute, out, err);
-    if (more <= 0 || out->table == NULL || it->first_in_order == it->dataset->num_stages)
+    bool nothing = more <= 0 || out->table == NULL || (!it->stream && out->task.count == 0);
+    if (nothing || it->first_in_order == it->dataset->num_stages)
         return more;
     uni_table *table = NULL;
     int status = uni__apply_stages(it->dataset, it->first_in_order, it->dataset->num_stages,
@@ -323,6 +325,7 @@ static int add_to_window(uni_dataset_iterator *it, uni_table *table, uni_error *
 /* The first table after an opening: where it begins, and where the shard goes on. */
 static int begin_stream(uni_dataset_iterator *it, uni__result *result, uni_error *err)
 {
+    it->stream_over = false;
     it->stream_begin = result->task.begin;
     it->stream_taken = 0;
     it->stream_rows = 0;
@@ -357,14 +360,13 @@ static int fill_window(uni_dataset_iterator *it, uni_error *err)
         it->unit.task = result.task;
         if (result.task.end_of_epoch) {
             if (it->unit.rows == 0) {
-                it->epoch_over = false;
-                it->stream_begin = -1;
+                it->stream_over = true;
                 return END_OF_EPOCH;
             }
             it->epoch_over = true; /* this last window first */
             break;
         }
-        if (it->stream_begin < 0) {
+        if (it->stream_over) {
             int status = begin_stream(it, &result, err);
             if (status < 0) {
                 uni_table_unref(result.table);
@@ -395,6 +397,8 @@ static int64_t stream_position(const uni_dataset_iterator *it, int64_t taken)
 static int64_t rows_to_take(uni_dataset_iterator *it, int64_t wanted)
 {
     uni__unit *unit = &it->unit;
+    if (unit->rows == 0)
+        return 0;
     if (it->stream) {
         int64_t position = stream_position(it, it->stream_taken);
         unit->at = position - unit->base < unit->rows ? position - unit->base : unit->rows;
@@ -426,7 +430,7 @@ static int next_unit(uni_dataset_iterator *it, uni_error *err)
         return fill_unit(it, err);
     if (it->epoch_over) {
         it->epoch_over = false;
-        it->stream_begin = -1;
+        it->stream_over = true;
         uni__unit_clear(&it->unit);
         it->unit.task.end_of_epoch = true;
         return END_OF_EPOCH;
@@ -458,6 +462,31 @@ static int add_part(struct parts *parts, uni_table *table, uni_error *err)
     return 0;
 }
 
+/* In rounds all shards get the same number of batches: one without a part in the last round gets a batch of no rows, so that whoever
+ * meets in a collective at each batch is not left alone. */
+static bool has_no_part(const uni_dataset_iterator *it, const struct parts *parts, int more)
+{
+    if (it->options.num_shards == 1 || !it->plan.options.rounds || parts->count > 0 ||
+        it->options.drop_remainder)
+        return false;
+    if (!it->stream)
+        return more == UNIT && it->unit.task.count == 0;
+    return more == END_OF_EPOCH &&
+           it->stream_rows > it->stream_begin + it->stream_taken * it->options.num_shards;
+}
+
+static int add_empty_part(uni_dataset_iterator *it, struct parts *parts, uni_error *err)
+{
+    const uni_table *schema = NULL;
+    uni_table *empty = NULL;
+    UNI_TRY(uni_dataset_schema(it->dataset, &schema, err));
+    UNI_TRY(uni__table_empty(&empty, schema, err));
+    UNI_TRY(add_part(parts, empty, err));
+    if (!it->stream)
+        note_taken(it, 0);
+    return 0;
+}
+
 /* Collects rows of a batch: UNIT when it is full, END_OF_EPOCH or NO_MORE before. */
 static int collect(uni_dataset_iterator *it, struct parts *parts, uni_error *err)
 {
@@ -472,9 +501,10 @@ static int collect(uni_dataset_iterator *it, struct parts *parts, uni_error *err
             note_taken(it, count);
             if (wanted == 0)
                 return UNIT;
-            /* A round's last rows are a batch of their own, also when more of the epoch follows. */
         }
         int more = next_unit(it, err);
+        if (has_no_part(it, parts, more))
+            UNI_TRY(add_empty_part(it, parts, err));
         if (more != UNIT)
             return more;
     }
@@ -525,10 +555,12 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
     int status = collect(it, &parts, &it->failure);
     if (status == END_OF_EPOCH || status == NO_MORE) {
         bool last_batch = parts.count > 0 && !it->options.drop_remainder;
-        if (last_batch)
+        if (last_batch) {
             it->pending_end = status;
-        else
+            it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
+        } else {
             (void)end_epoch(it, status);
+        }
         status = last_batch ? UNIT : 0;
     }
     if (status == UNIT)

@@ -1,0 +1,60 @@
+/* test.h - what the tests of src/data share. For *_test.c of this module only. */
+#ifndef UNISONO_DATA_TEST_H
+#define UNISONO_DATA_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <unisono/data.h>
+#include "base/file.h"
+
+/* Fails with the error's own sentence. */
+#define assert_ok(expr)                                                                            \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ < 0)                                                                             \
+            fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
+    } while (0)
+
+/* The code, and that the sentence has `part` in it. */
+#define assert_fails(expr, expected, part)                                                         \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ != (expected) || strstr(failure.message, part) == NULL)                          \
+            fail_msg("%s: %s %s; expected %s with \"%s\"", #expr, uni_status_name(code_),          \
+                     failure.message, uni_status_name(expected), part);                            \
+    } while (0)
+
+/* A directory of this test; test_dir_remove at its end. */
+static inline char *test_dir(void)
+{
+    char name[] = "/tmp/unisono_data_XXXXXX";
+    if (mkdtemp(name) == NULL)
+        fail_msg("no temporary directory");
+    return strdup(name);
+}
+
+static inline void test_dir_remove(char *dir)
+{
+    assert_int_equal(uni__remove_tree(dir, NULL), 0);
+    free(dir);
+}
+
+/* DIR/name with this content; the caller frees the path. */
+static inline char *test_file(const char *dir, const char *name, const void *content, size_t size)
+{
+    char *path = uni__path_join(dir, name, NULL);
+    assert_int_equal(uni__write_file(path, content, size, false, NULL), 0);
+    return path;
+}
+
+#endif
