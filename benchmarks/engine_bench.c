@@ -263,8 +263,10 @@ static void loop_step(bench_loop *loop, const uni_batch *batch)
     uni_descent descent;
     bool descends = loop->replicas == 1 && /* as fit does */
                     uni_optimizer_descent(loop->optimizer, (float)scale, &descent);
-    must(uni_tape_gradient(loop->tape, uni_op_sum(loop->tape, each),
-                           &(uni_gradient_options){ .descent = descends ? &descent : NULL }, &err),
+    must(uni_tape_gradient(
+             loop->tape, uni_op_sum(loop->tape, each),
+             &(uni_gradient_options){ .consume = true, .descent = descends ? &descent : NULL },
+             &err),
          &err);
     loop_update(loop, scale);
 }

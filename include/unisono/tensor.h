@@ -203,6 +203,9 @@ typedef struct uni_descent {
 typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;
+    /* Nobody looks at the step's tensors afterwards: the memory of a result that the pass has gone by serves the gradients that
+     * come (a quarter less for a convolution network). Watched tensors stay. */
+    bool consume;
     /* The kernel of a dense layer that nothing else in the step uses goes down its gradient where that is computed: it is
      * never written out and read again. uni_gradients_trainable has the weights that are left for an optimizer. NULL: none does. */
     const uni_descent *descent;

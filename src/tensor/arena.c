@@ -1,12 +1,12 @@
 /*
- * arena.c - the memory of a step: bump allocation that is forgotten at once, with reuse of released blocks of the same
- * size.
+ * arena.c - the memory of a step: bump allocation that is forgotten at once, with reuse of what is released meanwhile.
  *
- * A step of a model asks for the same sizes in the same order every time, so exact-size lists are enough: the gradient of one
- * activation takes the place of another of the same shape, while it is still in the cache. When a step needed more than one chunk the next
- * reset joins them into one, so that a steady state neither allocates nor jumps between chunks. Called by the tape's thread.
+ * Released blocks are kept in the order of their addresses and joined with free neighbours; an allocation takes the smallest that
+ * fits, one that ends where the bump stands goes back to it. A step asks for the same sizes in the same order every time, so it finds the
+ * same addresses, and there are only tens of free blocks at a time: a linear search is enough. When a step needed more than one chunk the next reset joins them into one, so that a steady state neither allocates nor jumps between chunks. Called by the tape's thread.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include "tensor/internal.h"
 
@@ -21,8 +21,9 @@
 #endif
 
 #define FIRST_CHUNK ((size_t)1 << 18)
-#define NUM_LISTS 64
-/* Smaller blocks are not worth a list. */
+/* What is released beyond it is lost until the next step. */
+#define MAX_FREE 256
+/* Smaller blocks are not worth the search. */
 #define SMALLEST_REUSED 1024
 
 typedef struct chunk {
@@ -30,16 +31,16 @@ typedef struct chunk {
     size_t size, used;
 } chunk;
 
-typedef struct list {
+typedef struct block {
+    char *begin;
     size_t size;
-    void *head; /* blocks, linked through their first word */
-} list;
+} block;
 
 struct uni__arena {
     chunk *current;
     size_t total;
-    list lists[NUM_LISTS];
-    int num_lists;
+    block free[MAX_FREE]; /* by address; no two touch */
+    int num_free;
 };
 
 static size_t round_up(size_t size)
@@ -89,7 +90,7 @@ void uni__arena_free(uni__arena *arena)
 
 void uni__arena_reset(uni__arena *arena)
 {
-    arena->num_lists = 0;
+    arena->num_free = 0;
     if (arena->current && arena->current->previous) {
         size_t total = arena->total;
         drop_chunks(arena);
@@ -102,12 +103,29 @@ void uni__arena_reset(uni__arena *arena)
     CLOSE((char *)arena->current + UNI__ALIGN, arena->current->size - UNI__ALIGN);
 }
 
-static list *find_list(uni__arena *arena, size_t size)
+static void remove_free(uni__arena *arena, int index)
 {
-    for (int i = 0; i < arena->num_lists; i++)
-        if (arena->lists[i].size == size)
-            return &arena->lists[i];
-    return NULL;
+    arena->num_free--;
+    memmove(&arena->free[index], &arena->free[index + 1],
+            (size_t)(arena->num_free - index) * sizeof arena->free[0]);
+}
+
+/* The beginning of the smallest free block that is large enough; NULL: none is. */
+static void *take_free(uni__arena *arena, size_t size)
+{
+    int best = -1;
+    for (int i = 0; i < arena->num_free; i++)
+        if (arena->free[i].size >= size &&
+            (best < 0 || arena->free[i].size < arena->free[best].size))
+            best = i;
+    if (best < 0)
+        return NULL;
+    char *begin = arena->free[best].begin;
+    arena->free[best].begin += size;
+    arena->free[best].size -= size;
+    if (arena->free[best].size == 0)
+        remove_free(arena, best);
+    return begin;
 }
 
 void *uni__arena_alloc(uni__arena *arena, size_t wanted)
@@ -115,14 +133,10 @@ void *uni__arena_alloc(uni__arena *arena, size_t wanted)
     if (wanted > PTRDIFF_MAX / 2)
         return NULL;
     size_t size = round_up(wanted ? wanted : 1);
-    if (size >= SMALLEST_REUSED) {
-        list *found = find_list(arena, size);
-        if (found && found->head) {
-            void *block = found->head;
-            OPEN(block, wanted);
-            found->head = *(void **)block;
-            return block;
-        }
+    void *memory = size >= SMALLEST_REUSED ? take_free(arena, size) : NULL;
+    if (memory) {
+        OPEN(memory, wanted);
+        return memory;
     }
     if (!arena->current || arena->current->size - arena->current->used < size) {
         size_t chunk_size = arena->total < FIRST_CHUNK ? FIRST_CHUNK : arena->total;
@@ -131,27 +145,42 @@ void *uni__arena_alloc(uni__arena *arena, size_t wanted)
         if (!add_chunk(arena, chunk_size) && !add_chunk(arena, size))
             return NULL;
     }
-    void *block = (char *)arena->current + arena->current->used;
+    memory = (char *)arena->current + arena->current->used;
     arena->current->used += size;
-    OPEN(block, wanted);
-    return block;
+    OPEN(memory, wanted);
+    return memory;
 }
 
-void uni__arena_release(uni__arena *arena, void *block, size_t size)
+/* Blocks never touch over chunks: there is a header between. */
+void uni__arena_release(uni__arena *arena, void *memory, size_t size)
 {
     size = round_up(size ? size : 1);
-    if (!block || size < SMALLEST_REUSED)
+    if (!memory || size < SMALLEST_REUSED)
         return;
-    list *found = find_list(arena, size);
-    if (!found) {
-        if (arena->num_lists == NUM_LISTS)
-            return;
-        found = &arena->lists[arena->num_lists++];
-        *found = (list){ .size = size };
+    CLOSE(memory, size);
+    block freed = { memory, size };
+    int at = 0;
+    while (at < arena->num_free && arena->free[at].begin < freed.begin)
+        at++;
+    if (at < arena->num_free && freed.begin + freed.size == arena->free[at].begin) {
+        freed.size += arena->free[at].size;
+        remove_free(arena, at);
     }
-    *(void **)block = found->head;
-    found->head = block;
-    CLOSE(block, size);
+    if (at > 0 && arena->free[at - 1].begin + arena->free[at - 1].size == freed.begin) {
+        freed.begin = arena->free[at - 1].begin;
+        freed.size += arena->free[at - 1].size;
+        remove_free(arena, --at);
+    }
+    if (freed.begin + freed.size == (char *)arena->current + arena->current->used) {
+        arena->current->used -= freed.size;
+        return;
+    }
+    if (arena->num_free == MAX_FREE)
+        return;
+    memmove(&arena->free[at + 1], &arena->free[at],
+            (size_t)(arena->num_free - at) * sizeof arena->free[0]);
+    arena->free[at] = freed;
+    arena->num_free++;
 }
 
 size_t uni__arena_bytes(const uni__arena *arena)

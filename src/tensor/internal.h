@@ -14,7 +14,7 @@
 #define UNI__ALIGN 64
 #define UNI__MAX_NAMES 16
 
-/* ---- arena.c: bump allocation, with reuse of blocks of the same size inside a step ---- */
+/* ---- arena.c: bump allocation, with reuse of released blocks inside a step ---- */
 
 typedef struct uni__arena uni__arena;
 uni__arena *uni__arena_new(void);
@@ -63,6 +63,7 @@ struct uni_tensor {
     float *gradient; /* of the backward pass; from the arena, NULL until the first contribution */
     const uni_parameter *parameter;
     bool needs_gradient, watched;
+    bool owned; /* data was allocated for this tensor, on the tape */
 };
 
 struct uni__node {

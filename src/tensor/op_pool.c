@@ -147,6 +147,7 @@ static void backward(uni_tape *tape, uni__node *node)
     size_t batch = (size_t)x->shape[0];
     uni__for(tape, batch, 1, batch ? (double)(x->count / batch) : 0, run_backward, &t);
     uni__clock_end(tape, "pool backward", begin, 0);
+    uni__release(tape, data->where, node->out->count * sizeof *data->where);
     uni__gradient_give(tape, x, dx);
 }
 

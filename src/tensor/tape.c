@@ -175,6 +175,7 @@ uni_tensor *uni__new(uni_tape *tape, uni_dtype dtype, int ndim, const int64_t *s
         return NULL;
     size_t size = dtype == UNI_STRING ? sizeof(uni_string) : uni_dtype_size(dtype);
     tensor->data = uni__scratch(tape, tensor->count * size);
+    tensor->owned = dtype == UNI_F32;
     return tensor->data ? tensor : NULL;
 }
 
@@ -407,6 +408,10 @@ static int walk_back(uni_tape *tape, const uni_gradient_options *options, uni_er
         if (out->gradient && !out->watched) {
             uni__release_floats(tape, out->gradient, out->count);
             out->gradient = NULL;
+        }
+        if (options && options->consume && out->owned && !out->watched) {
+            uni__release_floats(tape, out->data, out->count);
+            out->data = NULL;
         }
     }
     return 0;

@@ -213,6 +213,7 @@ static int run(uni__share *share, int64_t begin, int64_t end)
                                           (float)(1 / share->samples), &descent);
     UNI_TRY(uni_tape_gradient(share->tape, total,
                               &(uni_gradient_options){ .accumulate = share->pending,
+                                                       .consume = true,
                                                        .descent = descends ? &descent : NULL },
                               &share->error));
     share->pending = true;
