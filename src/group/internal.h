@@ -77,6 +77,7 @@ void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t siz
 uni_value *uni__links_spawn_order(const uni__spawn *spawn); /* NULL without memory */
 /* A process without a session, below the local agent: the launcher. */
 int uni__links_spawn_plain(uni__group *group, const uni__spawn *spawn, uni_error *err) UNI_MUST_USE;
+void uni__links_tell_agent(uni__group *group, int type, int rank, int signal);
 void uni__links_kill_tree(uni__group *group); /* all below the local agent; ends in all_dead */
 
 /* link.c */

@@ -597,7 +597,7 @@ int uni__group_send(uni__group *group, int rank, int type, const void *payload, 
     return uni__wire_send(&worker->wire, type, payload, size, &fd, fd >= 0, SEND_TIMEOUT_MS, err);
 }
 
-static void tell_agent(uni__group *group, int type, int rank, int signal)
+void uni__links_tell_agent(uni__group *group, int type, int rank, int signal)
 {
     uni_value *order = uni_value_dict();
     if (group->agent_alive && uni_dict_take(order, "rank", uni_value_int(rank)) == 0 &&
@@ -612,7 +612,7 @@ void uni__group_kill(uni__group *group, int rank, int signal)
     if (group->remote)
         uni__remote_kill(group, rank, signal);
     else
-        tell_agent(group, UNI__AGENT_KILL, rank, signal);
+        uni__links_tell_agent(group, UNI__AGENT_KILL, rank, signal);
 }
 
 static void say_all_dead(void *argument)
@@ -632,7 +632,7 @@ void uni__group_kill_all(uni__group *group)
 void uni__links_kill_tree(uni__group *group)
 {
     if (group->agent_alive) {
-        tell_agent(group, UNI__AGENT_KILL_ALL, -1, SIGKILL);
+        uni__links_tell_agent(group, UNI__AGENT_KILL_ALL, -1, SIGKILL);
         uni__links_expect_end(group, KILL_ALL_MS);
     } else if (group->alive_fd < 0) {
         uni__group_post(group, say_all_dead, group);

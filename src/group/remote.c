@@ -7,6 +7,7 @@
  * time is killed by the local agent. All on the controller thread.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@
 
 #define SILENT_NS 1000000000ull
 #define HOSTS_END_NS 3000000000ull /* for their workers and themselves */
-#define LAUNCHER_END_NS 2000000000ull /* after the last host */
+#define LAUNCHER_ASK_NS 100000000ull /* after the last host: the launcher gets SIGTERM */
+#define LAUNCHER_END_NS 2000000000ull /* and is killed */
 #define MAX_REMARKS 8
 
 typedef struct remote_host {
@@ -52,7 +54,7 @@ struct uni__remote {
     double hello_timeout, silent_timeout;
     uint64_t launched_ns, pulse_ns;
     uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
-    bool launched, placed, agent_told;
+    bool launched, placed, launcher_asked, agent_told;
     int remarks;
 };
 
@@ -477,7 +479,7 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
         uni__links_empty_slot(&group->slots[r]);
     remote->launched_ns = uni__monotonic_ns();
     remote->ending_ns = remote->hosts_gone_ns = 0;
-    remote->placed = remote->agent_told = false;
+    remote->placed = remote->launcher_asked = remote->agent_told = false;
     remote->launched = true;
     remote->remarks = 0;
     uni__spawn spawn = { .rank = group->num_slots,
@@ -650,8 +652,13 @@ static void advance_ending(uni__group *group)
         return;
     if (!remote->hosts_gone_ns)
         remote->hosts_gone_ns = now;
-    if (group->launcher.live && now - remote->hosts_gone_ns < LAUNCHER_END_NS)
+    if (group->launcher.live && now - remote->hosts_gone_ns < LAUNCHER_END_NS) {
+        if (!remote->launcher_asked && now - remote->hosts_gone_ns > LAUNCHER_ASK_NS) {
+            remote->launcher_asked = true;
+            uni__links_tell_agent(group, UNI__AGENT_KILL, group->num_slots, SIGTERM);
+        }
         return;
+    }
     remote->agent_told = true;
     remote->launched = false;
     forget_hosts(remote);

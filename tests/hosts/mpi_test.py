@@ -1,0 +1,358 @@
+"""mpi_test.py [CLASS...] - runs over hosts with mpirun, one network namespace a host; see network.py."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from network import COMMAND, CONTRACT, WORKER, Network, Run, describe, finish, why_not
+
+SKIP = why_not()
+
+
+class Hosts(unittest.TestCase):
+    names = ("a", "b")
+    hide = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.net = Network(cls.names, cls.hide)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.net.close()
+
+    def tearDown(self):
+        self.assertEqual(self.net.left_behind(), [], "processes are left")
+        left = [name for host in self.names for name in os.listdir(os.path.join(self.net.base, "tmp_" + host)) if name.startswith("unisono-")]
+        self.assertEqual(left, [], "directories are left")
+
+    def good(self, name, code, out, steps=20, ranks=2, number=1):
+        """The run succeeded, every rank reported every step, and the carried sum is right."""
+        self.assertEqual(code, 0, out)
+        run = Run(self.net.storage, name, number)
+        reports = run.reports()
+        self.assertEqual(sorted(reports), [(rank, step) for rank in range(ranks) for step in range(1, steps + 1)])
+        for (_, step), metrics in reports.items():
+            self.assertAlmostEqual(metrics["sum"], step * (step + 1) / 2)
+        self.assertEqual(run.about()["status"], "succeeded")
+        return run
+
+    def wait_for(self, condition, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                value = condition()
+            except (OSError, ValueError, KeyError):
+                value = None
+            if value:
+                return value
+            time.sleep(0.02)
+        self.fail("it did not come to that within %g s" % seconds)
+
+    def workers(self, name):
+        """[{"rank", "pid", "host"}] once all run."""
+        run = Run(self.net.storage, name)
+        return self.wait_for(lambda: all(worker["pid"] for worker in run.about()["workers"]) and run.about()["iterations"] > 2
+                             and run.about()["workers"])
+
+
+class Short(Hosts):
+    """What the quick tests have: one run, one death, one look at the network."""
+
+    def test_two_hosts(self):
+        code, out = self.net.unisono("plain", "--hosts", "a:1,b:1", "-v", "--", WORKER)
+        run = self.good("plain", code, out)
+        self.assertIn("transport mpi", run.log(1))
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "b"])
+        self.assertIn("2 hosts connected to " + self.net.address("k"), out)
+        self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
+        self.assertFalse(os.path.exists(run.dir + "/.staging"))
+
+    def test_killed_rank(self):
+        code, out = self.net.unisono("killed", "--hosts", "a:2,b:2", "--", WORKER, "die=3", "pause=10")
+        run = self.good("killed", code, out, ranks=4)
+        self.assertIn("transport hosts", run.log(0))
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"], cause["signal"]), ("signal", 3, "b", 9))
+        self.assertEqual(run.about()["attempt"], 2)
+        begun = re.findall(r"begins after step (\d+)", run.log(2))
+        self.assertEqual(begun[0], "0")
+        self.assertGreaterEqual(int(begun[1]), 7, "it did not go on from its checkpoint")
+        self.assertEqual(len(run.events("placed")), 2)
+        death, again = run.events("cause")[0]["time"], run.events("placed")[1]["time"]
+        print("from the death to all hosts again: %.0f ms" % ((again - death) * 1000))
+
+    def test_secret_is_on_no_command_line(self):
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", "secret", "--encrypt", "--", WORKER,
+                                 "pause=50", "steps=60")
+        self.workers("secret")
+        secrets, lines, listening = set(), [], []
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    lines.append(file.read())
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    secrets |= set(re.findall(rb"UNISONO_JOB_SECRET=([0-9a-f]{64})", file.read()))
+            except OSError:
+                pass
+        listening = [line.split()[3] for line in self.net.in_host("k", "ss", "-Hltn").stdout.splitlines()]
+        code, out = finish(process)
+        self.good("secret", code, out, steps=60)
+        self.assertEqual(len(secrets), 1, "only the launcher's own environment has it")
+        for line in lines:
+            self.assertNotIn(secrets.copy().pop(), line)
+        ours = [address for address in listening if address.startswith(self.net.address("k"))]
+        self.assertTrue(ours)
+        with open(Run(self.net.storage, "secret").dir + "/run.json", "rb") as file:
+            self.assertNotIn(secrets.pop(), file.read())
+
+
+class Faults(Hosts):
+    names = ("a", "b", "c")
+
+    def test_stopped_rank(self):
+        code, out = self.net.unisono("stopped", "--hosts", "a:1,b:1", "--", WORKER, "stop=1", "pause=10")
+        run = self.good("stopped", code, out)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("stopped", 1, "b"))
+        # Who waited for it in a collective was told within a second, not after the five that a stop is given.
+        self.assertIn("rank 1", run.events("cause")[0]["cause"]["message"])
+
+    def test_killed_before_it_is_ready(self):
+        code, out = self.net.unisono("early", "--hosts", "a:1,b:1", "--", "sh", "-c",
+                                     '[ $RANK$UNISONO_ATTEMPT = 11 ] && kill -9 $$; exec %s pause=5' % WORKER)
+        run = self.good("early", code, out)
+        self.assertEqual(run.events("cause")[0]["cause"]["rank"], 1)
+
+    def lose_b(self, name, words, how):
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", name, "-v", *words)
+        self.workers(name)
+        begun = time.monotonic()
+        how()
+        code, out = finish(process, 90)
+        print("from the loss to the end: %.1f s" % (time.monotonic() - begun))
+        return code, out
+
+    def test_link_down_spare_host(self):
+        code, out = self.lose_b("spare", ["--hosts", "a:1,b:1,c:1", "-n", "2", "--", WORKER, "pause=50", "steps=40"],
+                                lambda: self.net.link_down("b"))
+        try:
+            run = self.good("spare", code, out, steps=40)
+            cause = run.events("cause")[0]["cause"]
+            self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("host_lost", 1, "b"))
+            self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "c"])
+            self.assertIn("left out", out)
+        finally:
+            for pid in [int(word) for word in self.net.in_host("b", "sh", "-c", "ip netns identify $$", check=False).stdout.split()
+                        if word.isdigit()]:
+                os.kill(pid, signal.SIGKILL)
+            self.repair("b")
+
+    def repair(self, name):
+        subprocess.run(["ip", "-n", self.net.router, "link", "set", "p" + name, "up"], check=True)
+
+    def test_link_down_fewer_workers(self):
+        code, out = self.lose_b("fewer", ["--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER, "pause=50", "steps=40"],
+                                lambda: self.net.link_down("b"))
+        self.repair("b")
+        self.assertEqual(code, 0, out)
+        run = Run(self.net.storage, "fewer")
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a"])
+        self.assertAlmostEqual(run.reports()[(0, 40)]["sum"], 820)
+
+    def test_control_port_silently_dropped(self):
+        def drop():
+            placed = self.net.in_host("k", "ss", "-Htnlp").stdout
+            ports = {int(line.split()[3].rsplit(":", 1)[1]) for line in placed.splitlines() if '"unisono"' in line}
+            self.assertEqual(len(ports), 1, placed)
+            for port in ports:
+                self.net.drop_port(port)
+        begun = []
+        code, out = self.lose_b("dropped", ["--hosts", "a:1,b:1", "-f", "0", "--", WORKER, "pause=50", "steps=400"],
+                                lambda: (begun.append(time.time()), drop()))
+        run = Run(self.net.storage, "dropped")
+        cause = run.events("cause")[0]
+        self.assertEqual(cause["cause"]["class"], "host_lost")
+        self.assertLess(cause["time"] - begun[0], 8, "silence is acted on after 5 s")
+        warned = [line for line in run.events("warning") if "silent" in line["message"]]
+        self.assertLess(warned[0]["time"] - begun[0], 2.5, "and named after 1")
+        self.assertEqual(code, 123, out)
+
+    def test_stop_together(self):
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", "stop", "--", WORKER, "pause=20",
+                                 "steps=1000")
+        self.workers("stop")
+        time.sleep(0.3)
+        for pid in self.net.pids():
+            if "unisono run" in describe(pid).replace(COMMAND, "unisono"):
+                os.kill(pid, signal.SIGTERM)
+        code, out = finish(process, 30)
+        self.assertEqual(code, 75, out)
+        run = Run(self.net.storage, "stop")
+        last = [max(step for rank, step in run.reports() if rank == r) for r in (0, 1)]
+        self.assertEqual(last[0], last[1])
+        self.assertEqual(run.events("stop")[0]["stop_at"], last[0])
+        code, out = self.net.run(COMMAND, "run", "--resume", "stop/run_001", "--launcher", "mpi", "--hosts", "a:1,b:1", "--", WORKER,
+                                 "steps=%d" % (last[0] + 5))
+        self.assertEqual(code, 0, out)
+        self.assertIn("begins after step %d" % last[0], run.log(1))
+
+
+class Storage(Hosts):
+    """Hosts with a disk of their own: the storage of the controller is hidden from them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.net = Network(cls.names)
+        cls.net.write_rsh("mount -t tmpfs none %s;" % cls.net.storage)
+
+    def test_checkpoints_and_logs_come_over_the_channel(self):
+        for kind in ("directory=0", "directory=1"):
+            name = "apart" + kind[-1]
+            code, out = self.net.unisono(name, "--hosts", "a:1,b:1", "-v", "--", WORKER, "die=1", "pause=10", kind, "size=200000")
+            run = self.good(name, code, out)
+            self.assertIn("no shared storage", out)
+            self.assertGreaterEqual(int(re.findall(r"begins after step (\d+)", run.log(1))[1]), 5)
+            self.assertIn("ends after step 20", run.log(0))
+            self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 20)
+
+    def test_encrypted(self):
+        code, out = self.net.unisono("sealed", "--hosts", "a:1,b:1", "--encrypt", "-v", "--", WORKER, "size=300000", "steps=5")
+        self.good("sealed", code, out, steps=5)
+        self.assertIn("(encrypted)", out)
+
+
+class Security(Hosts):
+    """Somebody else in the network: nobody but our own agents gets further than the first message."""
+
+    def begin(self, name, *words):
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", name, "-v", "--", WORKER, "pause=50",
+                                 "steps=60", *words)
+        self.workers(name)
+        lines = self.net.in_host("k", "ss", "-Htnlp").stdout.splitlines()
+        ports = [int(line.split()[3].rsplit(":", 1)[1]) for line in lines if '"unisono"' in line]
+        self.assertEqual(len(ports), 1, "one port, on one address")
+        return process, ports[0]
+
+    def attack(self, port, code):
+        """Python code in another host's namespace; `s` is a connection to the controller."""
+        script = "import socket,os,struct,time,sys\ndef connect():\n    return socket.create_connection(('%s', %d), 3)\n%s" % (
+            self.net.address("k"), port, code)
+        return self.net.in_host("b", sys.executable, "-c", script, check=False)
+
+    def test_strangers(self):
+        process, port = self.begin("strangers")
+        wrong = self.attack(port, """
+s = connect()
+challenge = s.recv(48, socket.MSG_WAITALL)
+assert challenge[:8] == b'UNISONO\\x01', challenge
+hello = b'UNISONO\\x02' + os.urandom(16) + os.urandom(32) + struct.pack('<IIII', 2, 0, 1, 0) + os.urandom(32)
+s.sendall(hello)
+print('another job:', len(s.recv(100)))
+s = connect()
+s.recv(48, socket.MSG_WAITALL)
+s.sendall(b'GET / HTTP/1.1\\r\\n' + b'x' * 200)
+try:
+    print('http:', len(s.recv(100)))
+except ConnectionError:
+    print('http: 0')
+s = connect()
+begun = time.monotonic()
+s.recv(48, socket.MSG_WAITALL)
+s.settimeout(10)
+print('slow:', len(s.recv(100)), time.monotonic() - begun < 2.5)
+""")
+        self.assertEqual(wrong.stdout, "another job: 0\nhttp: 0\nslow: 0 True\n")
+        many = self.attack(port, """
+all = []
+for i in range(300):
+    try:
+        all.append(connect())
+    except OSError:
+        break
+print(len(all) > 64)
+""")
+        self.assertEqual(many.stdout, "True\n")
+        code, out = finish(process)
+        self.good("strangers", code, out, steps=60)
+        self.assertIn("turned away", out)
+        self.assertIn("another job", out)
+
+    def test_replayed_greeting(self):
+        """Bytes that a real agent once sent prove nothing the next time: our nonce is another one."""
+        process, port = self.begin("replay")
+        answer = self.attack(port, """
+s = connect()
+s.recv(48, socket.MSG_WAITALL)
+s.sendall(bytes(104))
+print(len(s.recv(100)))
+""")
+        self.assertEqual(answer.stdout, "0\n")
+        code, out = finish(process)
+        self.good("replay", code, out, steps=60)
+
+    def test_name_that_resolves_to_the_loopback(self):
+        path = "/etc/netns/%sk/hosts" % self.net.prefix
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(before.replace(self.net.address("k") + " k", "127.0.1.1 k"))
+            code, out = self.net.unisono("loopback", "--hosts", "a:1,b:1", "-v", "--", WORKER)
+            self.good("loopback", code, out)
+            self.assertIn("connected to " + self.net.address("k"), out)
+        finally:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(before)
+
+    def test_interface(self):
+        code, out = self.net.unisono("named", "--hosts", "a:1,b:1", "--interface", "eth0", "-v", "--", WORKER)
+        self.good("named", code, out)
+        part = self.net.address("k").rsplit(".", 2)[0] + ".0.0/16"
+        code, out = self.net.unisono("subnet", "--hosts", "a:1,b:1", "--interface", part, "-v", "--", WORKER, "comm=0")
+        self.good("subnet", code, out)
+        code, out = self.net.unisono("wrong", "--hosts", "a:1,b:1", "--interface", "eth7", "--", WORKER)
+        self.assertEqual(code, 125, out)
+        self.assertIn("eth0 " + self.net.address("k"), out)
+
+
+class Foreign(Hosts):
+    """Inside somebody else's mpirun: the same run, but no restart."""
+
+    def mpirun(self, name, *words, hosts="a:2,b:2", timeout=60):
+        return self.net.run("mpirun", "--allow-run-as-root", "--host", hosts, "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
+                            "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", name, "-v", "--", WORKER, *words,
+                            timeout=timeout)
+
+    def test_runs(self):
+        code, out = self.mpirun("foreign")
+        run = self.good("foreign", code, out, ranks=4)
+        self.assertIn("transport hosts", run.log(3))
+
+    def test_no_restart(self):
+        code, out = self.mpirun("ends", "die=2", "pause=10")
+        run = Run(self.net.storage, "ends")
+        about = run.about()
+        self.assertEqual(about["exit_code"], 137)
+        self.assertEqual(about["attempt"], 1)
+        self.assertIn("there is no restart; the last complete checkpoint is checkpoint_0000", about["error"]["message"])
+        self.assertNotEqual(code, 0, out)
+        code, out = self.net.run(COMMAND, "run", "--resume", "ends/run_001", "--launcher", "mpi", "--hosts", "a:2,b:2", "--", WORKER)
+        self.good("ends", code, out, ranks=4)
+
+
+if __name__ == "__main__":
+    if SKIP:
+        print(SKIP)
+        sys.exit(77)
+    unittest.main(verbosity=2)

@@ -1,0 +1,186 @@
+"""slurm_test.py - runs inside an allocation of a real Slurm: munged, slurmctld and two slurmd of this machine, all below a temporary directory."""
+
+import glob
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from network import COMMAND, WORKER, Run, finish
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch")
+EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "slurm", "train.sbatch")
+
+CONF = """ClusterName=unisono
+SlurmctldHost={host}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={base}/munge/socket
+CredType=cred/munge
+SlurmctldPort={ports[0]}
+StateSaveLocation={base}/state
+SlurmdSpoolDir={base}/spool_%n
+SlurmctldPidFile={base}/slurmctld.pid
+SlurmdPidFile={base}/slurmd_%n.pid
+SlurmctldLogFile={base}/log/slurmctld.log
+SlurmdLogFile={base}/log/slurmd_%n.log
+TmpFS={base}/tmp_%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=2
+JobCompType=jobcomp/none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
+PartitionName=all Nodes=n1,n2 Default=YES State=UP OverSubscribe=YES
+"""
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "a Slurm of its own needs root"
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    if missing:
+        return "Slurm is not installed (Debian: slurm-wlm, munge): %s" % ", ".join(missing)
+    return None
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Cluster:
+    def __init__(self):
+        self.base = tempfile.mkdtemp(prefix="unisono-slurm-")
+        self.storage = os.path.join(self.base, "results")
+        for name in ("munge", "state", "log", "results", "tmp_n1", "tmp_n2"):
+            os.mkdir(os.path.join(self.base, name), 0o700)
+        os.chmod(self.base, 0o755)
+        os.chmod(self.base + "/munge", 0o755)
+        key = self.base + "/munge/key"
+        with open(key, "wb") as file:
+            file.write(os.urandom(1024))
+        os.chmod(key, 0o400)
+        self.env = dict(os.environ, SLURM_CONF=self.base + "/slurm.conf", UNISONO_RESULTS=self.storage)
+        with open(self.env["SLURM_CONF"], "w", encoding="utf-8") as file:
+            file.write(CONF.format(base=self.base, host=socket.gethostname(), ports=free_ports(3)))
+        try:
+            munge = self.base + "/munge/"
+            self.sh("munged", "--force", "--key-file=" + key, "--socket=" + munge + "socket", "--pid-file=" + munge + "pid",
+                    "--log-file=" + munge + "log", "--seed-file=" + munge + "seed")
+            self.sh("slurmctld")
+            self.sh("slurmd", "-N", "n1")
+            self.sh("slurmd", "-N", "n2")
+            self.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def sh(self, *words):
+        return subprocess.run(words, env=self.env, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+
+    def wait(self):
+        end = time.monotonic() + 30
+        while self.sh("sinfo", "-h", "-o", "%t %D").split() != ["idle", "2"]:
+            if time.monotonic() > end:
+                raise AssertionError("Slurm did not come up: " + self.sh("sinfo"))
+            time.sleep(0.1)
+
+    def run(self, *words, timeout=60, env=None):
+        return finish(subprocess.Popen(words, env=dict(self.env, **(env or {})), text=True, errors="replace", stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.base), timeout)
+
+    def close(self):
+        files = glob.glob(self.base + "/slurmd_*.pid") + [self.base + "/slurmctld.pid", self.base + "/munge/pid"]
+        pids = []
+        for name in files:
+            try:
+                with open(name, encoding="utf-8") as file:
+                    pids.append(int(file.read()))
+                os.kill(pids[-1], signal.SIGTERM)
+            except (OSError, ValueError):
+                pass
+        end = time.monotonic() + 10
+        while any(os.path.exists("/proc/%d" % pid) for pid in pids) and time.monotonic() < end:
+            time.sleep(0.05)
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+class Slurm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.close()
+
+    def good(self, name, code, out, steps=20, ranks=4):
+        self.assertEqual(code, 0, out)
+        run = Run(self.cluster.storage, name)
+        reports = run.reports()
+        self.assertEqual(sorted(reports), [(rank, step) for rank in range(ranks) for step in range(1, steps + 1)])
+        for (_, step), metrics in reports.items():
+            self.assertAlmostEqual(metrics["sum"], step * (step + 1) / 2)
+        return run
+
+    def salloc(self, *words, **options):
+        return self.cluster.run("salloc", "-Q", "-N2", "-n4", *words, **options)
+
+    def test_srun(self):
+        code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "plain", "-v", "--", WORKER)
+        run = self.good("plain", code, out)
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["n1", "n1", "n2", "n2"])
+        self.assertIn("transport hosts", run.log(3))
+
+    def test_killed_rank(self):
+        code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "killed", "-v", "--", WORKER, "die=3", "pause=10")
+        run = self.good("killed", code, out)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("signal", 3, "n2"))
+        self.assertGreaterEqual(int(re.findall(r"begins after step (\d+)", run.log(0))[1]), 7)
+        self.assertEqual(run.about()["attempt"], 2)
+
+    def test_inside_srun(self):
+        code, out = self.salloc("srun", "--mpi=pmix", COMMAND, "run", "--name", "inside", "-v", "--", WORKER)
+        self.good("inside", code, out)
+
+    def test_batch_script(self):
+        log = os.path.join(self.cluster.base, "batch.log")
+        code, out = self.cluster.run("sbatch", "-W", "-N2", "-n4", "-o", log, EXAMPLE, WORKER, "steps=10",
+                                     env={"PATH": os.path.dirname(COMMAND) + ":" + os.environ["PATH"], "UNISONO_NAME": "batch"})
+        with open(log, encoding="utf-8") as file:
+            self.good("batch", code, out + file.read(), steps=10)
+
+    def test_outside_of_an_allocation(self):
+        code, out = self.cluster.run(COMMAND, "run", "--launcher", "slurm", "--name", "outside", "--", WORKER)
+        self.assertEqual(code, 125, out)
+        self.assertIn("salloc or sbatch", out)
+
+
+if __name__ == "__main__":
+    SKIP = why_not()
+    if SKIP:
+        print(SKIP)
+        sys.exit(77)
+    unittest.main(verbosity=2)
