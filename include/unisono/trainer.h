@@ -78,6 +78,7 @@ typedef struct uni_run_options {
     const uni_value *from_dict; /* a dictionary to start from, as v1's checkpoint= */
     const char *resume_run; /* go on in this run directory after its controller died */
     double time_limit; /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
+    bool trial; /* a stop is told by report() itself, as UNI_ECANCELED (the tuner's trials) */
     double progress_timeout; /* seconds without a report from any rank; default none */
     bool
         v1_checkpoints; /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */

@@ -13,6 +13,7 @@
 #include <unisono/table.h>
 #include <unisono/track.h>
 #include <unisono/trainer.h>
+#include <unisono/tune.h>
 #include <unisono/value.h>
 #include <unisono/version.h>
 

@@ -153,7 +153,7 @@ struct uni__run {
     char *from_checkpoint; /* verified path, or NULL */
     uni_value *from_dict;
     double time_limit, progress_timeout;
-    bool v1, resumed;
+    bool v1, resumed, trial;
 
     /* places */
     char *id, *dir, *logs_dir, *staging_dir;

@@ -183,6 +183,7 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
     run->time_limit = asked->time_limit;
     run->progress_timeout = asked->progress_timeout;
     run->v1 = asked->v1_checkpoints;
+    run->trial = asked->trial;
     return copy_start(run, asked, err);
 }
 

@@ -1,5 +1,5 @@
 /*
- * pool_events.c - the controller's half of a pool: starting members, what they say, and how they end. Controller thread.
+ * crew_events.c - the controller's half of a crew: starting members, what they say, and how they end. Controller thread.
  *
  * A member's order ends exactly once: by a return, an error, or the death of its process. Deaths of idle members are nobody's business; the next order
  * starts a new process.
@@ -14,13 +14,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/pool_internal.h"
+#include "train/crew_internal.h"
 
 /* ---- telling ---- */
 
-static uni__pool_event *new_event(uni__pool *pool, int member, uni__pool_kind kind)
+static uni__crew_event *new_event(uni__crew *crew, int member, uni__crew_kind kind)
 {
-    uni__pool_event *event = calloc(1, sizeof *event);
+    uni__crew_event *event = calloc(1, sizeof *event);
     if (!event) {
         uni__warn("no memory to tell of member %d", member);
         return NULL;
@@ -28,20 +28,20 @@ static uni__pool_event *new_event(uni__pool *pool, int member, uni__pool_kind ki
     event->kind = kind;
     event->member = member;
     if (member >= 0) {
-        event->serial = pool->members[member].serial;
-        event->life = pool->members[member].life;
-        event->pid = atomic_load(&pool->members[member].pid);
+        event->serial = crew->members[member].serial;
+        event->life = crew->members[member].life;
+        event->pid = atomic_load(&crew->members[member].pid);
     }
     event->slot = -1;
     return event;
 }
 
-static void tell_end(uni__pool *pool, int member, uni__pool_end how, int code, const char *message)
+static void tell_end(uni__crew *crew, int member, uni__crew_end how, int code, const char *message)
 {
-    uni__member *ended = &pool->members[member];
+    uni__member *ended = &crew->members[member];
     if (!ended->busy)
         return;
-    uni__pool_event *event = new_event(pool, member, UNI__POOL_ENDED);
+    uni__crew_event *event = new_event(crew, member, UNI__CREW_ENDED);
     ended->busy = false;
     ended->kill_ns = 0;
     if (!event)
@@ -50,14 +50,14 @@ static void tell_end(uni__pool *pool, int member, uni__pool_end how, int code, c
     event->error_code = code;
     event->exit_code = -1;
     event->message = message ? strdup(message) : NULL;
-    uni__pool_tell(pool, event);
+    uni__crew_tell(crew, event);
 }
 
 /* ---- orders of the owner ---- */
 
-uni_value *uni__pool_environment(uni__pool *pool, int member, const uni__pool_order *order)
+uni_value *uni__crew_environment(uni__crew *crew, int member, const uni__crew_order *order)
 {
-    uni_trainer *trainer = pool->trainer;
+    uni_trainer *trainer = crew->trainer;
     uni__run bare = { .trainer = trainer, .num_workers = 1, .attempt = order ? order->attempt : 1 };
     if (order) {
         bare.dir = (char *)order->run_dir;
@@ -94,19 +94,19 @@ uni_value *uni__pool_environment(uni__pool *pool, int member, const uni__pool_or
 static void forget_snapshots(uni__member *member)
 {
     for (int i = 0; i < UNI__SNAPSHOT_SLOTS; i++) {
-        uni__pool_snapshot_drop(member->snapshots[i]);
+        uni__crew_snapshot_drop(member->snapshots[i]);
         member->snapshots[i] = NULL;
     }
 }
 
-static int spawn(uni__pool *pool, uni__pool_request *request, uni_error *err)
+static int spawn(uni__crew *crew, uni__crew_request *request, uni_error *err)
 {
-    uni__member *member = &pool->members[request->member];
-    uni_trainer *trainer = pool->trainer;
+    uni__member *member = &crew->members[request->member];
+    uni_trainer *trainer = crew->trainer;
     if (!request->argv && !trainer->worker_argv)
         return uni_error_set(err, UNI_ESTATE, "there is no program to run functions in");
     if (!request->environment &&
-        !(request->environment = uni__pool_environment(pool, request->member, NULL)))
+        !(request->environment = uni__crew_environment(crew, request->member, NULL)))
         return uni_error_set(err, UNI_ENOMEM, "no memory for the environment of a worker");
     uni__spawn plan = {
         .rank = request->member,
@@ -119,7 +119,7 @@ static int spawn(uni__pool *pool, uni__pool_request *request, uni_error *err)
         .memory = (uint64_t)trainer->options.memory_per_worker,
     };
     forget_snapshots(member);
-    UNI_TRY(uni__group_spawn(pool->group, &plan, err));
+    UNI_TRY(uni__group_spawn(crew->group, &plan, err));
     member->live = true;
     member->hello = false;
     member->is_program = request->argv != NULL;
@@ -146,11 +146,11 @@ static void refresh_page(uni__page *page)
     atomic_store(&page->iteration, 0);
 }
 
-void uni__pool_start(void *argument)
+void uni__crew_start(void *argument)
 {
-    uni__pool_request *request = argument;
-    uni__pool *pool = request->pool;
-    uni__member *member = &pool->members[request->member];
+    uni__crew_request *request = argument;
+    uni__crew *crew = request->crew;
+    uni__member *member = &crew->members[request->member];
     uni_error err = { 0 };
     member->busy = true;
     member->serial = request->serial;
@@ -158,21 +158,21 @@ void uni__pool_start(void *argument)
     member->iteration = request->iteration;
     int status = 0;
     if (!member->live || request->argv || member->is_program)
-        status = spawn(pool, request, &err);
+        status = spawn(crew, request, &err);
     else
-        refresh_page(uni__group_page(pool->group, request->member));
+        refresh_page(uni__group_page(crew->group, request->member));
     if (status == 0)
-        status = uni__group_send(pool->group, request->member, UNI__TO_WORKER_RUN, request->order,
+        status = uni__group_send(crew->group, request->member, UNI__TO_WORKER_RUN, request->order,
                                  request->order_size, -1, &err);
     if (status < 0 && status != UNI_EPEER) /* one that has ended says so itself */
-        tell_end(pool, request->member, UNI__POOL_NOT_STARTED, status, err.message);
-    uni__pool_request_free(request);
+        tell_end(crew, request->member, UNI__CREW_NOT_STARTED, status, err.message);
+    uni__crew_request_free(request);
 }
 
-static void stop_member(uni__pool *pool, int index)
+static void stop_member(uni__crew *crew, int index)
 {
-    uni__member *member = &pool->members[index];
-    uni__page *page = uni__group_page(pool->group, index);
+    uni__member *member = &crew->members[index];
+    uni__page *page = uni__group_page(crew->group, index);
     if (page) {
         atomic_store(&page->stop_at, 0);
         atomic_store(&page->stopping, 1);
@@ -180,54 +180,54 @@ static void stop_member(uni__pool *pool, int index)
         uni__futex_wake(&page->stop_at_known);
     }
     if (member->is_program && member->live)
-        uni__group_kill(pool->group, index, SIGTERM);
+        uni__group_kill(crew->group, index, SIGTERM);
     if (!member->kill_ns)
         member->kill_ns =
-            uni__monotonic_ns() + (uint64_t)(pool->trainer->options.grace_seconds * 1e9);
+            uni__monotonic_ns() + (uint64_t)(crew->trainer->options.grace_seconds * 1e9);
 }
 
-void uni__pool_let_go(void *argument)
+void uni__crew_let_go(void *argument)
 {
-    uni__pool_request *request = argument;
-    uni__pool *pool = request->pool;
-    uni__member *member = &pool->members[request->member];
-    uni__page *page = uni__group_page(pool->group, request->member);
+    uni__crew_request *request = argument;
+    uni__crew *crew = request->crew;
+    uni__member *member = &crew->members[request->member];
+    uni__page *page = uni__group_page(crew->group, request->member);
     if (member->busy && member->serial == request->serial) {
         if (request->stop)
-            stop_member(pool, request->member);
+            stop_member(crew, request->member);
         if (page) {
             atomic_store(&page->released, (uint32_t)request->iteration);
             uni__futex_wake(&page->released);
         }
     }
-    uni__pool_request_free(request);
+    uni__crew_request_free(request);
 }
 
-static void kill_member(uni__pool *pool, int index, const char *why)
+static void kill_member(uni__crew *crew, int index, const char *why)
 {
-    uni__member *member = &pool->members[index];
+    uni__member *member = &crew->members[index];
     if (!member->live)
         return;
     if (!member->broken[0])
         snprintf(member->broken, sizeof member->broken, "%s", why);
-    uni__group_kill(pool->group, index, SIGKILL);
+    uni__group_kill(crew->group, index, SIGKILL);
 }
 
-void uni__pool_end_member(void *argument)
+void uni__crew_end_member(void *argument)
 {
-    uni__pool_request *request = argument;
-    uni__member *member = &request->pool->members[request->member];
+    uni__crew_request *request = argument;
+    uni__member *member = &request->crew->members[request->member];
     if (member->busy && member->serial == request->serial)
-        kill_member(request->pool, request->member, "it was ended");
-    uni__pool_request_free(request);
+        kill_member(request->crew, request->member, "it was ended");
+    uni__crew_request_free(request);
 }
 
-void uni__pool_give_back(void *argument)
+void uni__crew_give_back(void *argument)
 {
-    uni__pool_request *request = argument;
-    uni__pool *pool = request->pool;
-    uni__page *page = uni__group_page(pool->group, request->member);
-    if (page && pool->members[request->member].life == request->life) {
+    uni__crew_request *request = argument;
+    uni__crew *crew = request->crew;
+    uni__page *page = uni__group_page(crew->group, request->member);
+    if (page && crew->members[request->member].life == request->life) {
         if (request->slot >= 0) {
             atomic_store(&page->slot_free[request->slot], 1);
             uni__futex_wake(&page->slot_free[request->slot]);
@@ -235,22 +235,22 @@ void uni__pool_give_back(void *argument)
         atomic_fetch_add(&page->checkpoints_done, 1);
         uni__futex_wake(&page->checkpoints_done);
     }
-    uni__pool_request_free(request);
+    uni__crew_request_free(request);
 }
 
 /* ---- what members say ---- */
 
-static void say_broken(uni__pool *pool, int member, const char *what)
+static void say_broken(uni__crew *crew, int member, const char *what)
 {
     char sentence[256];
     snprintf(sentence, sizeof sentence, "it sent something that is not understood: %s", what);
-    kill_member(pool, member, sentence);
+    kill_member(crew, member, sentence);
 }
 
-static void tell_report(uni__pool *pool, int member, int64_t iteration, const void *metrics,
+static void tell_report(uni__crew *crew, int member, int64_t iteration, const void *metrics,
                         size_t size)
 {
-    uni__pool_event *event = new_event(pool, member, UNI__POOL_REPORT);
+    uni__crew_event *event = new_event(crew, member, UNI__CREW_REPORT);
     if (!event || !(event->metrics = malloc(size + 1))) {
         free(event);
         return;
@@ -258,13 +258,13 @@ static void tell_report(uni__pool *pool, int member, int64_t iteration, const vo
     memcpy(event->metrics, metrics, size);
     event->metrics_size = size;
     event->iteration = iteration;
-    uni__pool_tell(pool, event);
+    uni__crew_tell(crew, event);
 }
 
-static void tell_checkpoint(uni__pool *pool, int member, const uni_value *message)
+static void tell_checkpoint(uni__crew *crew, int member, const uni_value *message)
 {
-    uni__member *from = &pool->members[member];
-    uni__pool_event *event = new_event(pool, member, UNI__POOL_CHECKPOINT);
+    uni__member *from = &crew->members[member];
+    uni__crew_event *event = new_event(crew, member, UNI__CREW_CHECKPOINT);
     const char *path = uni_dict_get_string(message, "path", NULL);
     int64_t slot = uni_dict_get_int(message, "slot", -1),
             size = uni_dict_get_int(message, "size", -1);
@@ -274,16 +274,16 @@ static void tell_checkpoint(uni__pool *pool, int member, const uni_value *messag
     event->alone = uni_dict_get_bool(message, "alone", false);
     if (path) {
         event->path = strdup(path);
-        uni__pool_tell(pool, event);
+        uni__crew_tell(crew, event);
         return;
     }
     bool known = slot >= 0 && slot < UNI__SNAPSHOT_SLOTS && size > 0;
     /* Its descriptor was passed before this message was published. */
     if (known && (!from->snapshots[slot] || (size_t)size > from->snapshots[slot]->size))
-        uni__group_pull(pool->group, member);
+        uni__group_pull(crew->group, member);
     if (!known || !from->snapshots[slot] || (size_t)size > from->snapshots[slot]->size) {
-        uni__pool_event_free(event);
-        say_broken(pool, member, "a checkpoint without its buffer");
+        uni__crew_event_free(event);
+        say_broken(crew, member, "a checkpoint without its buffer");
         return;
     }
     event->slot = (int)slot;
@@ -291,13 +291,13 @@ static void tell_checkpoint(uni__pool *pool, int member, const uni_value *messag
     event->snapshot = from->snapshots[slot];
     event->memory = event->snapshot->memory;
     atomic_fetch_add(&event->snapshot->references, 1);
-    uni__pool_tell(pool, event);
+    uni__crew_tell(crew, event);
 }
 
 static void on_message(void *context, int member, int type, const uint8_t *payload, size_t size)
 {
-    uni__pool *pool = context;
-    uni__member *from = &pool->members[member];
+    uni__crew *crew = context;
+    uni__member *from = &crew->members[member];
     uni_value *message = NULL;
     int64_t iteration;
     if (type == UNI__SAYS_HELLO) {
@@ -309,38 +309,38 @@ static void on_message(void *context, int member, int type, const uint8_t *paylo
     if (type == UNI__SAYS_REPORT && size >= sizeof iteration) {
         memcpy(&iteration, payload, sizeof iteration);
         from->iteration = iteration;
-        tell_report(pool, member, iteration, payload + sizeof iteration, size - sizeof iteration);
+        tell_report(crew, member, iteration, payload + sizeof iteration, size - sizeof iteration);
     } else if (type == UNI__SAYS_RETURN) {
-        tell_end(pool, member, UNI__POOL_RETURNED, 0, NULL); /* what it returned is nobody's */
+        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL); /* what it returned is nobody's */
     } else if (type == UNI__SAYS_CLOSED) {
         return; /* a program: its exit counts */
     } else if (uni_msgpack_read(&message, payload, size, NULL) < 0) {
-        say_broken(pool, member, "bytes that are no message");
+        say_broken(crew, member, "bytes that are no message");
     } else if (type == UNI__SAYS_CHECKPOINT) {
-        tell_checkpoint(pool, member, message);
+        tell_checkpoint(crew, member, message);
     } else if (type == UNI__SAYS_ERROR) {
-        tell_end(pool, member, UNI__POOL_FAILED,
+        tell_end(crew, member, UNI__CREW_FAILED,
                  (int)uni_dict_get_int(message, "code", UNI_EFUNCTION),
                  uni_dict_get_string(message, "message", ""));
     } else {
-        say_broken(pool, member, "a message of an unknown kind");
+        say_broken(crew, member, "a message of an unknown kind");
     }
     uni_value_free(message);
 }
 
 static void on_channel(void *context, int member, uni__wire_frame *frame)
 {
-    uni__pool *pool = context;
+    uni__crew *crew = context;
     struct stat info;
     if (frame->type < 1 || frame->type > UNI__SNAPSHOT_SLOTS || frame->num_fds < 1)
         return; /* mail for ranks that a world of one has not */
-    uni__pool_snapshot **slot = &pool->members[member].snapshots[frame->type - 1];
+    uni__crew_snapshot **slot = &crew->members[member].snapshots[frame->type - 1];
     int seals = fcntl(frame->fds[0], F_GET_SEALS);
     /* Only sealed memory: a worker that shortened it would make us fault. */
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(frame->fds[0], &info) < 0 ||
         info.st_size <= 0)
         return;
-    uni__pool_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    uni__crew_snapshot *snapshot = calloc(1, sizeof *snapshot);
     void *memory = snapshot
                        ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, frame->fds[0], 0)
                        : MAP_FAILED;
@@ -348,17 +348,17 @@ static void on_channel(void *context, int member, uni__wire_frame *frame)
         free(snapshot);
         return; /* the checkpoint that needs it says so */
     }
-    *snapshot = (uni__pool_snapshot){ .memory = memory, .size = (size_t)info.st_size };
+    *snapshot = (uni__crew_snapshot){ .memory = memory, .size = (size_t)info.st_size };
     atomic_store(&snapshot->references, 1);
-    uni__pool_snapshot_drop(*slot);
+    uni__crew_snapshot_drop(*slot);
     *slot = snapshot;
 }
 
 /* A line of a program that does not link the library: {"loss": 0.3} or {"metrics": {...}, "checkpoint": "dir"}. */
 static void on_line(void *context, int member, const char *line, size_t size)
 {
-    uni__pool *pool = context;
-    uni__member *from = &pool->members[member];
+    uni__crew *crew = context;
+    uni__member *from = &crew->members[member];
     uni_value *parsed = NULL, *metrics = NULL;
     void *bytes = NULL;
     size_t length = 0;
@@ -377,15 +377,16 @@ static void on_line(void *context, int member, const char *line, size_t size)
         uni__warn("no memory for a report");
     int64_t iteration = ++from->iteration;
     if (directory) {
-        uni__pool_event *event = new_event(pool, member, UNI__POOL_CHECKPOINT);
+        uni__crew_event *event = new_event(crew, member, UNI__CREW_CHECKPOINT);
         if (event) {
             event->path = strdup(directory);
+            event->copy = !uni_dict_get(parsed, "staged");
             event->iteration = iteration;
-            uni__pool_tell(pool, event);
+            uni__crew_tell(crew, event);
         }
     }
     if (uni_msgpack_write(&bytes, &length, metrics, NULL) == 0)
-        tell_report(pool, member, iteration, bytes, length);
+        tell_report(crew, member, iteration, bytes, length);
     free(bytes);
     uni_value_free(metrics);
     uni_value_free(parsed);
@@ -395,15 +396,15 @@ static void on_line(void *context, int member, const char *line, size_t size)
 
 static void on_spawned(void *context, int member, int pid)
 {
-    uni__pool *pool = context;
-    atomic_store(&pool->members[member].pid, pid);
+    uni__crew *crew = context;
+    atomic_store(&crew->members[member].pid, pid);
 }
 
 static void on_spawn_failed(void *context, int member, const char *sentence)
 {
-    uni__pool *pool = context;
-    pool->members[member].live = false;
-    tell_end(pool, member, UNI__POOL_NOT_STARTED, UNI_EWORKER, sentence);
+    uni__crew *crew = context;
+    crew->members[member].live = false;
+    tell_end(crew, member, UNI__CREW_NOT_STARTED, UNI_EWORKER, sentence);
 }
 
 static void on_broken(void *context, int member, const char *sentence)
@@ -413,8 +414,8 @@ static void on_broken(void *context, int member, const char *sentence)
 
 static void on_exited(void *context, int member, const uni__exit *how)
 {
-    uni__pool *pool = context;
-    uni__member *gone = &pool->members[member];
+    uni__crew *crew = context;
+    uni__member *gone = &crew->members[member];
     char sentence[600];
     uni__cause cause = { 0 };
     gone->live = false;
@@ -423,49 +424,49 @@ static void on_exited(void *context, int member, const uni__exit *how)
     if (!gone->busy)
         return;
     if (gone->is_program && how->exit_code == 0) {
-        tell_end(pool, member, UNI__POOL_RETURNED, 0, NULL);
+        tell_end(crew, member, UNI__CREW_RETURNED, 0, NULL);
         return;
     }
     uni__cause_of_exit(&cause, 0, how, !gone->is_program, false);
     snprintf(sentence, sizeof sentence, "%.400s%s%.150s", cause.message,
              gone->broken[0] ? ": " : "", gone->broken);
     uni__cause_clear(&cause);
-    uni__pool_event *event = new_event(pool, member, UNI__POOL_ENDED);
+    uni__crew_event *event = new_event(crew, member, UNI__CREW_ENDED);
     gone->busy = false;
     if (!event)
         return;
-    event->end = UNI__POOL_DIED;
+    event->end = UNI__CREW_DIED;
     event->error_code = UNI_EWORKER;
     event->pid = how->pid;
     event->exit_code = how->exit_code;
     event->signal = how->signal;
     event->message = strdup(sentence);
-    uni__pool_tell(pool, event);
+    uni__crew_tell(crew, event);
 }
 
 static void on_stopped(void *context, int member, bool stopped)
 {
-    uni__pool *pool = context;
-    pool->members[member].stopped_ns = stopped ? uni__monotonic_ns() : 0;
+    uni__crew *crew = context;
+    crew->members[member].stopped_ns = stopped ? uni__monotonic_ns() : 0;
 }
 
 static void on_silent(void *context, int member, double seconds)
 {
-    uni__pool *pool = context;
-    if (seconds >= pool->trainer->options.silent_timeout && pool->members[member].busy)
-        kill_member(pool, member, "it was silent for too long: frozen, or an overloaded machine");
+    uni__crew *crew = context;
+    if (seconds >= crew->trainer->options.silent_timeout && crew->members[member].busy)
+        kill_member(crew, member, "it was silent for too long: frozen, or an overloaded machine");
 }
 
 static void on_all_dead(void *context, int left) {}
 
 static void on_agent_lost(void *context)
 {
-    uni__pool *pool = context;
-    for (int i = 0; i < pool->size; i++) {
-        pool->members[i].live = false;
-        atomic_store(&pool->members[i].pid, 0);
-        forget_snapshots(&pool->members[i]);
-        tell_end(pool, i, UNI__POOL_DIED, UNI_EWORKER,
+    uni__crew *crew = context;
+    for (int i = 0; i < crew->size; i++) {
+        crew->members[i].live = false;
+        atomic_store(&crew->members[i].pid, 0);
+        forget_snapshots(&crew->members[i]);
+        tell_end(crew, i, UNI__CREW_DIED, UNI_EWORKER,
                  "the process that looks after the workers (unisono-agent) was killed, and they "
                  "with it");
     }
@@ -475,35 +476,35 @@ static void on_drained(void *context) {}
 
 static void on_tick(void *context)
 {
-    uni__pool *pool = context;
-    const uni_trainer_options *asked = &pool->trainer->options;
+    uni__crew *crew = context;
+    const uni_trainer_options *asked = &crew->trainer->options;
     uint64_t now = uni__monotonic_ns();
-    for (int i = 0; i < pool->size; i++) {
-        uni__member *member = &pool->members[i];
+    for (int i = 0; i < crew->size; i++) {
+        uni__member *member = &crew->members[i];
         if (!member->live || !member->busy)
             continue;
         if (member->kill_ns && now >= member->kill_ns)
-            kill_member(pool, i, "it did not end within the grace period");
+            kill_member(crew, i, "it did not end within the grace period");
         if (member->stopped_ns &&
             (double)(now - member->stopped_ns) * 1e-9 >= asked->silent_timeout)
-            kill_member(pool, i, "it was stopped by a signal (SIGSTOP?) and not continued");
+            kill_member(crew, i, "it was stopped by a signal (SIGSTOP?) and not continued");
         if (!member->is_program && !member->hello &&
             (double)(now - member->spawned_ns) * 1e-9 >= asked->hello_timeout)
-            kill_member(pool, i, "it did not connect: does its main begin with uni_main?");
+            kill_member(crew, i, "it did not connect: does its main begin with uni_main?");
     }
 }
 
 static void on_signalled(void *context, int number)
 {
-    uni__pool *pool = context;
-    uni__pool_event *event = new_event(pool, -1, UNI__POOL_SIGNAL);
+    uni__crew *crew = context;
+    uni__crew_event *event = new_event(crew, -1, UNI__CREW_SIGNAL);
     if (!event)
         return;
     event->signal = number;
-    uni__pool_tell(pool, event);
+    uni__crew_tell(crew, event);
 }
 
-const uni__group_events uni__pool_group_events = {
+const uni__group_events uni__crew_group_events = {
     .spawned = on_spawned,
     .spawn_failed = on_spawn_failed,
     .message = on_message,

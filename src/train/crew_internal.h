@@ -1,13 +1,13 @@
-/* pool_internal.h - the insides of a pool, shared by pool.c (the owner's thread) and pool_events.c (the controller's). Only for this module. */
-#ifndef UNISONO_TRAIN_POOL_INTERNAL_H
-#define UNISONO_TRAIN_POOL_INTERNAL_H
+/* crew_internal.h - the insides of a crew, shared by crew.c (the owner's thread) and crew_events.c (the controller's). Only for this module. */
+#ifndef UNISONO_TRAIN_CREW_INTERNAL_H
+#define UNISONO_TRAIN_CREW_INTERNAL_H
 
 #include <stdatomic.h>
 
-#include "train/pool.h"
+#include "train/crew.h"
 #include "train/trainer_internal.h"
 
-struct uni__pool_snapshot {
+struct uni__crew_snapshot {
     _Atomic int references;
     void *memory;
     size_t size;
@@ -23,11 +23,11 @@ typedef struct uni__member {
         kill_ns; /* kill_ns: when it is killed for not ending; 0: never */
     _Atomic int pid;
     char *log;
-    uni__pool_snapshot *snapshots[UNI__SNAPSHOT_SLOTS];
+    uni__crew_snapshot *snapshots[UNI__SNAPSHOT_SLOTS];
     char broken[256]; /* why it was killed, when we did it */
 } uni__member;
 
-struct uni__pool {
+struct uni__crew {
     uni_trainer *trainer; /* options, environment, host; never run */
     uni__group *group;
     int size;
@@ -35,13 +35,13 @@ struct uni__pool {
     uint64_t next_serial; /* owner's thread */
     pthread_mutex_t lock;
     pthread_cond_t more;
-    uni__pool_event *first, *last; /* with lock */
+    uni__crew_event *first, *last; /* with lock */
     bool woken;
 };
 
 /* An order on its way to the controller thread. */
-typedef struct uni__pool_request {
-    uni__pool *pool;
+typedef struct uni__crew_request {
+    uni__crew *crew;
     int member;
     uint64_t serial, life;
     void *order; /* msgpack for the worker */
@@ -52,17 +52,17 @@ typedef struct uni__pool_request {
     int64_t iteration;
     int slot;
     bool stop;
-} uni__pool_request;
+} uni__crew_request;
 
-extern const uni__group_events uni__pool_group_events;
-void uni__pool_start(void *request); /* posted; they free the request */
-void uni__pool_let_go(void *request);
-void uni__pool_end_member(void *request);
-void uni__pool_give_back(void *request);
-void uni__pool_request_free(uni__pool_request *request);
-void uni__pool_snapshot_drop(uni__pool_snapshot *snapshot);
-void uni__pool_tell(uni__pool *pool, uni__pool_event *event); /* takes it; any thread */
+extern const uni__group_events uni__crew_group_events;
+void uni__crew_start(void *request); /* posted; they free the request */
+void uni__crew_let_go(void *request);
+void uni__crew_end_member(void *request);
+void uni__crew_give_back(void *request);
+void uni__crew_request_free(uni__crew_request *request);
+void uni__crew_snapshot_drop(uni__crew_snapshot *snapshot);
+void uni__crew_tell(uni__crew *crew, uni__crew_event *event); /* takes it; any thread */
 /* environment of a member's process: the usual one of a world of one, with the devices of that member. */
-uni_value *uni__pool_environment(uni__pool *pool, int member, const uni__pool_order *order);
+uni_value *uni__crew_environment(uni__crew *crew, int member, const uni__crew_order *order);
 
 #endif

@@ -1,0 +1,446 @@
+/* results.c - the results for those who ask: one trial, the best one, the table. tune.h has the interface. Owner's thread. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "tune/experiment.h"
+
+int uni_tune_results_open(uni_tune_results **out, const char *dir, const char *storage_path,
+                          uni_error *err)
+{
+    *out = NULL;
+    uni_tune_results *results = calloc(1, sizeof *results);
+    if (!results)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for results");
+    char *found = NULL;
+    int status = uni__experiment_find(dir, storage_path, &found, err);
+    if (status == 0)
+        status = uni__experiment_read(&results->experiment, found, err);
+    free(found);
+    if (status < 0) {
+        uni_tune_results_free(results);
+        return status;
+    }
+    *out = results;
+    return 0;
+}
+
+void uni_tune_results_free(uni_tune_results *results)
+{
+    if (!results)
+        return;
+    uni__experiment_clear(&results->experiment);
+    free(results);
+}
+
+const char *uni_tune_results_dir(const uni_tune_results *results)
+{
+    return results->experiment.dir;
+}
+
+const uni_value *uni_tune_results_spec(const uni_tune_results *results)
+{
+    return results->experiment.spec;
+}
+
+bool uni_tune_results_finished(const uni_tune_results *results)
+{
+    return results->experiment.finished;
+}
+
+bool uni_tune_results_live(const uni_tune_results *results)
+{
+    char *path = uni__path_join(results->experiment.dir, UNI__TUNE_JOURNAL, NULL);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    bool live = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return live;
+}
+
+int64_t uni_tune_results_expected(const uni_tune_results *results)
+{
+    return results->experiment.expected;
+}
+
+int64_t uni_tune_count(const uni_tune_results *results)
+{
+    return results->experiment.count;
+}
+
+int64_t uni_tune_count_status(const uni_tune_results *results, uni_trial_status status)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < results->experiment.count; i++)
+        count += results->experiment.trials[i]->status == status;
+    return count;
+}
+
+const char *uni_trial_status_name(uni_trial_status status)
+{
+    static const char *const names[] = { "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR" };
+    return (unsigned)status < sizeof names / sizeof names[0] ? names[status] : "?";
+}
+
+static const uni__trial *get(const uni_tune_results *results, int64_t trial)
+{
+    static const uni__trial none = { 0 };
+    const uni__trial *found = uni__experiment_trial(&results->experiment, trial);
+    return found ? found : &none;
+}
+
+uni_trial_status uni_trial_status_of(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->status;
+}
+
+const uni_value *uni_trial_config(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->config;
+}
+
+const uni_value *uni_trial_metrics(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->last;
+}
+
+int64_t uni_trial_iterations(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->iteration;
+}
+
+double uni_trial_seconds(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->seconds;
+}
+
+int uni_trial_attempts(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->attempts;
+}
+
+const char *uni_trial_error(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->error;
+}
+
+const char *uni_trial_why(const uni_tune_results *results, int64_t trial)
+{
+    return get(results, trial)->why;
+}
+
+char *uni_trial_dir(const uni_tune_results *results, int64_t trial)
+{
+    return uni__trial_path(&results->experiment, trial);
+}
+
+char *uni_trial_checkpoint(const uni_tune_results *results, int64_t trial, bool best)
+{
+    const uni__trial *of = get(results, trial);
+    const char *path = best && of->best_checkpoint ? of->best_checkpoint : of->checkpoint;
+    return path ? uni__path_join(results->experiment.dir, path, NULL) : NULL;
+}
+
+static int sign_of(const uni__experiment *experiment, const char *mode, uni_error *err)
+{
+    if (mode && strcmp(mode, "max") != 0 && strcmp(mode, "min") != 0)
+        return uni_error_set(err, UNI_EINVAL, "mode must be \"min\" or \"max\", not \"%s\"", mode);
+    int sign = !mode ? experiment->sign : strcmp(mode, "max") == 0 ? 1 : -1;
+    if (!sign)
+        return uni_error_set(err, UNI_EINVAL,
+                             "which of two values is better? Give a mode, \"min\" or \"max\"");
+    return sign > 0 ? 1 : 2;
+}
+
+double uni_trial_value(const uni_tune_results *results, int64_t trial, const char *metric,
+                       const char *mode, uni_scope scope)
+{
+    const uni__experiment *experiment = &results->experiment;
+    const char *name = metric ? metric : experiment->metric;
+    int number = name ? uni__experiment_metric(experiment, name) : -1;
+    int sign = sign_of(experiment, mode, NULL);
+    double value = NAN;
+    if (number < 0 || (sign < 0 && scope == UNI_SCOPE_ALL) ||
+        !uni__trial_value(get(results, trial), number, sign == 1 ? 1 : -1, scope, &value))
+        return NAN;
+    return value;
+}
+
+uni_value *uni_tune_metric_names(const uni_tune_results *results)
+{
+    uni_value *list = uni_value_list();
+    for (int i = 0; i < results->experiment.num_names; i++)
+        if (uni_list_take(list, uni_value_string(results->experiment.names[i])) < 0)
+            break;
+    return list;
+}
+
+static int say_not_reported(const uni__experiment *experiment, const char *metric, uni_error *err)
+{
+    char known[600] = "";
+    for (int i = 0; i < experiment->num_names; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "",
+                 experiment->names[i]);
+    if (!known[0])
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "no trial has reported anything, so there is no best one by \"%s\": "
+                             "does the train function call report()?",
+                             metric);
+    return uni_error_set(err, UNI_ENOTFOUND,
+                         "no trial has reported the metric \"%s\"; they reported: %s", metric,
+                         known);
+}
+
+int uni_tune_best(const uni_tune_results *results, const char *metric, const char *mode,
+                  uni_scope scope, int64_t *trial, uni_error *err)
+{
+    const uni__experiment *experiment = &results->experiment;
+    *trial = -1;
+    if (!metric)
+        metric = experiment->metric;
+    if (!metric)
+        return uni_error_set(err, UNI_EINVAL,
+                             "best by which metric? The experiment has none: give one");
+    int sign = sign_of(experiment, mode, err);
+    UNI_TRY(sign);
+    sign = sign == 1 ? 1 : -1;
+    int name = uni__experiment_metric(experiment, metric);
+    double best = NAN, value;
+    for (int64_t i = 0; i < experiment->count && name >= 0; i++) {
+        if (!uni__trial_value(experiment->trials[i], name, sign, scope, &value) || !isfinite(value))
+            continue;
+        if (*trial < 0 || sign * value > sign * best) {
+            *trial = i;
+            best = value;
+        }
+    }
+    if (*trial >= 0)
+        return 0;
+    if (name < 0)
+        return say_not_reported(experiment, metric, err);
+    return uni_error_set(err, UNI_ENOTFOUND,
+                         "every value of the metric \"%s\" is NaN or infinite: no trial is best",
+                         metric);
+}
+
+/* ---- the table ---- */
+
+static int flatten_into(uni_value *row, const char *prefix, const uni_value *tree)
+{
+    int status = 0;
+    for (size_t i = 0; i < uni_dict_size(tree); i++) {
+        char *key = NULL;
+        const uni_value *value = uni_dict_value_at(tree, i);
+        if (asprintf(&key, "%s%s", prefix, uni_dict_key_at(tree, i)) < 0)
+            return UNI_ENOMEM;
+        if (uni_value_type_of(value) == UNI_TYPE_DICT && uni_dict_size(value) > 0) {
+            char *deeper = NULL;
+            status |=
+                asprintf(&deeper, "%s/", key) < 0 ? UNI_ENOMEM : flatten_into(row, deeper, value);
+            free(deeper);
+        } else {
+            status |= uni_dict_take(row, key, uni_value_copy(value));
+        }
+        free(key);
+    }
+    return status;
+}
+
+static bool is_time(const char *name)
+{
+    return strcmp(name, "time_total_s") == 0 || strcmp(name, "time_this_iter_s") == 0 ||
+           strcmp(name, "timestamp") == 0;
+}
+
+static uni_value *row_of(const uni__trial *trial, bool times)
+{
+    uni_value *row = uni_value_dict();
+    int status = uni_dict_take(row, "trial", uni_value_int(trial->index));
+    status |= uni_dict_take(row, "status", uni_value_string(uni_trial_status_name(trial->status)));
+    status |= uni_dict_take(row, "iterations", uni_value_int(trial->iteration));
+    if (times) {
+        status |= uni_dict_take(row, "seconds", uni_value_float(trial->seconds));
+        status |= uni_dict_take(row, "attempts", uni_value_int(trial->attempts));
+    }
+    status |= flatten_into(row, "config/", trial->config);
+    status |= flatten_into(row, "", trial->last);
+    for (size_t i = uni_dict_size(row); i-- > 0 && !times;)
+        if (is_time(uni_dict_key_at(row, i)))
+            uni_dict_remove(row, uni_dict_key_at(row, i));
+    if (trial->error)
+        status |= uni_dict_take(row, "error", uni_value_string(trial->error));
+    if (status == 0)
+        return row;
+    uni_value_free(row);
+    return NULL;
+}
+
+uni_value *uni_tune_table(const uni_tune_results *results, bool times)
+{
+    uni_value *table = uni_value_list();
+    for (int64_t i = 0; i < results->experiment.count; i++)
+        if (uni_list_take(table, row_of(results->experiment.trials[i], times)) < 0) {
+            uni_value_free(table);
+            return NULL;
+        }
+    return table;
+}
+
+static void add_csv(uni__text *out, const char *text, size_t size)
+{
+    bool quoted = memchr(text, ',', size) || memchr(text, '"', size) || memchr(text, '\n', size);
+    if (!quoted) {
+        uni__text_add(out, text, size);
+        return;
+    }
+    uni__text_add_char(out, '"');
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"')
+            uni__text_add_char(out, '"');
+        uni__text_add_char(out, text[i]);
+    }
+    uni__text_add_char(out, '"');
+}
+
+static int add_cell(uni__text *out, const uni_value *value, uni_error *err)
+{
+    const char *text = uni_value_as_string(value, NULL);
+    if (text) {
+        add_csv(out, text, strlen(text));
+    } else if (value && uni_value_type_of(value) != UNI_TYPE_NULL) {
+        char *json = NULL;
+        size_t length = 0;
+        UNI_TRY(uni_json_write(&json, &length, value, UNI_JSON_NONFINITE, err));
+        add_csv(out, json, length);
+        free(json);
+    }
+    return 0;
+}
+
+int uni_tune_csv(const uni_tune_results *results, bool times, char **out, uni_error *err)
+{
+    uni__text text = { 0 };
+    uni_value *table = uni_tune_table(results, times), *columns = uni_value_dict();
+    int status = table ? 0 : UNI_ENOMEM;
+    *out = NULL;
+    for (size_t i = 0; i < uni_list_size(table); i++)
+        for (size_t k = 0; k < uni_dict_size(uni_list_get(table, i)); k++) {
+            const char *key = uni_dict_key_at(uni_list_get(table, i), k);
+            if (!uni_dict_get(columns, key))
+                status |= uni_dict_take(columns, key, uni_value_null());
+        }
+    for (size_t k = 0; k < uni_dict_size(columns); k++) {
+        if (k)
+            uni__text_add_char(&text, ',');
+        add_csv(&text, uni_dict_key_at(columns, k), strlen(uni_dict_key_at(columns, k)));
+    }
+    uni__text_add_char(&text, '\n');
+    for (size_t i = 0; i < uni_list_size(table) && status == 0; i++) {
+        for (size_t k = 0; k < uni_dict_size(columns) && status == 0; k++) {
+            if (k)
+                uni__text_add_char(&text, ',');
+            status = add_cell(
+                &text, uni_dict_get(uni_list_get(table, i), uni_dict_key_at(columns, k)), err);
+        }
+        uni__text_add_char(&text, '\n');
+    }
+    uni_value_free(table);
+    uni_value_free(columns);
+    if (status < 0 || text.failed) {
+        uni__text_free(&text);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the table");
+    }
+    *out = text.data;
+    return 0;
+}
+
+/* ---- all reports ---- */
+
+typedef struct reader {
+    uni_tune_visit visit;
+    void *context;
+    const uni_tune_results *results;
+    bool counting;
+    int64_t *starts, *seen; /* restarts of each trial: in the file, and so far */
+    struct restart {
+        int64_t trial, number, iteration;
+    } * restarts;
+    size_t num_restarts, room;
+} reader;
+
+static int note_restart(reader *read, int64_t trial, int64_t iteration, uni_error *err)
+{
+    if (read->num_restarts == read->room) {
+        size_t room = read->room ? read->room * 2 : 64;
+        void *grown = realloc(read->restarts, room * sizeof *read->restarts);
+        if (!grown)
+            return uni_error_set(err, UNI_ENOMEM, "no memory to read reports");
+        read->restarts = grown;
+        read->room = room;
+    }
+    read->restarts[read->num_restarts++] =
+        (struct restart){ .trial = trial, .number = read->starts[trial], .iteration = iteration };
+    return 0;
+}
+
+/* true when a later start of the trial went back behind this iteration. */
+static bool is_taken_back(const reader *read, int64_t trial, int64_t iteration)
+{
+    for (size_t i = 0; i < read->num_restarts; i++)
+        if (read->restarts[i].trial == trial && read->restarts[i].number > read->seen[trial] &&
+            read->restarts[i].iteration < iteration)
+            return true;
+    return false;
+}
+
+static int read_record(void *context, const uni_value *record, uni_error *err)
+{
+    reader *read = context;
+    const char *event = uni_dict_get_string(record, "e", "");
+    int64_t trial = uni_dict_get_int(record, "t", -1), iteration = uni_dict_get_int(record, "i", 0);
+    if (trial < 0 || trial >= read->results->experiment.count)
+        return 0;
+    if (strcmp(event, "run") == 0) {
+        if (!read->counting) {
+            read->seen[trial]++;
+            return 0;
+        }
+        read->starts[trial]++;
+        return read->starts[trial] > 1 ? note_restart(read, trial, iteration, err) : 0;
+    }
+    if (read->counting || strcmp(event, "report") != 0 || is_taken_back(read, trial, iteration))
+        return 0;
+    uni_value *metrics = uni__record_read_metrics(record);
+    int status = metrics ? read->visit(read->context, trial, iteration, metrics, err)
+                         : uni_error_set(err, UNI_ENOMEM, "no memory to read reports");
+    uni_value_free(metrics);
+    return status;
+}
+
+int uni_tune_reports(const uni_tune_results *results, uni_tune_visit visit, void *context,
+                     uni_error *err)
+{
+    size_t count = (size_t)results->experiment.count + 1;
+    reader read = { .visit = visit, .context = context, .results = results, .counting = true };
+    char *path = uni__path_join(results->experiment.dir, UNI__TUNE_JOURNAL, NULL);
+    read.starts = calloc(count, sizeof *read.starts);
+    read.seen = calloc(count, sizeof *read.seen);
+    int status = path && read.starts && read.seen
+                     ? uni__journal_read(path, UNI__TUNE_KIND, read_record, &read, NULL, err)
+                     : uni_error_set(err, UNI_ENOMEM, "no memory to read reports");
+    read.counting = false;
+    if (status == 0)
+        status = uni__journal_read(path, UNI__TUNE_KIND, read_record, &read, NULL, err);
+    free(read.starts);
+    free(read.seen);
+    free(read.restarts);
+    free(path);
+    return status;
+}

@@ -1,0 +1,132 @@
+/*
+ * tuner_replay.c - from the journal to where the killed tuner stood: every record changes the experiment, and the searcher and the scheduler are told what they were told
+ * then. Owner's thread.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "tune/tuner_internal.h"
+
+int uni__tuner_make_brains(uni_tuner *tuner, uni_error *err)
+{
+    uni__experiment *experiment = &tuner->results.experiment;
+    UNI_TRY(uni_tune_spec_read(&tuner->spec, experiment->spec, err));
+    const uni_tuner_options *spec = &tuner->spec->options;
+    if (tuner->asked.own_searcher) {
+        tuner->searcher.methods = *tuner->asked.own_searcher;
+    } else {
+        UNI_TRY(uni__searcher_new(&tuner->searcher,
+                                  &(uni__search_setting){ .options = spec->searcher,
+                                                          .space = spec->space,
+                                                          .samplers = tuner->asked.samplers,
+                                                          .seed = spec->seed,
+                                                          .total = experiment->expected,
+                                                          .sign = experiment->sign },
+                                  err));
+    }
+    UNI_TRY(uni__scheduler_new(&tuner->scheduler,
+                               &(uni__schedule_setting){ .options = spec->scheduler,
+                                                         .metric = experiment->metric,
+                                                         .sign = experiment->sign,
+                                                         .space = spec->space,
+                                                         .seed = spec->seed,
+                                                         .samplers = tuner->asked.samplers },
+                               err));
+    tuner->lockstep = tuner->scheduler.methods->decides || uni_dict_size(spec->stop) > 0;
+    return 0;
+}
+
+static int replay_report(uni_tuner *tuner, const uni__trial *trial, const uni_value *record,
+                         uni_error *err)
+{
+    uni__decision ignored = { 0 };
+    if (!tuner->scheduler.methods->decides)
+        return 0;
+    uni_value *metrics = uni__record_read_metrics(record);
+    uni__schedule_report report =
+        uni__tuner_schedule(tuner, trial, uni_dict_get_int(record, "i", 0), metrics);
+    int status = isnan(report.time) ? 0
+                                    : tuner->scheduler.methods->report(tuner->scheduler.self,
+                                                                       &report, &ignored, err);
+    uni_value_free(ignored.config);
+    uni_value_free(metrics);
+    return status;
+}
+
+/* Before the record is applied, as it was then: a report is judged before it is written. */
+static int tell_before(uni_tuner *tuner, const char *event, const uni__trial *trial,
+                       const uni_value *record, uni_error *err)
+{
+    if (strcmp(event, "report") == 0)
+        return replay_report(tuner, trial, record, err);
+    if (strcmp(event, "run") == 0 && uni_dict_get_int(record, "i", 0) < trial->iteration)
+        tuner->scheduler.methods->forget(tuner->scheduler.self, trial->index,
+                                         uni_dict_get_int(record, "i", 0));
+    return 0;
+}
+
+static int tell_after(uni_tuner *tuner, const char *event, uni__trial *trial, uni_error *err)
+{
+    uni_tune_searcher *searcher = &tuner->searcher.methods;
+    if (strcmp(event, "trial") == 0) {
+        if (searcher->restore)
+            UNI_TRY(searcher->restore(searcher->self, trial->index, trial->config, err));
+        return tuner->scheduler.methods->added(tuner->scheduler.self, trial->index, err);
+    }
+    if (strcmp(event, "end") == 0 &&
+        (trial->status == UNI_TRIAL_TERMINATED || trial->status == UNI_TRIAL_ERROR)) {
+        trial->wants_end = false;
+        tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
+        return searcher->tell(searcher->self, trial->index, trial->config,
+                              uni__tuner_told(tuner, trial), err);
+    }
+    return 0;
+}
+
+int uni__tuner_replay(void *context, const uni_value *record, uni_error *err)
+{
+    uni_tuner *tuner = context;
+    uni__experiment *experiment = &tuner->results.experiment;
+    const char *event = uni_dict_get_string(record, "e", "");
+    int64_t index = uni_dict_get_int(record, "t", -1);
+    if (strcmp(event, "experiment") == 0) {
+        if (tuner->spec)
+            return uni_error_set(err, UNI_ECORRUPT, "%s has two beginnings", tuner->dir);
+        UNI_TRY(uni__experiment_apply(experiment, record, err));
+        return uni__tuner_make_brains(tuner, err);
+    }
+    if (!tuner->spec)
+        return 0;
+    uni__trial *trial = uni__experiment_trial(experiment, index);
+    if (trial)
+        UNI_TRY(tell_before(tuner, event, trial, record, err));
+    UNI_TRY(uni__experiment_apply(experiment, record, err));
+    trial = uni__experiment_trial(experiment, index);
+    if (trial)
+        UNI_TRY(tell_after(tuner, event, trial, err));
+    if (strcmp(event, "complete") == 0) {
+        tuner->complete_said = true;
+        if (tuner->scheduler.methods->complete)
+            tuner->scheduler.methods->complete(tuner->scheduler.self);
+    }
+    return uni__tuner_act(tuner, err);
+}
+
+int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err)
+{
+    uni__experiment *experiment = &tuner->results.experiment;
+    for (int64_t i = 0; i < experiment->count; i++) {
+        uni__trial *trial = experiment->trials[i];
+        bool waits = trial->status == UNI_TRIAL_PENDING || trial->status == UNI_TRIAL_RUNNING;
+        /* A scheduler that pauses for the others' sake has nothing more to say about it. */
+        waits |= trial->status == UNI_TRIAL_PAUSED && !tuner->scheduler.methods->complete;
+        waits |= trial->status == UNI_TRIAL_PAUSED && trial->wants_resume;
+        waits |= retry_failed && trial->status == UNI_TRIAL_ERROR;
+        if (!waits)
+            continue;
+        trial->status = UNI_TRIAL_PENDING;
+        trial->wants_resume = false;
+        UNI_TRY(uni__tuner_enqueue(tuner, i, err));
+    }
+    return 0;
+}

@@ -1,0 +1,671 @@
+/*
+ * tuner_trials.c - trials: starting them, what their reports decide, how they end. Owner's thread.
+ *
+ * A report is judged (stop criteria, scheduler), written down together with the verdict, and then the worker may go on or not. A trial's end waits for its checkpoints, so
+ * that whatever comes next (a resume, another trial that takes its checkpoint) finds them complete.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "tune/stop.h"
+#include "tune/tuner_internal.h"
+
+static int no_memory(uni_error *err)
+{
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a trial");
+}
+
+int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err)
+{
+    if (tuner->queued == tuner->queue_room) {
+        size_t room = tuner->queue_room ? tuner->queue_room * 2 : 16;
+        int64_t *grown = realloc(tuner->queue, room * sizeof *grown);
+        if (!grown)
+            return no_memory(err);
+        tuner->queue = grown;
+        tuner->queue_room = room;
+    }
+    tuner->queue[tuner->queued++] = trial;
+    return 0;
+}
+
+static uni__trial *dequeue(uni_tuner *tuner)
+{
+    int64_t index = tuner->queue[0];
+    memmove(tuner->queue, tuner->queue + 1, --tuner->queued * sizeof *tuner->queue);
+    return uni__experiment_trial(&tuner->results.experiment, index);
+}
+
+double uni__tuner_told(const uni_tuner *tuner, const uni__trial *trial)
+{
+    const uni__experiment *experiment = &tuner->results.experiment;
+    int name = experiment->metric ? uni__experiment_metric(experiment, experiment->metric) : -1;
+    double value;
+    if (trial->status != UNI_TRIAL_TERMINATED || name < 0 ||
+        !uni__trial_value(trial, name, experiment->sign, UNI_SCOPE_LAST, &value))
+        return NAN;
+    return value;
+}
+
+uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__trial *trial,
+                                         int64_t iteration, const uni_value *metrics)
+{
+    const uni__experiment *experiment = &tuner->results.experiment;
+    double value = uni__metric_of(metrics, experiment->metric);
+    return (uni__schedule_report){
+        .trial = trial->index,
+        .iteration = iteration,
+        /* A report without the metric is none of the scheduler's business. */
+        .time = uni_dict_get(metrics, experiment->metric) || !isnan(value)
+                    ? uni__metric_of(metrics, tuner->scheduler.time_attr)
+                    : NAN,
+        .value = isnan(value) ? -INFINITY : experiment->sign * value,
+        .config = trial->config,
+        .others_wait = tuner->queued > 0 || (!tuner->exhausted && !tuner->replaying),
+    };
+}
+
+/* ---- starting ---- */
+
+/* "{lr}" in a program's word is replaced by that value of the config. */
+static uni_value *fill_word(const char *word, const uni_value *config)
+{
+    uni__text out = { 0 };
+    for (const char *at = word; *at;) {
+        const char *end = *at == '{' ? strchr(at, '}') : NULL;
+        char *name = end ? strndup(at + 1, (size_t)(end - at) - 1) : NULL;
+        const uni_value *value = name ? uni_value_path(config, name) : NULL;
+        free(name);
+        if (!value) {
+            uni__text_add_char(&out, *at++);
+            continue;
+        }
+        char *json = NULL;
+        if (uni_value_type_of(value) == UNI_TYPE_STRING)
+            uni__text_add_string(&out, uni_value_as_string(value, ""));
+        else if (uni_json_write(&json, NULL, value, UNI_JSON_NONFINITE, NULL) == 0)
+            uni__text_add_string(&out, json);
+        free(json);
+        at = end + 1;
+    }
+    uni_value *word_value = out.failed ? NULL : uni_value_string(out.data ? out.data : "");
+    uni__text_free(&out);
+    return word_value;
+}
+
+static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_value **argv,
+                        uni_value **environment, uni_error *err)
+{
+    char *json = NULL, *pair = NULL;
+    const uni_value *program = tuner->spec->options.program;
+    *argv = uni_value_list();
+    *environment = uni_value_list();
+    UNI_TRY(uni_json_write(&json, NULL, config, 0, err));
+    if (asprintf(&pair, "UNISONO_CONFIG=%s", json) < 0)
+        pair = NULL;
+    int status = pair ? 0 : UNI_ENOMEM;
+    if (pair)
+        status = uni_list_take(*environment, uni_value_string(pair));
+    for (size_t i = 0; i < uni_list_size(program); i++)
+        status |= uni_list_take(
+            *argv, fill_word(uni_value_as_string(uni_list_get(program, i), ""), config));
+    free(json);
+    free(pair);
+    return status < 0 ? no_memory(err) : 0;
+}
+
+/* Where the trial goes on: a donor's checkpoint, its own newest complete one, or the beginning. */
+static char *find_start(const uni_tuner *tuner, const uni__trial *trial, const char *run_dir,
+                        int64_t *iteration)
+{
+    uni_checkpoint *newest = NULL;
+    char *path = NULL;
+    *iteration = 0;
+    if (trial->start_checkpoint) {
+        path = uni__path_join(tuner->dir, trial->start_checkpoint, NULL);
+        *iteration = trial->start_iteration;
+        return path;
+    }
+    if (!trial->attempts)
+        return NULL;
+    if (tuner->groups && trial->checkpoint) {
+        path = uni__path_join(tuner->dir, trial->checkpoint, NULL);
+        if (path && uni_checkpoint_open(&newest, path, NULL) < 0)
+            newest = NULL;
+        free(path);
+        path = NULL;
+    } else if (uni_checkpoint_open_latest(&newest, run_dir, NULL) < 0) {
+        newest = NULL;
+    }
+    if (newest) {
+        path = strdup(uni_checkpoint_path(newest));
+        *iteration = uni_checkpoint_iteration(newest);
+    }
+    uni_checkpoint_close(newest);
+    return path;
+}
+
+static int note_run(uni_tuner *tuner, const uni__trial *trial, int64_t iteration, uni_error *err)
+{
+    uni_value *record = uni__record("run", trial->index);
+    int status = uni_dict_take(record, "i", uni_value_int(iteration));
+    status |= uni_dict_take(record, "time", uni_value_float(uni__wall_seconds()));
+    if (status < 0) {
+        uni_value_free(record);
+        record = NULL;
+    }
+    return uni__tuner_note(tuner, record, err);
+}
+
+static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *err)
+{
+    uni__place *place = &tuner->places[index];
+    uni__experiment *experiment = &tuner->results.experiment;
+    int64_t iteration = 0;
+    uni_value *argv = NULL, *environment = NULL;
+    char *run_dir = uni__trial_path(experiment, trial->index), *log = NULL, *logs = NULL;
+    char *start = run_dir ? find_start(tuner, trial, run_dir, &iteration) : NULL;
+    int status = run_dir ? 0 : no_memory(err);
+    if (status == 0 && iteration < trial->iteration)
+        tuner->scheduler.methods->forget(tuner->scheduler.self, trial->index, iteration);
+    if (status == 0)
+        status = note_run(tuner, trial, iteration, err);
+    if (status == 0 && tuner->spec->options.program) {
+        status = fill_program(tuner, trial->config, &argv, &environment, err);
+        logs = uni__path_join(run_dir, "logs", NULL);
+        log = uni__path_join(run_dir, "logs", "rank_0.log", NULL);
+        if (status == 0)
+            status = logs && log ? uni__make_dirs(logs, 0700, err) : no_memory(err);
+    }
+    uni__crew_order order = { .function = tuner->spec->options.function,
+                              .program = argv,
+                              .environment = environment,
+                              .config = trial->config,
+                              .attachment = tuner->asked.attachment,
+                              .name = experiment->name,
+                              .storage = tuner->storage,
+                              .run_dir = run_dir,
+                              .staging_dir = tuner->staging,
+                              .checkpoint = start,
+                              .log = log,
+                              .iteration = iteration,
+                              .attempt = trial->attempts,
+                              .lockstep = tuner->lockstep && !argv };
+    *place = (uni__place){ .trial = trial->index,
+                           .begun_ns = uni__monotonic_ns(),
+                           .seconds_before = trial->seconds,
+                           .log_fd = place->log_fd,
+                           .log_offset = place->log_offset };
+    uni__files_begin(tuner, index);
+    if (status == 0)
+        status = tuner->groups ? uni__groups_run(tuner->groups, index, &order, &place->serial, err)
+                               : uni__crew_run(tuner->crew, index, &order, &place->serial, err);
+    tuner->running++;
+    uni_value_free(argv);
+    uni_value_free(environment);
+    free(run_dir);
+    free(start);
+    free(log);
+    free(logs);
+    return status;
+}
+
+/* A config that nobody has had: 1, 0 when there is none now. */
+static int new_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
+{
+    uni__experiment *experiment = &tuner->results.experiment;
+    uni_tune_searcher *searcher = &tuner->searcher.methods;
+    uni_value *config = NULL;
+    if (tuner->exhausted)
+        return 0;
+    bool enough = tuner->asked.own_searcher && experiment->expected >= 0 &&
+                  experiment->count >= experiment->expected;
+    int found = enough ? UNI_EEND : searcher->ask(searcher->self, experiment->count, &config, err);
+    if (found == UNI_EEND) {
+        tuner->exhausted = true;
+        return 0;
+    }
+    if (found <= 0)
+        return found < 0 ? uni_error_prefix(err, "the searcher \"%s\"", searcher->name) : 0;
+    uni_value *record = uni__record("trial", experiment->count);
+    if (uni_dict_take(record, "c", config) < 0) {
+        uni_value_free(record);
+        record = NULL;
+    }
+    UNI_TRY(uni__tuner_note(tuner, record, err));
+    *out = experiment->trials[experiment->count - 1];
+    UNI_TRY(tuner->scheduler.methods->added(tuner->scheduler.self, (*out)->index, err));
+    return 1;
+}
+
+static int next_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
+{
+    bool new_first = tuner->scheduler.methods->new_first;
+    int found = 0;
+    if (new_first)
+        found = new_trial(tuner, out, err);
+    if (found == 0 && tuner->queued > 0) {
+        *out = dequeue(tuner);
+        return 1;
+    }
+    return found == 0 && !new_first ? new_trial(tuner, out, err) : found;
+}
+
+/* The searcher has no more: a scheduler that waited for a full bracket need not. */
+static int say_complete(uni_tuner *tuner, uni_error *err)
+{
+    if (!tuner->exhausted || tuner->complete_said || !tuner->scheduler.methods->complete)
+        return 0;
+    tuner->complete_said = true;
+    UNI_TRY(uni__tuner_note(tuner, uni__record("complete", -1), err));
+    tuner->scheduler.methods->complete(tuner->scheduler.self);
+    return uni__tuner_act(tuner, err);
+}
+
+int uni__tuner_fill(uni_tuner *tuner, uni_error *err)
+{
+    for (int i = 0; i < tuner->num_places; i++) {
+        uni__trial *trial = NULL;
+        if (tuner->places[i].trial >= 0)
+            continue;
+        int found = next_trial(tuner, &trial, err);
+        UNI_TRY(found);
+        if (found == 0)
+            break;
+        UNI_TRY(run_trial(tuner, i, trial, err));
+    }
+    return say_complete(tuner, err);
+}
+
+/* ---- reports ---- */
+
+static void release(uni_tuner *tuner, int index, int64_t iteration, bool stop)
+{
+    uni__place *place = &tuner->places[index];
+    place->is_stopping |= stop;
+    if (tuner->groups)
+        uni__groups_release(tuner->groups, index, place->serial, stop);
+    else
+        uni__crew_release(tuner->crew, index, place->serial, iteration, stop);
+}
+
+void uni__tuner_end_all(uni_tuner *tuner, const char *why)
+{
+    for (int i = 0; i < tuner->num_places; i++) {
+        uni__place *place = &tuner->places[i];
+        if (place->trial < 0 || place->is_stopping)
+            continue;
+        place->decision.verdict = UNI__END;
+        snprintf(place->why, sizeof place->why, "%s", why);
+        release(tuner, i, INT32_MAX / 2, true);
+    }
+}
+
+/* What the session fills in goes out, what a result always has comes in. */
+static int complete_metrics(uni_tuner *tuner, const uni__place *place, uni_value *metrics,
+                            int64_t iteration, double *seconds, uni_error *err)
+{
+    *seconds = place->seconds_before + (double)(uni__monotonic_ns() - place->begun_ns) * 1e-9;
+    uni_dict_remove(metrics, "_timestamp");
+    uni_dict_remove(metrics, "_time_this_iter_s");
+    uni_dict_remove(metrics, "_training_iteration");
+    int status = uni_dict_take(metrics, "training_iteration", uni_value_int(iteration));
+    status |= uni_dict_take(metrics, "time_total_s", uni_value_float(*seconds));
+    return status < 0 ? no_memory(err) : 0;
+}
+
+/* PBT: the donor's checkpoint is copied, because the donor's own policy may remove it. */
+static int take_from_donor(uni_tuner *tuner, const uni__trial *trial, int64_t iteration,
+                           uni__decision *decision, uni_value *record, uni_error *err)
+{
+    const uni__trial *donor = uni__experiment_trial(&tuner->results.experiment, decision->donor);
+    char *from =
+        donor && donor->checkpoint ? uni__path_join(tuner->dir, donor->checkpoint, NULL) : NULL;
+    char *relative = NULL, *to = NULL;
+    int status = UNI_ENOTFOUND;
+    if (from &&
+        asprintf(&relative, "trial_%05lld/exploited/checkpoint_%06lld", (long long)trial->index,
+                 (long long)iteration) >= 0 &&
+        (to = uni__path_join(tuner->dir, relative, NULL))) {
+        status = uni__make_dirs(to, 0700, err);
+        if (status == 0)
+            status = uni__copy_tree(from, to, err);
+    }
+    if (status == 0) {
+        status = uni_dict_take(record, "from", uni_value_string(relative));
+        status |= uni_dict_take(record, "c", uni_value_copy(decision->config));
+    } else if (!tuner->warned_no_checkpoint) {
+        tuner->warned_no_checkpoint = true;
+        uni__warn("trial %lld cannot take over from trial %lld, which has no checkpoint: hand one "
+                  "to report() at every perturbation_interval",
+                  (long long)trial->index, (long long)decision->donor);
+    }
+    free(from);
+    free(relative);
+    free(to);
+    return status;
+}
+
+static int judge(uni_tuner *tuner, uni__place *place, const uni__trial *trial, int64_t iteration,
+                 const uni_value *metrics, uni_error *err)
+{
+    uni__experiment *experiment = &tuner->results.experiment;
+    uni__decision *decision = &place->decision;
+    const char *criterion = NULL;
+    if (tuner->scheduler.methods->decides) {
+        uni__schedule_report report = uni__tuner_schedule(tuner, trial, iteration, metrics);
+        const uni_value **configs = malloc((size_t)(experiment->count + 1) * sizeof *configs);
+        for (int64_t i = 0; configs && i < experiment->count; i++)
+            configs[i] = experiment->trials[i]->config;
+        report.configs = configs;
+        int status =
+            isnan(report.time) || !configs
+                ? 0
+                : tuner->scheduler.methods->report(tuner->scheduler.self, &report, decision, err);
+        free(configs);
+        UNI_TRY(status);
+        if (decision->verdict != UNI__GO_ON)
+            snprintf(place->why, sizeof place->why, "%s", tuner->scheduler.methods->name);
+    }
+    if (uni__stop_reached(tuner->spec->options.stop, experiment, trial, metrics, &criterion)) {
+        decision->verdict = UNI__END;
+        snprintf(place->why, sizeof place->why, "reached %s", criterion);
+    }
+    return 0;
+}
+
+static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_error *err)
+{
+    uni__place *place = &tuner->places[index];
+    uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
+    uni_value *metrics = NULL;
+    double seconds = 0;
+    UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
+    uni_value *record = uni__record("report", trial->index);
+    int status = complete_metrics(tuner, place, metrics, event->iteration, &seconds, err);
+    if (status == 0)
+        status = judge(tuner, place, trial, event->iteration, metrics, err);
+    if (status == 0 && (uni_dict_take(record, "i", uni_value_int(event->iteration)) < 0 ||
+                        uni_dict_take(record, "s", uni_value_float(seconds)) < 0 ||
+                        uni__record_metrics(record, metrics) < 0))
+        status = no_memory(err);
+    if (status == 0)
+        status = uni__tuner_note(tuner, record, err);
+    else
+        uni_value_free(record);
+    if (status == 0)
+        status = uni__files_report(tuner, place, event->iteration, event->metrics,
+                                   event->metrics_size, err);
+    if (status == 0 && place->checkpoint) {
+        char *run_dir = uni__trial_path(&tuner->results.experiment, trial->index);
+        place->in_flight++;
+        uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, place->checkpoint,
+                         metrics);
+        place->checkpoint = NULL;
+        metrics = NULL;
+        free(run_dir);
+    }
+    uni_value_free(metrics);
+    UNI_TRY(status);
+    bool stop = place->decision.verdict != UNI__GO_ON;
+    if (tuner->lockstep)
+        release(tuner, index, event->iteration, stop);
+    return uni__tuner_act(tuner, err);
+}
+
+/* ---- the end of a trial ---- */
+
+static int note_end(uni_tuner *tuner, const uni__trial *trial, const char *how, const char *why,
+                    const char *error, bool failed, uni_value *record, uni_error *err)
+{
+    int status = uni_dict_take(record, "s", uni_value_string(how));
+    if (why && why[0])
+        status |= uni_dict_take(record, "w", uni_value_string(why));
+    if (error)
+        status |= uni_dict_take(record, "error", uni_value_string(error));
+    if (failed)
+        status |= uni_dict_take(record, "failed", uni_value_bool(true));
+    if (status < 0) {
+        uni_value_free(record);
+        record = NULL;
+    }
+    return uni__tuner_note(tuner, record, err);
+}
+
+/* It is over for good: those who learn from it are told. */
+static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
+{
+    uni_tune_searcher *searcher = &tuner->searcher.methods;
+    uni__keeper_close(tuner->keeper, trial->index, false);
+    tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
+    UNI_TRY(searcher->tell(searcher->self, trial->index, trial->config,
+                           uni__tuner_told(tuner, trial), err));
+    return uni__tuner_act(tuner, err);
+}
+
+int uni__tuner_act(uni_tuner *tuner, uni_error *err)
+{
+    int64_t index;
+    bool resume;
+    while (tuner->scheduler.methods->act &&
+           tuner->scheduler.methods->act(tuner->scheduler.self, &index, &resume)) {
+        uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, index);
+        if (!trial)
+            continue;
+        trial->wants_resume = resume;
+        trial->wants_end = !resume;
+        if (tuner->replaying || trial->status != UNI_TRIAL_PAUSED)
+            continue; /* it is still on its way to the pause */
+        if (resume) {
+            trial->wants_resume = false;
+            trial->status = UNI_TRIAL_PENDING;
+            UNI_TRY(uni__tuner_enqueue(tuner, index, err));
+        }
+    }
+    if (!tuner->scheduler.methods->complete || tuner->replaying)
+        return 0; /* nobody is given up while paused */
+    for (int64_t i = 0; i < tuner->results.experiment.count; i++) {
+        uni__trial *trial = tuner->results.experiment.trials[i];
+        if (trial->status != UNI_TRIAL_PAUSED || !trial->wants_end)
+            continue;
+        trial->wants_end = false;
+        UNI_TRY(note_end(tuner, trial, "terminated", tuner->scheduler.methods->name, NULL, false,
+                         uni__record("end", i), err));
+        UNI_TRY(close_trial(tuner, trial, err));
+    }
+    return 0;
+}
+
+static int end_paused(uni_tuner *tuner, uni__place *place, uni__trial *trial, uni_error *err)
+{
+    bool exploits = place->decision.verdict == UNI__EXPLOIT;
+    uni_value *record = uni__record("end", trial->index);
+    if (exploits && uni_dict_take(record, "i", uni_value_int(trial->iteration)) == 0 &&
+        take_from_donor(tuner, trial, trial->iteration, &place->decision, record, err) < 0)
+        exploits = false; /* it goes on as it was, from its own checkpoint */
+    bool again = exploits || place->decision.verdict == UNI__EXPLOIT || trial->wants_resume;
+    trial->wants_resume = false;
+    UNI_TRY(
+        note_end(tuner, trial, again ? "pending" : "paused", place->why, NULL, false, record, err));
+    if (!trial->checkpoint && !trial->start_checkpoint && !tuner->warned_no_checkpoint) {
+        tuner->warned_no_checkpoint = true;
+        uni__warn("trial %lld was paused without a checkpoint and begins again at the start: hand "
+                  "one to report() now and then",
+                  (long long)trial->index);
+    }
+    if (again)
+        return uni__tuner_enqueue(tuner, trial->index, err);
+    return uni__tuner_act(tuner, err);
+}
+
+static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial *trial,
+                      uni_error *err)
+{
+    int budget = tuner->spec->options.max_failures;
+    bool again = budget == UNI_UNLIMITED || trial->failures < budget;
+    const char *message =
+        event->message && event->message[0] ? event->message : "it failed without a message";
+    UNI_TRY(note_end(tuner, trial, again ? "pending" : "error", again ? "failed" : NULL, message,
+                     true, uni__record("end", trial->index), err));
+    if (again)
+        return uni__tuner_enqueue(tuner, trial->index, err);
+    UNI_TRY(close_trial(tuner, trial, err));
+    if (!tuner->spec->options.fail_fast || tuner->finishing)
+        return 0;
+    tuner->finishing = true;
+    uni_error_set(&tuner->error, UNI_EFUNCTION,
+                  "trial %lld failed, and fail_fast ends the experiment with it: %.700s",
+                  (long long)trial->index, message);
+    uni__tuner_end_all(tuner, "another trial failed (fail_fast)");
+    return 0;
+}
+
+/* All its checkpoints are complete. */
+static int end_trial(uni_tuner *tuner, int index, uni_error *err)
+{
+    uni__place *place = &tuner->places[index];
+    uni__crew_event *event = place->ended;
+    uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
+    bool asked = place->is_stopping || event->end == UNI__CREW_RETURNED;
+    place->ended = NULL;
+    tuner->running--;
+    int status;
+    if (asked && place->is_stopping &&
+        (place->decision.verdict == UNI__PAUSE || place->decision.verdict == UNI__EXPLOIT)) {
+        status = end_paused(tuner, place, trial, err);
+    } else if (asked) {
+        const char *why = place->is_stopping      ? place->why
+                          : trial->iteration == 0 ? "returned without a report"
+                                                  : "returned";
+        status = note_end(tuner, trial, "terminated", why, NULL, false,
+                          uni__record("end", trial->index), err);
+        if (status == 0)
+            status = close_trial(tuner, trial, err);
+    } else {
+        status = end_failed(tuner, event, trial, err);
+    }
+    int files = uni__files_end(tuner, index, status == 0 ? err : NULL);
+    uni__crew_event_free(event);
+    uni_value_free(place->decision.config);
+    place->decision = (uni__decision){ 0 };
+    place->trial = -1;
+    return status < 0 ? status : files;
+}
+
+int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
+{
+    uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, kept->trial);
+    int status = 0;
+    size_t length = strlen(tuner->dir) + 1;
+    if (kept->error.code < 0) {
+        status = uni_error_set(err, kept->error.code, "a checkpoint of trial %lld: %s",
+                               (long long)kept->trial, kept->error.message);
+    } else if (kept->number > 0) {
+        uni_value *record = uni__record("checkpoint", kept->trial);
+        int failed = uni_dict_take(record, "number", uni_value_int(kept->number));
+        failed |= uni_dict_take(record, "i", uni_value_int(kept->iteration));
+        if (kept->path)
+            failed |= uni_dict_take(record, "path", uni_value_string(kept->path + length));
+        if (kept->best)
+            failed |= uni_dict_take(record, "best", uni_value_string(kept->best + length));
+        if (failed) {
+            uni_value_free(record);
+            record = NULL;
+        }
+        status = uni__tuner_note(tuner, record, err);
+    }
+    for (int i = 0; i < tuner->num_places && status == 0; i++) {
+        uni__place *place = &tuner->places[i];
+        if (place->trial != kept->trial || place->in_flight == 0)
+            continue;
+        place->in_flight--;
+        if (place->ended && place->in_flight == 0)
+            status = end_trial(tuner, i, err);
+    }
+    uni__kept_free(kept);
+    return trial ? status : 0;
+}
+
+/* One whose report never came. The worker gets its buffer back. */
+static void drop_checkpoint(uni_tuner *tuner, uni__place *place)
+{
+    if (place->checkpoint && !tuner->groups)
+        uni__crew_taken(tuner->crew, place->checkpoint);
+    uni__crew_event_free(place->checkpoint);
+    place->checkpoint = NULL;
+}
+
+static int take_checkpoint(uni_tuner *tuner, uni__place *place, uni__crew_event *event)
+{
+    if (!event->alone) {
+        drop_checkpoint(tuner, place);
+        place->checkpoint = event;
+        return 0;
+    }
+    uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
+    char *run_dir = uni__trial_path(&tuner->results.experiment, trial->index);
+    place->in_flight++;
+    uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, event,
+                     trial->last ? uni_value_copy(trial->last) : NULL);
+    free(run_dir);
+    return 0;
+}
+
+/* A group's trainer kept them; the newest is what counts. */
+static int note_group_checkpoint(uni_tuner *tuner, int64_t trial, const uni__crew_event *event,
+                                 uni_error *err)
+{
+    uni_checkpoint *newest = NULL;
+    size_t length = strlen(tuner->dir) + 1;
+    if (uni_checkpoint_open(&newest, event->path, NULL) < 0)
+        return 0;
+    uni_value *record = uni__record("checkpoint", trial);
+    int failed = uni_dict_take(record, "number", uni_value_int(uni_checkpoint_number(newest)));
+    failed |= uni_dict_take(record, "i", uni_value_int(uni_checkpoint_iteration(newest)));
+    failed |= uni_dict_take(record, "path", uni_value_string(event->path + length));
+    failed |= uni_dict_take(record, "best",
+                            uni_value_string((event->best ? event->best : event->path) + length));
+    uni_checkpoint_close(newest);
+    if (failed) {
+        uni_value_free(record);
+        record = NULL;
+    }
+    return uni__tuner_note(tuner, record, err);
+}
+
+int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
+{
+    uni__place *place = &tuner->places[event->member];
+    int status = 0;
+    if (place->trial < 0 || event->serial != place->serial) {
+        uni__crew_event_free(event);
+        return 0;
+    }
+    switch (event->kind) {
+    case UNI__CREW_CHECKPOINT:
+        return take_checkpoint(tuner, place, event);
+    case UNI__CREW_REPORT:
+        /* What it still says after its end was decided counts no more. */
+        if (!place->is_stopping)
+            status = take_report(tuner, event->member, event, err);
+        uni__crew_event_free(event);
+        return status;
+    case UNI__CREW_ENDED:
+        place->ended = event;
+        if (tuner->groups && event->path)
+            status = note_group_checkpoint(tuner, place->trial, event, err);
+        if (status < 0)
+            return status;
+        drop_checkpoint(tuner, place);
+        return place->in_flight == 0 ? end_trial(tuner, event->member, err) : 0;
+    default:
+        uni__crew_event_free(event);
+        return 0;
+    }
+}
