@@ -27,6 +27,7 @@ def has(python, modules):
 
 
 def main(test, *modules):
+    test, _, group = test.partition(" ")  # "FILE GROUP": the group's tests of a file
     wishes = ["cloudpickle"] + [module.rstrip("?") for module in modules]
     modules = ["cloudpickle"] + [module for module in modules if not module.endswith("?")]
     python = next((python for asked in (wishes, modules) for python in candidates() if python and has(python, asked)), None)
@@ -35,7 +36,8 @@ def main(test, *modules):
         return 77
     with tempfile.TemporaryDirectory() as folder:
         env = dict(os.environ, UNISONO_RESULTS=os.path.join(folder, "results"), XDG_CONFIG_HOME=os.path.join(folder, "config"),
-                   PYTHONPATH=os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]), TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1")
+                   PYTHONPATH=os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]), TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1",
+                   UNISONO_TEST_GROUP=group or "none")
         return subprocess.run([python, "-W", "error::UserWarning:unisono", os.path.join(HERE, test)], env=env, check=False).returncode
 
 

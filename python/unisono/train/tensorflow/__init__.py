@@ -2,8 +2,11 @@
 
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
+from unisono.train.tensorflow import _mnist
 
 __all__ = ["TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+
+_mnist.install()
 
 
 def prepare_dataset_shard(tf_dataset_shard):
