@@ -11,6 +11,7 @@
  *   first_step_ms        from the start of the process (before exec) to the end of the first step, median of several processes
  *   peak_rss_mb          of that process, with its 32 batches
  *   step_us              how a step grows with the batch (1 to 4,096) and with the width of the MLP
+ * --serve runs one window for every line on stdin and prints its rate: peers do so to measure in turn (benchmarks/peers/engine_common.py).
  * --profile prints where the time goes, per kernel; --quick is a smoke run. One thread, but for those of the engine.
  */
 #include <math.h>
@@ -518,6 +519,29 @@ static void bench_first_step(const bench_row *row, int64_t batch)
                ",\"low\":%.2f,\"high\":%.2f,\"batch\":%lld", ms.low, ms.high, (long long)batch);
 }
 
+/* A window of fit for every line that is read, its samples a second for an answer. */
+static int serve(const bench_row *row, int64_t batch, double seconds)
+{
+    uni_error err = { 0 };
+    uni_model *model = NULL;
+    bench_feed feed;
+    char line[16];
+    double took = 0;
+    must(make_model(&model, row, &err), &err);
+    must(feed_fill(&feed, row, batch, BATCHES, &err), &err);
+    int64_t steps = steps_for(model, &feed, seconds);
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        fit_windows(model, &feed, steps, 1, 0, &took);
+        printf("%.6g\n", (double)(steps * batch) / took);
+        fflush(stdout);
+    }
+    feed_free(&feed);
+    uni_model_free(model);
+    return 0;
+}
+
 static int bench_all(int64_t batch, char *seconds, bool profile)
 {
     char size[24];
@@ -557,7 +581,7 @@ int main(int argc, char **argv)
     const bench_row *row = NULL;
     int64_t batch = 64;
     char *seconds = "5";
-    bool first = false, growth = false, profile = false;
+    bool first = false, growth = false, profile = false, serves = false;
     int replicas = 0;
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
@@ -569,6 +593,8 @@ int main(int argc, char **argv)
             first = true;
         else if (strcmp(argv[i], "--growth") == 0)
             growth = true;
+        else if (strcmp(argv[i], "--serve") == 0)
+            serves = true;
         else if (strcmp(argv[i], "--model") == 0 && more)
             row = find_row(argv[++i]);
         else if (strcmp(argv[i], "--batch") == 0 && more)
@@ -579,7 +605,7 @@ int main(int argc, char **argv)
             replicas = atoi(argv[++i]);
         else
             give_up("usage: engine_bench [--quick] [--profile] [--model NAME] [--batch N] "
-                    "[--seconds S] [--replicas N] [--growth]");
+                    "[--seconds S] [--replicas N] [--growth] [--serve]");
     }
     if (batch < 1 || strtod(seconds, NULL) <= 0)
         give_up("--batch and --seconds must be above 0");
@@ -587,6 +613,8 @@ int main(int argc, char **argv)
         return bench_growth();
     if (row == NULL)
         return bench_all(batch, seconds, profile);
+    if (serves)
+        return serve(row, batch, strtod(seconds, NULL));
     return first ? first_step(row, batch)
                  : bench_model(row, batch, quick ? 0.5 : strtod(seconds, NULL), replicas, profile);
 }

@@ -16,7 +16,8 @@ char_transformer  64 ids below 64 (vocabulary 64, context 64), the targets are 6
                   over all 64x64 positions; Adam 1e-3. 421,440 parameters.
 
 A measurement: steps are grouped into windows of a fixed number of steps; the first windows are warm-up, the median of the others is
-the number, and their spread (largest minus smallest, over the median) is printed with it.
+the number, and their spread (largest minus smallest, over the median) is printed with it. With --against PROGRAM (engine_bench) the peer's
+windows and the engine's come in turn, PAIRS of each, and the ratio is the median of the pairs': what else the machine does hits both.
 """
 
 import argparse
@@ -32,6 +33,8 @@ import numpy as np
 MODELS = ["nnlm_head", "mlp_512", "mnist_cnn", "svhn_cnn", "char_transformer"]
 BATCHES = 32
 WINDOWS = 7
+PAIRS = 11
+PAIR_SECONDS = 0.3
 
 
 def since_process_start():
@@ -91,6 +94,40 @@ def measure(windows, seconds, batch):
     return rates[WINDOWS // 2], (rates[-1] - rates[0]) / rates[WINDOWS // 2]
 
 
+def in_turn(windows, model, batch, program):
+    """(the peer's rate, the engine's, the median ratio, lowest, highest): windows of both, one after the other."""
+    steps, took = 1, 0.0
+    while took < PAIR_SECONDS / 4:
+        steps *= 2
+        took = windows(steps, 1)[0]
+    steps = max(1, int(steps * PAIR_SECONDS / took))
+    with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(PAIR_SECONDS)],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
+        if engine.stdout.readline() != "ready\n":
+            raise SystemExit(f"{program} --serve did not become ready")
+        pairs = []
+        for _ in range(PAIRS):
+            engine.stdin.write("window\n")
+            engine.stdin.flush()
+            ours = float(engine.stdout.readline())
+            pairs.append((steps * batch / windows(steps, 1)[0], ours))
+        engine.stdin.close()
+    ratios = sorted(ours / theirs for theirs, ours in pairs)
+    middle = PAIRS // 2
+    return sorted(theirs for theirs, _ in pairs)[middle], sorted(ours for _, ours in pairs)[middle], ratios[middle], ratios[0], ratios[-1]
+
+
+def rate_line(model, windows, seconds, options, peer, **more):
+    """Samples per second of the peer's best way; with --against beside the engine's, in turn."""
+    if not options.against:
+        rate, spread = measure(windows, seconds, options.batch)
+        line(model, f"{model}_samples_per_s", "samples/s", rate, peer, batch=options.batch, spread=round(spread, 3), **more)
+        return
+    theirs, ours, ratio, low, high = in_turn(windows, model, options.batch, options.against)
+    line(model, f"{model}_samples_per_s", "samples/s", theirs, peer, unisono=float("%.5g" % ours), ratio=float("%.4g" % ratio), low=float("%.4g" % low),
+         high=float("%.4g" % high), pairs=PAIRS, batch=options.batch, **more)
+
+
 def line(model, metric, unit, value, peer, **more):
     """load is the machine's load average when the line was printed: above the number of cores somebody else was running too."""
     record = {"bench": model, "metric": metric, "unit": unit, "peer": float("%.5g" % value), "peer_name": peer}
@@ -104,14 +141,16 @@ def main(peer, run_model):
     parser.add_argument("--seconds", type=float, default=7.0, help="of measuring for each model (default %(default)s)")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="a smoke run: 0.7 seconds, one way to train")
+    parser.add_argument("--against", help="the program engine_bench, to be measured in turn with this")
     options = parser.parse_args()
     seconds = 0.7 if options.quick else options.seconds
     if options.model:
-        run_model(options.model, seconds, options.batch, options.quick)
+        run_model(options.model, seconds, options)
         return 0
     worst = 0
     for model in MODELS:
         command = [sys.executable, sys.argv[0], "--model", model, "--seconds", str(seconds), "--batch", str(options.batch)]
         command += ["--quick"] if options.quick else []
+        command += ["--against", options.against] if options.against else []
         worst = max(worst, abs(subprocess.run(command, check=False).returncode))
     return worst

@@ -1,8 +1,8 @@
 """Keras 3 on TensorFlow as a peer of ./bench engine: see engine_common.py for the models and the options.
 
-Keras is given its best: the number is that of the fastest of three ways to train, one step a call each: fit as it comes (jit_compile
-"auto"), fit without XLA, and a loop over a tf.function without fit. Each is tried for a quarter of the time, the fastest is then
-measured; "way" says which, "ways" has all of them, and fit with 16 steps per execution besides, which reports only every 16th step.
+Two peers come out of it. "keras" is Model.fit, which our fit stands beside: the faster of fit as it comes (jit_compile "auto") and fit without
+XLA. "keras_custom_loop" is a loop over a tf.function without fit. Each way is tried for a quarter of the time first; "way" says which was
+measured, "ways" has all of them, and fit with 16 steps per execution besides, which reports only every 16th step.
 First step and memory are those of plain fit, before any other way is tried. Run it with the interpreter that tools/python-env keras prints.
 """
 
@@ -122,7 +122,8 @@ def sixteen_way(name, x, y):
     return windows
 
 
-def run_model(name, seconds, batch, quick):
+def run_model(name, seconds, options):
+    batch, quick = options.batch, options.quick
     x, y = common.data(name, batch)
     plain, model = fit_way(name, x, y)
     plain(1, 1)
@@ -134,16 +135,17 @@ def run_model(name, seconds, batch, quick):
         ways["tf_function"] = function_way(name, x, y)
     for way in list(ways)[1:]:
         rates[way] = common.measure(ways[way], seconds / 4, batch)[0]
-    best = max(rates, key=rates.get)
-    rate, spread = common.measure(ways[best], seconds, batch)
+    fit = max((way for way in rates if way != "tf_function"), key=rates.get)
     if not quick:
         rates["fit_16_steps_per_execution"] = common.measure(sixteen_way(name, x, y), seconds / 4, batch)[0]
     import keras
     import tensorflow as tf
 
-    versions = f"keras {keras.__version__}, tensorflow {tf.__version__}"
-    common.line(name, f"{name}_samples_per_s", "samples/s", rate, "keras", batch=batch, spread=round(spread, 3), way=best,
-                ways={way: round(value) for way, value in rates.items()}, parameters=int(model.count_params()), versions=versions)
+    more = {"ways": {way: round(value) for way, value in rates.items()}, "parameters": int(model.count_params()),
+            "versions": f"keras {keras.__version__}, tensorflow {tf.__version__}"}
+    common.rate_line(name, ways[fit], seconds, options, "keras", way=fit, **more)
+    if "tf_function" in ways:
+        common.rate_line(name, ways["tf_function"], seconds, options, "keras_custom_loop", way="tf_function", **more)
     common.line(name, "first_step_ms", "ms", first * 1e3, "keras", batch=batch)
     common.line(name, "peak_rss_mb", "MB", memory, "keras", batch=batch)
 

@@ -103,8 +103,10 @@ def way(name, x, y, channels_last=False, compiled=False):
     return common.loop(run, lambda: last[0].item()), model
 
 
-def run_model(name, seconds, batch, quick):
+def run_model(name, seconds, options):
     import torch
+
+    batch, quick = options.batch, options.quick
 
     x, y = common.data(name, batch)
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # Debian's build starts with one
@@ -125,10 +127,9 @@ def run_model(name, seconds, batch, quick):
             print(f"engine_torch: {key} is left out: {type(error).__name__}", file=sys.stderr)
     blas = "MKL" if torch.backends.mkl.is_available() else "the system's BLAS (a slow one unless it is OpenBLAS)"
     best = max(rates, key=rates.get)
-    rate, spread = common.measure(ways[best], seconds, batch)
-    common.line(name, f"{name}_samples_per_s", "samples/s", rate, "torch", batch=batch, spread=round(spread, 3), way=best,
-                ways={key: round(value) for key, value in rates.items()}, parameters=sum(p.numel() for p in model.parameters()),
-                versions=f"torch {torch.__version__}, {blas}", threads=torch.get_num_threads())
+    common.rate_line(name, ways[best], seconds, options, "torch", way=best,
+                     ways={key: round(value) for key, value in rates.items()}, parameters=sum(p.numel() for p in model.parameters()),
+                     versions=f"torch {torch.__version__}, {blas}", threads=torch.get_num_threads())
     common.line(name, "first_step_ms", "ms", first * 1e3, "torch", batch=batch)
     common.line(name, "peak_rss_mb", "MB", memory, "torch", batch=batch)
 
