@@ -1,0 +1,303 @@
+/*
+ * csv.c - CSV files as a source: plain ones are split into byte ranges, compressed ones are streams. See csv.h for the parts.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "data/dataset.h"
+#include "data/sources/csv.h"
+#include "data/sources/decompress.h"
+#include "data/table.h"
+
+#define HEAD_BYTES ((size_t)256 << 10)
+#define STREAM_BYTES ((size_t)1 << 20)
+
+static void csv_free(void *self)
+{
+    uni__csv *csv = self;
+    if (csv == NULL)
+        return;
+    for (int i = 0; i < csv->num_columns; i++)
+        free(csv->columns[i].name);
+    for (int i = 0; i < csv->num_nulls; i++)
+        free(csv->nulls[i]);
+    free(csv->nulls);
+    free(csv->columns);
+    free(csv->blocks);
+    uni__files_free(csv->files);
+    free(csv);
+}
+
+/* ---- blocks ---- */
+
+/* Passes a file's header, which must be that of the first file. */
+static int pass_header(const uni__csv *csv, const char *path, const char **text, size_t *size,
+                       uni_error *err)
+{
+    const char *p = *text, *end = p + *size;
+    if (*size >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3;
+    while (csv->header && p < end && (*p == '\n' || *p == '\r'))
+        p++;
+    const char *next = csv->header ? uni__csv_record_end(csv, p, end) : p;
+    for (int i = 0; csv->header && p < end; i++) {
+        uni__csv_cell cell;
+        char *buffer = malloc((size_t)(next - p) + 1);
+        bool whole = buffer != NULL && uni__csv_cell_at(csv, p, next, buffer, &cell);
+        bool more = whole && cell.next < next && *cell.next == csv->delimiter;
+        bool fits = whole && i < csv->num_columns && more == (i + 1 < csv->num_columns);
+        free(buffer);
+        if (!fits)
+            return uni_error_set(err, UNI_EFORMAT,
+                                 "%s:1:%d: the header has not the %d columns of %s", path, i + 1,
+                                 csv->num_columns, csv->files->items[0].path);
+        if (!more)
+            break;
+        p = cell.next + 1;
+    }
+    *size -= (size_t)(next - *text);
+    *text = next;
+    return 0;
+}
+
+static int read_records(const uni__csv *csv, uni__reader *reader, int64_t index,
+                        uni__csv_place *place, const char **text, size_t *size, uni_error *err)
+{
+    const uni__block *block = &csv->blocks[index];
+    char *begin = NULL;
+    int64_t offset = 0;
+    UNI_TRY(uni__csv_read_block(csv, block, reader, &begin, size, &offset, err));
+    *text = begin;
+    const char *path = csv->files->items[block->file].path;
+    if (block->begin == 0)
+        UNI_TRY(pass_header(csv, path, text, size, err));
+    *place =
+        (uni__csv_place){ .path = path, .file = block->file, .offset = offset + (*text - begin) };
+    return 0;
+}
+
+static int csv_read_block(void *self, uni__reader *reader, int64_t index, uni_table **out,
+                          uni_error *err)
+{
+    const char *text = NULL;
+    size_t size = 0;
+    uni__csv_place place;
+    UNI_TRY(read_records(self, reader, index, &place, &text, &size, err));
+    return uni__csv_parse(self, reader, &place, text, size, out, err);
+}
+
+static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64_t *out,
+                           uni_error *err)
+{
+    const uni__csv *csv = self;
+    const char *text = NULL;
+    size_t size = 0;
+    uni__csv_place place;
+    UNI_TRY(read_records(csv, reader, index, &place, &text, &size, err));
+    const char *end = text + size;
+    *out = 0;
+    for (const char *p = text; p < end; p = uni__csv_record_end(csv, p, end))
+        *out += *p != '\n' && !(*p == '\r' && p[1] == '\n');
+    return 0;
+}
+
+static void csv_place(void *self, int64_t index, uni__place *out)
+{
+    const uni__csv *csv = self;
+    const uni__block *block = &csv->blocks[index];
+    *out = (uni__place){ .file = csv->files->items[block->file].path,
+                         .begin = block->begin,
+                         .end = block->end,
+                         .rows = -1 };
+}
+
+static int64_t csv_num_places(void *self)
+{
+    return ((const uni__csv *)self)->num_blocks;
+}
+
+/* ---- streams ---- */
+
+struct cursor {
+    uni__stream *stream;
+    int file; /* the next one */
+    bool first; /* of the file: the header is to come */
+};
+
+static int csv_stream_open(void *self, void **out, uni_error *err)
+{
+    *out = calloc(1, sizeof(struct cursor));
+    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
+}
+
+/* Copies the lines to where a newline can be put behind them. */
+static int own_text(uni__reader *reader, const char **text, size_t size, uni_error *err)
+{
+    char *copy = uni__reader_scratch(reader, 0, size + 1);
+    if (copy == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
+    memcpy(copy, *text, size);
+    copy[size] = '\n';
+    *text = copy;
+    return 0;
+}
+
+static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_table **out,
+                           uni_error *err)
+{
+    const uni__csv *csv = self;
+    struct cursor *cursor = opaque;
+    for (;;) {
+        if (cursor->stream == NULL) {
+            if (cursor->file == csv->files->count)
+                return 0;
+            const char *path = csv->files->items[cursor->file].path;
+            UNI_TRY(uni__files_check(csv->files, cursor->file, err));
+            UNI_TRY(uni__stream_open(&cursor->stream, path, err));
+            cursor->file++;
+            cursor->first = true;
+        }
+        const char *text = NULL, *path = uni__stream_path(cursor->stream);
+        size_t size = 0;
+        uni__csv_place place = { .path = path };
+        UNI_TRY(uni__stream_lines(cursor->stream, STREAM_BYTES, csv->quote, &text, &size,
+                                  &place.line, err));
+        if (size == 0) {
+            uni__stream_close(cursor->stream);
+            cursor->stream = NULL;
+            continue;
+        }
+        UNI_TRY(own_text(reader, &text, size, err));
+        const char *begin = text;
+        if (cursor->first)
+            UNI_TRY(pass_header(csv, path, &text, &size, err));
+        place.line += (int64_t)uni__csv_scanner()->count(begin, (size_t)(text - begin), '\n');
+        cursor->first = false;
+        UNI_TRY(uni__csv_parse(csv, reader, &place, text, size, out, err));
+        return 1;
+    }
+}
+
+static void csv_stream_close(void *self, void *opaque)
+{
+    struct cursor *cursor = opaque;
+    uni__stream_close(cursor->stream);
+    free(cursor);
+}
+
+static const uni__source_class csv_class = { .name = "csv",
+                                             .read_block = csv_read_block,
+                                             .count_block = csv_count_block,
+                                             .stream_open = csv_stream_open,
+                                             .stream_next = csv_stream_next,
+                                             .stream_close = csv_stream_close,
+                                             .num_places = csv_num_places,
+                                             .place = csv_place,
+                                             .free = csv_free };
+
+/* ---- opening ---- */
+
+/* The head of the first file that has any bytes; the caller frees it. */
+static int read_head(const uni__csv *csv, char **out, size_t *size, uni_error *err)
+{
+    int first = 0;
+    while (first + 1 < csv->files->count && csv->files->items[first].size == 0)
+        first++;
+    const char *path = csv->files->items[first].path;
+    *out = malloc(HEAD_BYTES + 64);
+    if (*out == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the head of %s", path);
+    uni__stream *stream = NULL;
+    UNI_TRY(uni__stream_open(&stream, path, err));
+    int status = uni__stream_read(stream, *out, HEAD_BYTES, size, err);
+    uni__stream_close(stream);
+    return status;
+}
+
+static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
+{
+    UNI_TRY(uni_table_new(out, 0, err));
+    for (int wanted = 0; wanted < csv->num_out; wanted++) {
+        for (int i = 0; i < csv->num_columns; i++) {
+            if (csv->columns[i].out == wanted)
+                UNI_TRY(uni__table_add_field(*out, &csv->columns[i].field, err));
+        }
+    }
+    csv->schema = *out;
+    return 0;
+}
+
+static int check_options(const uni_csv_options *options, uni_error *err)
+{
+    char delimiter = options->delimiter != 0 ? options->delimiter : ',';
+    char quote = options->quote != 0 ? options->quote : '"';
+    if (delimiter == quote || delimiter == '\n' || delimiter == '\r' || quote == '\n' ||
+        delimiter == '.' || (delimiter >= '0' && delimiter <= '9') || delimiter == '-')
+        return uni_error_set(err, UNI_EINVAL, "a CSV delimiter cannot be '%c' with the quote '%c'",
+                             delimiter, quote);
+    return 0;
+}
+
+/* Sizes of the source for those who plan with them. */
+static void estimate(uni__source *source, const uni__csv *csv, double row_text)
+{
+    source->row_bytes = 0;
+    for (int i = 0; i < uni_table_num_columns(source->schema); i++) {
+        const uni_field *field = &uni_table_column_at(source->schema, i)->field;
+        source->row_bytes += field->kind == UNI_FIELD_NUMBER
+                                 ? (int64_t)uni_dtype_size(field->dtype)
+                                 : 8 + (int64_t)(row_text / csv->num_columns);
+    }
+    if (csv->num_blocks > 0 && row_text > 0)
+        source->block_rows =
+            (int64_t)((double)csv->files->bytes / (double)csv->num_blocks / row_text) + 1;
+}
+
+static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *options,
+                    uni_error *err)
+{
+    char *head = NULL;
+    size_t size = 0;
+    double row_text = 0;
+    int status = read_head(csv, &head, &size, err);
+    if (status == 0)
+        status = uni__csv_infer(csv, options, head, size, &row_text, err);
+    free(head);
+    UNI_TRY(status);
+    UNI_TRY(make_schema(csv, &source->schema, err));
+    bool compressed = false;
+    for (int i = 0; i < csv->files->count; i++)
+        compressed = compressed || uni__is_compressed(csv->files->items[i].path);
+    source->kind = compressed ? UNI__SOURCE_STREAM : UNI__SOURCE_SPLIT;
+    if (!compressed)
+        UNI_TRY(uni__files_blocks(csv->files, options->block_bytes, &csv->blocks, &csv->num_blocks,
+                                  err));
+    source->num_rows = -1;
+    source->num_blocks = csv->num_blocks;
+    source->bytes = csv->files->bytes;
+    estimate(source, csv, row_text);
+    return 0;
+}
+
+int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *paths,
+                         const uni_csv_options *options, uni_error *err)
+{
+    static const char *const suffixes[] = { ".csv",     ".tsv",     ".csv.gz", ".tsv.gz",
+                                            ".csv.zst", ".tsv.zst", NULL };
+    uni_csv_options o = options != NULL ? *options : (uni_csv_options){ 0 };
+    *out = NULL;
+    UNI_TRY(check_options(&o, err));
+    uni__csv *csv = calloc(1, sizeof *csv);
+    if (csv == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");
+    csv->delimiter = o.delimiter != 0 ? o.delimiter : ',';
+    csv->quote = o.quote != 0 ? o.quote : '"';
+    csv->header = !o.no_header;
+    uni__source source = { .class_ = &csv_class, .self = csv };
+    int status = 0;
+    UNI_TRY_GOTO(uni__files_open(&csv->files, num_paths, paths, suffixes, err), fail);
+    UNI_TRY_GOTO(open_csv(&source, csv, &o, err), fail);
+    return uni__dataset_from_source(out, &source, &o.bad, err);
+fail:
+    uni__source_free(&source);
+    return status;
+}

@@ -1,0 +1,234 @@
+/*
+ * csv_infer.c - the names and types of columns, from the head of a file. A type holds when every cell of the head fits it: whole numbers, numbers,
+ * true and false, or text. Types that the user gave are taken as they are. Runs once, when the dataset is made.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/sources/csv.h"
+
+#define DEFAULT_ROWS 1000
+
+static const char *const default_nulls[] = {
+    "", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"
+};
+
+/* What the cells of a column have been so far. */
+struct guess {
+    bool whole, real, flag; /* still possible */
+    bool any; /* a cell that is not missing */
+};
+
+static char *cell_copy(const uni__csv_cell *cell)
+{
+    return strndup(cell->begin, (size_t)(cell->end - cell->begin));
+}
+
+static int add_column(uni__csv *csv, char *name, uni_error *err)
+{
+    uni__csv_column *columns =
+        reallocarray(csv->columns, (size_t)csv->num_columns + 1, sizeof *columns);
+    if (columns != NULL)
+        csv->columns = columns;
+    if (columns == NULL || name == NULL) {
+        free(name);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the columns of a CSV file");
+    }
+    csv->columns[csv->num_columns++] = (uni__csv_column){ .name = name, .out = -1 };
+    return 0;
+}
+
+/* The first record's cells: names, or how many there are. Returns what is behind it. */
+static int read_names(uni__csv *csv, const uni_csv_options *options, const char *head,
+                      const char *end, const char **next, uni_error *err)
+{
+    char *buffer = malloc((size_t)(end - head) + 1);
+    const char *p = head;
+    int status = buffer != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a header");
+    for (int i = 0; status == 0; i++) {
+        uni__csv_cell cell;
+        if (!uni__csv_cell_at(csv, p, end, buffer, &cell)) {
+            status = uni_error_set(err, UNI_EFORMAT, "%s:1:%d: a quote is not closed",
+                                   csv->files->items[0].path, i + 1);
+            break;
+        }
+        char made[24];
+        snprintf(made, sizeof made, "f%d", i);
+        status = add_column(csv, csv->header ? cell_copy(&cell) : strdup(made), err);
+        p = cell.next;
+        if (p >= end || *p != csv->delimiter)
+            break;
+        p++;
+    }
+    free(buffer);
+    *next = p < end ? p + 1 : end;
+    for (int i = 0; status == 0 && options->column_names != NULL; i++) {
+        const char *given = options->column_names[i];
+        if ((given == NULL) != (i == csv->num_columns))
+            return uni_error_set(err, UNI_EINVAL, "%s has %d columns, and other names are given",
+                                 csv->files->items[0].path, csv->num_columns);
+        if (given == NULL)
+            break;
+        free(csv->columns[i].name);
+        csv->columns[i].name = strdup(given);
+        status = csv->columns[i].name != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
+    }
+    return status;
+}
+
+static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess *guess)
+{
+    double real;
+    int64_t whole;
+    uint8_t flag;
+    if (uni__csv_is_null(csv, cell))
+        return;
+    guess->any = true;
+    guess->whole = guess->whole && uni__csv_slow_int(cell, &whole);
+    guess->real = guess->real && uni__csv_slow_double(cell, &real);
+    guess->flag = guess->flag && cell->end - cell->begin > 1 && uni__csv_bool(cell, &flag);
+}
+
+/* Rows of the head; a last one that is cut off by its end is not looked at. */
+static int64_t look_at_rows(const uni__csv *csv, const char *p, const char *end, int64_t rows,
+                            struct guess *guesses, char *buffer)
+{
+    int64_t seen = 0;
+    while (p < end && seen < rows) {
+        const char *record_end = uni__csv_record_end(csv, p, end);
+        if (record_end == end && end[-1] != '\n' && seen > 0)
+            break;
+        bool blank = *p == '\n' || (*p == '\r' && p[1] == '\n');
+        for (int i = 0; i < csv->num_columns && !blank; i++) {
+            uni__csv_cell cell;
+            if (!uni__csv_cell_at(csv, p, record_end, buffer, &cell))
+                break;
+            look_at(csv, &cell, &guesses[i]);
+            if (cell.next >= record_end || *cell.next != csv->delimiter)
+                break;
+            p = cell.next + 1;
+        }
+        seen += !blank;
+        p = record_end;
+    }
+    return seen;
+}
+
+static const uni_field *given_type(const uni_csv_options *options, const char *name)
+{
+    for (int i = 0; i < options->num_types; i++) {
+        if (options->types[i].name != NULL && strcmp(options->types[i].name, name) == 0)
+            return &options->types[i];
+    }
+    return NULL;
+}
+
+static int set_type(uni__csv_column *column, const struct guess *guess,
+                    const uni_csv_options *options, uni_error *err)
+{
+    const uni_field *given = given_type(options, column->name);
+    column->field = (uni_field){ .name = column->name, .kind = UNI_FIELD_NUMBER };
+    if (given != NULL) {
+        bool text = given->kind == UNI_FIELD_STRING;
+        bool number = (given->kind == UNI_FIELD_NUMBER || given->kind == 0) &&
+                      uni_dtype_size(given->dtype) > 0 && given->ndim == 0 &&
+                      given->dtype != UNI_F16 && given->dtype != UNI_BF16;
+        if (!text && !number)
+            return uni_error_set(err, UNI_EDTYPE,
+                                 "column %s: a CSV cell becomes a number or a string",
+                                 column->name);
+        column->field.kind = text ? UNI_FIELD_STRING : UNI_FIELD_NUMBER;
+        column->field.dtype = text ? UNI_U8 : given->dtype;
+        return 0;
+    }
+    uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
+    if (!guess->any || (guess->real && !guess->whole))
+        column->field.dtype = real;
+    else if (guess->whole)
+        column->field.dtype = UNI_I64;
+    else if (guess->flag)
+        column->field.dtype = UNI_B8;
+    else
+        column->field =
+            (uni_field){ .name = column->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
+    return 0;
+}
+
+static int set_nulls(uni__csv *csv, const uni_csv_options *options, uni_error *err)
+{
+    const char *const *list = options->null_values;
+    int count = (int)(sizeof default_nulls / sizeof default_nulls[0]);
+    if (list != NULL) {
+        for (count = 0; list[count] != NULL;)
+            count++;
+    } else {
+        list = default_nulls;
+    }
+    csv->nulls = calloc((size_t)count + 1, sizeof(char *));
+    for (; csv->nulls != NULL && csv->num_nulls < count; csv->num_nulls++) {
+        csv->nulls[csv->num_nulls] = strdup(list[csv->num_nulls]);
+        if (csv->nulls[csv->num_nulls] == NULL)
+            break;
+    }
+    return csv->nulls != NULL && csv->num_nulls == count
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for a CSV file");
+}
+
+/* Which columns of the file go where. */
+static int choose_columns(uni__csv *csv, const uni_csv_options *options, uni_error *err)
+{
+    for (int i = 0; options->columns == NULL && i < csv->num_columns; i++)
+        csv->columns[i].out = csv->num_out++;
+    for (int i = 0; options->columns != NULL && options->columns[i] != NULL; i++) {
+        int found = -1;
+        for (int j = 0; j < csv->num_columns; j++) {
+            if (strcmp(csv->columns[j].name, options->columns[i]) == 0)
+                found = j;
+        }
+        if (found < 0)
+            return uni_error_set(err, UNI_ENOTFOUND, "%s has no column %s",
+                                 csv->files->items[0].path, options->columns[i]);
+        if (csv->columns[found].out >= 0)
+            return uni_error_set(err, UNI_EEXISTS, "column %s is asked for twice",
+                                 options->columns[i]);
+        csv->columns[found].out = csv->num_out++;
+    }
+    return 0;
+}
+
+int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *head, size_t size,
+                   double *row_text, uni_error *err)
+{
+    const char *end = head + size, *p = head;
+    UNI_TRY(set_nulls(csv, options, err));
+    if (size >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0)
+        p += 3;
+    while (p < end && (*p == '\n' || *p == '\r'))
+        p++;
+    if (p >= end)
+        return uni_error_set(err, UNI_EFORMAT, "%s is empty: a CSV file has a header or rows",
+                             csv->files->items[0].path);
+    const char *rows = p;
+    UNI_TRY(read_names(csv, options, p, end, &rows, err));
+    if (!csv->header)
+        rows = p;
+    struct guess *guesses = calloc((size_t)csv->num_columns, sizeof *guesses);
+    char *buffer = malloc(size + 1);
+    int status = guesses != NULL && buffer != NULL
+                     ? 0
+                     : uni_error_set(err, UNI_ENOMEM, "no memory to look at a CSV file");
+    if (status == 0) {
+        for (int i = 0; i < csv->num_columns; i++)
+            guesses[i] = (struct guess){ .whole = true, .real = true, .flag = true };
+        int64_t most = options->infer_rows > 0 ? options->infer_rows : DEFAULT_ROWS;
+        (void)look_at_rows(csv, rows, end, most, guesses, buffer);
+        size_t lines = uni__csv_scanner()->count(rows, (size_t)(end - rows), '\n');
+        *row_text = lines > 0 ? (double)(end - rows) / (double)lines : (double)(end - rows);
+        for (int i = 0; i < csv->num_columns && status == 0; i++)
+            status = set_type(&csv->columns[i], &guesses[i], options, err);
+    }
+    free(guesses);
+    free(buffer);
+    return status == 0 ? choose_columns(csv, options, err) : status;
+}

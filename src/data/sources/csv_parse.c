@@ -1,0 +1,443 @@
+/*
+ * csv_parse.c - records to columns in one pass. A plain number is converted where it stands and tells by its end where the next cell begins; only cells that
+ * are something else are looked at a second time (csv_cell.c). Room for rows is the number of newlines, counted first. Any thread.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "data/sources/csv.h"
+#include "data/sources/csv_number.h"
+#include "data/table.h"
+
+/* What a cell becomes; one case of the switch in parse_cell each. */
+enum target { SKIP, FLOAT64, FLOAT32, INT64, NARROW_INT, BOOL, STRING };
+
+struct text_cell {
+    const char *begin;
+    int64_t size;
+};
+
+/* A column in the making. */
+struct making {
+    enum target target;
+    uni_dtype dtype;
+    uni_array *values; /* numbers */
+    void *data;
+    uni_array *valid; /* made with the first missing value */
+    struct text_cell *cells; /* strings: from the pool, as an array */
+    uni_array *cells_array;
+};
+
+struct parse {
+    const uni__csv *csv;
+    uni__reader *reader;
+    const uni__csv_place *place;
+    const char *text, *end;
+    struct making *columns; /* of the file */
+    int64_t row, capacity;
+    char *unquoted; /* cells whose quotes were doubled, one behind the other; NULL until needed */
+    size_t unquoted_size;
+    bool ascii; /* no byte of the text is above 127 */
+};
+
+static enum target target_of(const uni__csv_column *column)
+{
+    if (column->out < 0)
+        return SKIP;
+    if (column->field.kind != UNI_FIELD_NUMBER)
+        return STRING;
+    switch (column->field.dtype) {
+    case UNI_F64:
+        return FLOAT64;
+    case UNI_F32:
+        return FLOAT32;
+    case UNI_I64:
+        return INT64;
+    case UNI_B8:
+        return BOOL;
+    default:
+        return NARROW_INT;
+    }
+}
+
+/* ---- bad cells ---- */
+
+/* 0: the row is skipped. The line is found only when it is told. */
+static int bad(struct parse *parse, uni_error *err, const char *at, int column, const char *what,
+               const uni__csv_cell *cell)
+{
+    const uni__csv_place *place = parse->place;
+    int64_t line = 0;
+    if (!uni__reader_skips(parse->reader)) {
+        size_t before = uni__csv_scanner()->count(parse->text, (size_t)(at - parse->text), '\n');
+        line = place->line > 0
+                   ? place->line + (int64_t)before
+                   : uni__files_line_number(parse->csv->files, place->file, place->offset) +
+                         (int64_t)before;
+    }
+    int size = cell != NULL ? (int)(cell->end - cell->begin) : 0;
+    const char *name = column < parse->csv->num_columns ? parse->csv->columns[column].name : "";
+    if (cell == NULL)
+        return uni__reader_bad(parse->reader, err, place->path, line, column + 1, "%s", what);
+    return uni__reader_bad(parse->reader, err, place->path, line, column + 1,
+                           "\"%.*s\" in column %s is %s", size < 40 ? size : 40, cell->begin, name,
+                           what);
+}
+
+/* ---- cells ---- */
+
+static int set_missing(struct parse *parse, struct making *making, uni_error *err)
+{
+    if (making->valid == NULL) {
+        UNI_TRY(uni__reader_array(parse->reader, &making->valid, UNI_B8, 1,
+                                  (const int64_t[]){ parse->capacity }, err));
+        memset(uni_array_data(making->valid), 1, (size_t)parse->capacity);
+    }
+    ((uint8_t *)uni_array_data(making->valid))[parse->row] = 0;
+    return 0;
+}
+
+static bool store_int(struct making *making, int64_t row, int64_t value)
+{
+    switch (making->dtype) {
+#define CASE(id, type, low, high)                                                                  \
+    case UNI_##id:                                                                                 \
+        if (value < (int64_t)(low) || value > (int64_t)(high))                                     \
+            return false;                                                                          \
+        ((type *)making->data)[row] = (type)value;                                                 \
+        return true;
+        CASE(I8, int8_t, INT8_MIN, INT8_MAX)
+        CASE(I16, int16_t, INT16_MIN, INT16_MAX)
+        CASE(I32, int32_t, INT32_MIN, INT32_MAX)
+        CASE(I64, int64_t, INT64_MIN, INT64_MAX)
+        CASE(U8, uint8_t, 0, UINT8_MAX)
+        CASE(U16, uint16_t, 0, UINT16_MAX)
+        CASE(U32, uint32_t, 0, UINT32_MAX)
+        CASE(U64, uint64_t, 0, INT64_MAX)
+#undef CASE
+    default:
+        return false;
+    }
+}
+
+/* Space for a cell of at most `size` bytes whose quotes are undone. */
+static char *unquoting_space(struct parse *parse)
+{
+    if (parse->unquoted == NULL)
+        parse->unquoted =
+            uni__reader_scratch(parse->reader, 2, (size_t)(parse->end - parse->text) + 1);
+    return parse->unquoted != NULL ? parse->unquoted + parse->unquoted_size : NULL;
+}
+
+/* A number cell that is not plain. 1: stored; 0: no such number. */
+static int store_slow(struct parse *parse, struct making *making, const uni__csv_cell *cell,
+                      uni_error *err)
+{
+    double real = NAN;
+    int64_t whole = 0;
+    bool missing = uni__csv_is_null(parse->csv, cell);
+    switch (making->target) {
+    case FLOAT64:
+        if (!missing && !uni__csv_slow_double(cell, &real))
+            return 0;
+        ((double *)making->data)[parse->row] = real;
+        return 1;
+    case FLOAT32: {
+        float number = NAN;
+        if (!missing && !uni__csv_slow_float(cell, &number))
+            return 0;
+        ((float *)making->data)[parse->row] = number;
+        return 1;
+    }
+    case BOOL: {
+        uint8_t flag = 0;
+        if (!missing && !uni__csv_bool(cell, &flag))
+            return 0;
+        ((uint8_t *)making->data)[parse->row] = flag;
+        break;
+    }
+    default:
+        if ((!missing && !uni__csv_slow_int(cell, &whole)) || !store_int(making, parse->row, whole))
+            return 0;
+    }
+    if (missing)
+        UNI_TRY(set_missing(parse, making, err));
+    return 1;
+}
+
+static const char *const wanted_words[] = { [FLOAT64] = "no number",
+                                            [FLOAT32] = "no number",
+                                            [INT64] = "no whole number",
+                                            [NARROW_INT] = "no whole number of its type",
+                                            [BOOL] = "neither true nor false",
+                                            [STRING] = "no valid UTF-8",
+                                            [SKIP] = "" };
+
+/* The cell at p the slow way. Returns what is behind it; NULL with *status 0: a bad row that is skipped, or negative. */
+static const char *slow_cell(struct parse *parse, int column, const char *p, int *status,
+                             uni_error *err)
+{
+    struct making *making = &parse->columns[column];
+    uni__csv_cell cell;
+    char *space = *p == parse->csv->quote ? unquoting_space(parse) : NULL;
+    if (*p == parse->csv->quote && space == NULL) {
+        *status = uni_error_set(err, UNI_ENOMEM, "no memory for a cell");
+        return NULL;
+    }
+    if (!uni__csv_cell_at(parse->csv, p, parse->end, space, &cell)) {
+        *status = bad(parse, err, p, column,
+                      cell.next >= parse->end ? "a quote is opened here and never closed"
+                                              : "there is text behind a closing quote",
+                      NULL);
+        return NULL;
+    }
+    int stored = 1;
+    if (making->target == STRING) {
+        struct text_cell *text = &making->cells[parse->row];
+        *text = (struct text_cell){ .begin = cell.begin, .size = cell.end - cell.begin };
+        if (cell.begin == space)
+            parse->unquoted_size += (size_t)text->size;
+        stored = parse->ascii || uni__utf8_valid(text->begin, (size_t)text->size);
+    } else if (making->target != SKIP) {
+        stored = store_slow(parse, making, &cell, err);
+    }
+    if (stored > 0)
+        return cell.next;
+    *status = stored < 0 ? stored : bad(parse, err, p, column, wanted_words[making->target], &cell);
+    return NULL;
+}
+
+/* A double that lies exactly between two floats was perhaps rounded there: the text decides. */
+static inline bool is_float_tie(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x1FFFFFFF) == 0x10000000;
+}
+
+static inline const char *parse_cell(struct parse *parse, int column, const char *p, int *status,
+                                     uni_error *err)
+{
+    struct making *making = &parse->columns[column];
+    const char *next = NULL;
+    double real;
+    int64_t whole;
+    switch (making->target) {
+    case FLOAT64:
+        next = uni__parse_double(p, &real);
+        if (next != NULL)
+            ((double *)making->data)[parse->row] = real;
+        break;
+    case FLOAT32:
+        next = uni__parse_double(p, &real);
+        if (next != NULL && is_float_tie(real))
+            next = NULL;
+        if (next != NULL)
+            ((float *)making->data)[parse->row] = (float)real;
+        break;
+    case INT64:
+        next = uni__parse_int(p, &whole);
+        if (next != NULL)
+            ((int64_t *)making->data)[parse->row] = whole;
+        break;
+    case NARROW_INT:
+        next = uni__parse_int(p, &whole);
+        if (next != NULL && !store_int(making, parse->row, whole))
+            next = NULL;
+        break;
+    default:
+        break;
+    }
+    if (next != NULL && (*next == parse->csv->delimiter || *next == '\n'))
+        return next;
+    if (next != NULL && *next == '\r' && next[1] == '\n')
+        return next + 1;
+    return slow_cell(parse, column, p, status, err);
+}
+
+/* ---- rows ---- */
+
+/* One record at p. Returns the next one; NULL: bad, as above. */
+static const char *parse_record(struct parse *parse, const char *p, int *status, uni_error *err)
+{
+    const uni__csv *csv = parse->csv;
+    int last = csv->num_columns - 1;
+    for (int column = 0;; column++) {
+        const char *next = parse_cell(parse, column, p, status, err);
+        if (next == NULL)
+            return NULL;
+        bool more = next < parse->end && *next == csv->delimiter;
+        if (more != (column < last)) {
+            char what[80];
+            snprintf(what, sizeof what,
+                     more ? "more than %d fields in this row"
+                          : "only %d fields in this row, %d are needed",
+                     more ? csv->num_columns : column + 1, csv->num_columns);
+            *status = bad(parse, err, p, column, what, NULL);
+            return NULL;
+        }
+        if (column == last)
+            return next + 1;
+        p = next + 1;
+    }
+}
+
+static int parse_records(struct parse *parse, uni_error *err)
+{
+    const char *p = parse->text;
+    while (p < parse->end) {
+        if (*p == '\n' || (*p == '\r' && p[1] == '\n')) { /* an empty line is no row */
+            p += *p == '\r' ? 2 : 1;
+            continue;
+        }
+        int status = 0;
+        size_t unquoted = parse->unquoted_size;
+        const char *next = parse_record(parse, p, &status, err);
+        if (status < 0)
+            return status;
+        if (next != NULL) {
+            parse->row++;
+            p = next;
+        } else { /* skipped: what it left behind is written over, but for missing marks */
+            parse->unquoted_size = unquoted;
+            for (int i = 0; i < parse->csv->num_columns; i++) {
+                if (parse->columns[i].valid != NULL)
+                    ((uint8_t *)uni_array_data(parse->columns[i].valid))[parse->row] = 1;
+            }
+            p = uni__csv_record_end(parse->csv, p, parse->end);
+        }
+    }
+    return 0;
+}
+
+/* ---- columns ---- */
+
+static int open_columns(struct parse *parse, uni_error *err)
+{
+    for (int i = 0; i < parse->csv->num_columns; i++) {
+        struct making *making = &parse->columns[i];
+        making->target = target_of(&parse->csv->columns[i]);
+        making->dtype = parse->csv->columns[i].field.dtype;
+        if (making->target == SKIP)
+            continue;
+        if (making->target == STRING) {
+            UNI_TRY(uni__reader_array(parse->reader, &making->cells_array, UNI_I64, 2,
+                                      (const int64_t[]){ parse->capacity, 2 }, err));
+            making->cells = uni_array_data(making->cells_array);
+        } else {
+            UNI_TRY(uni__reader_array(parse->reader, &making->values, making->dtype, 1,
+                                      (const int64_t[]){ parse->capacity }, err));
+            making->data = uni_array_data(making->values);
+        }
+    }
+    return 0;
+}
+
+static int finish_strings(struct parse *parse, struct making *making, uni_table_column *column,
+                          uni_error *err)
+{
+    int64_t total = 0, rows = parse->row;
+    UNI_TRY(uni__reader_array(parse->reader, &column->offsets, UNI_I64, 1,
+                              (const int64_t[]){ rows + 1 }, err));
+    int64_t *offsets = uni_array_data(column->offsets);
+    for (int64_t i = 0; i < rows; i++) {
+        offsets[i] = total;
+        total += making->cells[i].size;
+    }
+    offsets[rows] = total;
+    UNI_TRY(uni__reader_array(parse->reader, &column->values, UNI_U8, 1, (const int64_t[]){ total },
+                              err));
+    char *to = uni_array_data(column->values);
+    for (int64_t i = 0; i < rows; i++) {
+        if (making->cells[i].size > 0)
+            memcpy(to + offsets[i], making->cells[i].begin, (size_t)making->cells[i].size);
+    }
+    return 0;
+}
+
+static int finish_column(struct parse *parse, int index, uni_table *out, uni_error *err)
+{
+    const uni__csv_column *wanted = &parse->csv->columns[index];
+    struct making *making = &parse->columns[index];
+    uni_table_column column = { .field =
+                                    uni_table_column_at(parse->csv->schema, wanted->out)->field };
+    int status = 0;
+    if (making->target == STRING) {
+        UNI_TRY_GOTO(finish_strings(parse, making, &column, err), done);
+    } else {
+        UNI_TRY_GOTO(uni__reader_trim(parse->reader, &making->values, parse->row, err), done);
+        column.values = uni_array_ref(making->values);
+    }
+    if (making->valid != NULL) {
+        UNI_TRY_GOTO(uni__reader_trim(parse->reader, &making->valid, parse->row, err), done);
+        column.valid = uni_array_ref(making->valid);
+    }
+    status = uni_table_add(out, &column, err);
+done:
+    uni_array_unref(column.values);
+    uni_array_unref(column.offsets);
+    uni_array_unref(column.valid);
+    return status;
+}
+
+static int make_table(struct parse *parse, uni_table **out, uni_error *err)
+{
+    uni_table *table = NULL;
+    UNI_TRY(uni_table_new(&table, parse->row, err));
+    for (int wanted = 0; wanted < parse->csv->num_out; wanted++) {
+        for (int i = 0; i < parse->csv->num_columns; i++) {
+            if (parse->csv->columns[i].out != wanted)
+                continue;
+            int status = finish_column(parse, i, table, err);
+            if (status < 0) {
+                uni_table_unref(table);
+                return status;
+            }
+        }
+    }
+    *out = table;
+    return 0;
+}
+
+static bool is_ascii(const char *text, size_t size)
+{
+    uint64_t all = 0, eight;
+    size_t i = 0;
+    for (; i + 8 <= size; i += 8) {
+        memcpy(&eight, text + i, 8);
+        all |= eight;
+    }
+    for (; i < size; i++)
+        all |= (uint64_t)(unsigned char)text[i];
+    return (all & 0x8080808080808080u) == 0;
+}
+
+int uni__csv_parse(const uni__csv *csv, uni__reader *reader, const uni__csv_place *place,
+                   const char *text, size_t size, uni_table **out, uni_error *err)
+{
+    *out = NULL;
+    struct parse parse = { .csv = csv,
+                           .reader = reader,
+                           .place = place,
+                           .text = text,
+                           .end = text + size,
+                           .ascii = is_ascii(text, size) };
+    parse.capacity = (int64_t)uni__csv_scanner()->count(text, size, '\n') + 1;
+    parse.columns = calloc((size_t)csv->num_columns, sizeof *parse.columns);
+    if (parse.columns == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d columns", csv->num_columns);
+    int status = 0;
+    UNI_TRY_GOTO(open_columns(&parse, err), done);
+    UNI_TRY_GOTO(parse_records(&parse, err), done);
+    status = make_table(&parse, out, err);
+done:
+    for (int i = 0; i < csv->num_columns; i++) {
+        uni_array_unref(parse.columns[i].values);
+        uni_array_unref(parse.columns[i].valid);
+        uni_array_unref(parse.columns[i].cells_array);
+    }
+    free(parse.columns);
+    return status;
+}
