@@ -89,8 +89,10 @@ class Cluster:
             self.sh("munged", "--force", "--key-file=" + key, "--socket=" + munge + "socket", "--pid-file=" + munge + "pid",
                     "--log-file=" + munge + "log", "--seed-file=" + munge + "seed")
             self.sh("slurmctld")
-            self.sh("slurmd", "-N", "n1")
-            self.sh("slurmd", "-N", "n2")
+            # Each with a name and a /dev/shm of its own: MPI names its shared memory after the host.
+            for node in ("n1", "n2"):
+                self.sh("unshare", "--uts", "--mount", "sh", "-c",
+                        "hostname {0} && mount -t tmpfs none /dev/shm && exec slurmd -N {0}".format(node))
             self.wait()
         except BaseException:
             self.close()
