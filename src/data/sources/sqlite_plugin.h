@@ -1,0 +1,47 @@
+/*
+ * sqlite_plugin.h - what libunisono and libunisono-sqlite.so agree on: statements and their values. The plug-in is the only part that links SQLite and knows
+ * nothing of libunisono. Used by this folder only.
+ */
+#ifndef UNISONO_DATA_SQLITE_PLUGIN_H
+#define UNISONO_DATA_SQLITE_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UNI__SQLITE_PLUGIN_VERSION 1
+#define UNI__SQLITE_PLUGIN_SYMBOL "uni__sqlite_plugin_get"
+#define UNI__SQLITE_WHY_SIZE 300
+
+enum uni__sqlite_type {
+    UNI__SQLITE_NULL,
+    UNI__SQLITE_INT,
+    UNI__SQLITE_FLOAT,
+    UNI__SQLITE_TEXT,
+    UNI__SQLITE_BLOB
+};
+
+typedef struct uni__sqlite_cell {
+    enum uni__sqlite_type type;
+    int64_t integer;
+    double real;
+    const void *data; /* text and blobs, until the next step */
+    size_t size;
+} uni__sqlite_cell;
+
+typedef struct uni__sqlite_plugin {
+    int version;
+    const char *name; /* "SQLite 3.40.1" */
+    /* Read only; NULL with a reason. A connection belongs to one thread. */
+    void *(*open)(const char *path, char *why);
+    void (*close)(void *database);
+    /* NULL with a reason. `first` and `last` are bound to ?1 and ?2 when the statement has them. */
+    void *(*prepare)(void *database, const char *sql, int64_t first, int64_t last, char *why);
+    void (*finish)(void *statement);
+    int (*step)(void *statement, char *why); /* 1 a row, 0 the end, -1 a reason */
+    int (*columns)(void *statement);
+    const char *(*column_name)(void *statement, int column);
+    const char *(*column_type)(void *statement, int column); /* as declared, or NULL */
+    void (*cell)(void *statement, int column, uni__sqlite_cell *cell);
+} uni__sqlite_plugin;
+
+#endif
