@@ -149,8 +149,6 @@ static void take_hello(uni__group *group, remote_host *host, const uni_value *he
     const uni_value *ranks = uni_dict_get(hello, "ranks"), *ports = uni_dict_get(hello, "ports");
     char sentence[512];
     snprintf(host->name, sizeof host->name, "%.200s", uni_dict_get_string(hello, "host", "?"));
-    snprintf(host->scratch, sizeof host->scratch, "%.250s",
-             uni_dict_get_string(hello, "scratch", ""));
     host->cpus = uni_dict_get_float(hello, "cpus", 1);
     host->num_ranks = (int)uni_list_size(ranks);
     for (int i = 0; i < host->num_ranks; i++) {
@@ -342,6 +340,8 @@ static void take_of_host(uni__group *group, remote_host *host, int type, const u
     } else if (type == UNI__REMOTE_PROBED) {
         host->probed = true;
         host->shares_storage = uni_dict_get_bool(message, "shared", false);
+        snprintf(host->scratch, sizeof host->scratch, "%.250s",
+                 uni_dict_get_string(message, "scratch", ""));
         check_placed(group);
     }
     uni_value_free(message);

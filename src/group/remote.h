@@ -19,8 +19,8 @@
 enum uni__remote_frame {
     UNI__REMOTE_PULSE = 1, /* both ways, empty */
     /* agent -> controller */
-    UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus", "scratch"} */
-    UNI__REMOTE_PROBED, /* {"shared": bool, "why"} */
+    UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus"} */
+    UNI__REMOTE_PROBED, /* {"shared": bool, "scratch": a directory of its own, or ""} */
     UNI__REMOTE_SPAWNED, /* i32 pid */
     UNI__REMOTE_SPAWN_FAILED, /* sentence */
     UNI__REMOTE_MESSAGE, /* u8 type, u8 1 when more parts follow, then the part */

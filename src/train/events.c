@@ -138,6 +138,9 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     gone->state = UNI__RANK_GONE;
     uni__cause cause = { 0 };
     uni__cause_of_exit(&cause, rank, how, !run->program, false);
+    /* A program that gave up because a peer is frozen: that peer's doing. */
+    if (how->exit_code > 0)
+        uni__hosts_blame(run, &cause);
     if (!uni__member_lost(run, rank, &cause))
         uni__run_fail(run, &cause);
 }

@@ -160,6 +160,10 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
     uni__run *run = run_of(context);
     if (!run || run->state != UNI__RUN_RUNNING || first_rank < 0)
         return;
+    uni__place silent, place;
+    for (int r = 0; r < run->num_workers && uni__group_place(run->group, first_rank, &silent); r++)
+        if (uni__group_place(run->group, r, &place) && place.node == silent.node)
+            run->ranks[r].host_silent = seconds > 0;
     uni__run_suspect(run, first_rank, seconds > 0);
     if (seconds > 0)
         uni__run_tell(run, UNI_EVENT_WARNING, first_rank,
@@ -205,6 +209,37 @@ void uni__hosts_lost(void *context, int first_rank, const char *sentence)
         return;
     leave_out(run, uni__rank_host(run, first_rank));
     uni__run_fail(run, &cause);
+}
+
+void uni__hosts_blame(uni__run *run, uni__cause *cause)
+{
+    char said[400];
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__rank *other = &run->ranks[i];
+        bool stopped = other->stopped_ns != 0;
+        if (i == cause->rank || (!stopped && !other->warned_silent && !other->host_silent))
+            continue;
+        snprintf(said, sizeof said, "%.390s", cause->message);
+        *cause = (uni__cause){ .kind = other->host_silent ? UNI__CAUSE_HOST
+                                       : stopped          ? UNI__CAUSE_STOPPED
+                                                          : UNI__CAUSE_SILENT,
+                               .rank = i,
+                               .pid = other->pid,
+                               .exit_code = -1,
+                               .error_code = UNI_EWORKER,
+                               .time = cause->time };
+        if (other->host_silent) {
+            snprintf(cause->message, sizeof cause->message,
+                     "host %s is silent, and others gave up waiting for it: %s",
+                     uni__rank_host(run, i), said);
+            leave_out(run, uni__rank_host(run, i));
+        } else {
+            snprintf(cause->message, sizeof cause->message,
+                     "rank %d (pid %d) is %s, and others gave up waiting for it: %s", i, other->pid,
+                     stopped ? "stopped by a signal" : "silent", said);
+        }
+        return;
+    }
 }
 
 void uni__hosts_remark(void *context, const char *sentence)

@@ -57,6 +57,8 @@ void uni__hosts_log(void *context, int rank, const void *data, size_t size);
 void uni__hosts_file(void *context, int rank, const char *path, uint64_t offset, const void *data,
                      size_t size, int last);
 void uni__hosts_remark(void *context, const char *sentence);
+/* A rank gave up while another one is frozen or its host silent: *cause becomes that one's. */
+void uni__hosts_blame(uni__run *run, uni__cause *cause);
 /* The directory that a rank's files were put into, for the checkpoint that it speaks of; NULL: there is none. The caller's. */
 char *uni__hosts_take_directory(uni__run *run, int rank);
 

@@ -185,18 +185,7 @@ static void take_error(uni__run *run, int rank, const uni_value *message)
              "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),
              uni_dict_get_string(message, "message", ""));
     /* An error because a peer is frozen is that peer's doing. */
-    for (int i = 0; i < run->num_workers; i++)
-        if (i != rank && (run->ranks[i].stopped_ns || run->ranks[i].warned_silent)) {
-            cause.kind = run->ranks[i].stopped_ns ? UNI__CAUSE_STOPPED : UNI__CAUSE_SILENT;
-            cause.rank = i;
-            cause.pid = run->ranks[i].pid;
-            cause.error_code = UNI_EWORKER;
-            snprintf(cause.message, sizeof cause.message,
-                     "rank %d (pid %d) is %s, and rank %d gave up waiting for it: %.600s", i,
-                     cause.pid, run->ranks[i].stopped_ns ? "stopped by a signal" : "silent", rank,
-                     uni_dict_get_string(message, "message", ""));
-            break;
-        }
+    uni__hosts_blame(run, &cause);
     if (run->stopping != UNI__NOT_STOPPING) {
         uni__run_tell(run, UNI_EVENT_WARNING, rank, "while stopping: %s", cause.message);
         uni__run_rank_done(run, rank);

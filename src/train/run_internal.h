@@ -92,6 +92,7 @@ typedef struct uni__rank {
     uint64_t full_since_ns; /* both its checkpoints are in flight since then; 0: they are not */
     uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
     bool warned_silent;
+    bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */

@@ -72,6 +72,7 @@ typedef struct host_agent {
 /* host_main.c */
 void host_over(host_agent *self, int exit_code); /* main ends the process */
 int host_hold_port(host_agent *self, const char *address);
+int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 
 /* host_join.c: the processes of one host find each other */
 int host_gather(host_agent *self, uni_error *err) UNI_MUST_USE;

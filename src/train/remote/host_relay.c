@@ -299,8 +299,17 @@ static void take_welcome(host_agent *self, const uni_value *welcome)
     self->shares_storage =
         token_is_there(uni_dict_get_string(welcome, "token_path", ""),
                        uni_dict_get_string(welcome, "token", ""), self->workers[0].rank);
+    /* A place for what cannot be put into the storage. */
+    uni_error err = { 0 };
+    if (!self->shares_storage && host_make_scratch(self, &err) < 0) {
+        fprintf(stderr, "unisono-host: %s\n", err.message);
+        host_over(self, 1);
+        return;
+    }
     uni_value *answer = uni_value_dict();
-    if (uni_dict_take(answer, "shared", uni_value_bool(self->shares_storage)) == 0)
+    int status = uni_dict_take(answer, "shared", uni_value_bool(self->shares_storage));
+    status |= uni_dict_take(answer, "scratch", uni_value_string(self->scratch));
+    if (status == 0)
         say_value(self, UNI__REMOTE_PROBED, answer);
     else
         uni_value_free(answer);
@@ -470,7 +479,6 @@ static void on_ready(void *context, uni__link *link)
     status |= uni_dict_take(hello, "ranks", ranks);
     status |= uni_dict_take(hello, "ports", ports);
     status |= uni_dict_take(hello, "cpus", uni_value_float(self->cpus));
-    status |= uni_dict_take(hello, "scratch", uni_value_string(self->scratch));
     if (status == 0)
         say_value(self, UNI__REMOTE_HELLO, hello);
     else
