@@ -6,7 +6,8 @@
  * peers', then it is timed:
  *   NAME_samples_per_s   uni_model_fit over batches in memory, as it comes: windows are epochs, timed by a callback; median and spread
  *   kernel_sum_ratio     the kernels' own times (the tape's profile of a loop over the public calls, and the update) over the time of fit's
- *                        step; windows of both in turn, median of the pairs. With replica threads it is one replica's part of the work.
+ *                        step; windows of both in turn, median of the pairs. With replica threads it is one replica's part of the work,
+ *                        while as many threads do the same on models of their own: as in fit no core is idle, and nobody waits.
  *   gflops_of_peak       floating-point operations of the products and convolutions over fit's time, over the peak of a large product
  *   first_step_ms        from the start of the process (before exec) to the end of the first step, median of several processes
  *   peak_rss_mb          of that process, with its 32 batches
@@ -15,6 +16,7 @@
  * --profile prints where the time goes, per kernel; --quick is a smoke run. One thread, but for those of the engine.
  */
 #include <math.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@
 
 #define WINDOWS 9
 #define MAX_ENTRIES 64
+#define MAX_LANES 64
 
 extern char **environ;
 
@@ -296,6 +299,59 @@ static void loop_profile(bench_loop *loop, bench_feed *feed, int64_t steps, kern
     }
 }
 
+/* One of the threads that run the bare kernels at the same time. */
+typedef struct lane {
+    pthread_t thread;
+    uni_model *own; /* NULL in the first, which has fit's model */
+    bench_loop loop;
+    bench_feed *feed;
+    int64_t steps;
+    kernel_times times;
+} lane;
+
+static void *lane_run(void *argument)
+{
+    lane *self = argument;
+    loop_profile(&self->loop, self->feed, self->steps, &self->times);
+    return NULL;
+}
+
+static void lanes_open(lane *lanes, int count, uni_model *model, const bench_row *row,
+                       bench_feed *feed)
+{
+    uni_error err = { 0 };
+    for (int i = 0; i < count; i++) {
+        lanes[i] = (lane){ .feed = feed };
+        if (i > 0)
+            must(make_model(&lanes[i].own, row, &err), &err);
+        loop_open(&lanes[i].loop, i > 0 ? lanes[i].own : model, row, count);
+    }
+}
+
+/* The mean of the lanes' times is left in the first. */
+static void lanes_profile(lane *lanes, int count, int64_t steps)
+{
+    for (int i = 0; i < count; i++)
+        lanes[i].steps = steps;
+    for (int i = 1; i < count; i++)
+        if (pthread_create(&lanes[i].thread, NULL, lane_run, &lanes[i]) != 0)
+            give_up("no thread for the kernels of a replica");
+    lane_run(&lanes[0]);
+    for (int i = 1; i < count; i++) {
+        pthread_join(lanes[i].thread, NULL);
+        lanes[0].times.seconds += lanes[i].times.seconds;
+    }
+    lanes[0].times.seconds /= count;
+}
+
+static void lanes_close(lane *lanes, int count)
+{
+    for (int i = 0; i < count; i++) {
+        loop_close(&lanes[i].loop);
+        uni_model_free(lanes[i].own);
+    }
+}
+
 static void print_profile(const bench_row *row, kernel_times *times, int64_t steps,
                           double step_seconds)
 {
@@ -345,32 +401,34 @@ static void bench_kernels(uni_model *model, const bench_row *row, bench_feed *fe
                           int64_t steps, int replicas, bool profile)
 {
     double ratios[WINDOWS], step_seconds[WINDOWS];
-    kernel_times times;
-    bench_loop loop;
-    loop_open(&loop, model, row, replicas);
-    loop_profile(&loop, feed, steps / 4 + 1, &times);
+    lane lanes[MAX_LANES];
+    kernel_times *times = &lanes[0].times;
+    if (replicas > MAX_LANES)
+        give_up("at most %d replicas", MAX_LANES);
+    lanes_open(lanes, replicas, model, row, feed);
+    lanes_profile(lanes, replicas, steps / 4 + 1);
     fit_windows(model, feed, steps / 4 + 1, 1, replicas, NULL);
     int windows = quick ? 3 : WINDOWS;
     for (int i = 0; i < windows; i++) {
         double took = 0;
         fit_windows(model, feed, steps, 1, replicas, &took);
-        loop_profile(&loop, feed, steps, &times);
+        lanes_profile(lanes, replicas, steps);
         step_seconds[i] = took / (double)steps;
-        ratios[i] = times.seconds / step_seconds[i];
+        ratios[i] = times->seconds / step_seconds[i];
     }
     numbers ratio = sorted(ratios, windows), step = sorted(step_seconds, windows);
     double peak = peak_flops();
     print_line(row->name, "kernel_sum_ratio", "ratio", ratio.median,
                ",\"low\":%.3f,\"high\":%.3f,\"batch\":%lld,\"replicas\":%d,\"kernels_us\":%.1f,"
                "\"step_us\":%.1f",
-               ratio.low, ratio.high, (long long)batch, replicas, times.seconds * 1e6,
+               ratio.low, ratio.high, (long long)batch, replicas, times->seconds * 1e6,
                step.median * 1e6);
-    print_line(row->name, "gflops_of_peak", "ratio", times.flops / step.median / peak,
+    print_line(row->name, "gflops_of_peak", "ratio", times->flops / step.median / peak,
                ",\"gflops\":%.1f,\"peak_gflops\":%.1f,\"best\":%.3f",
-               times.flops / step.median * 1e-9, peak * 1e-9, times.flops / step.low / peak);
+               times->flops / step.median * 1e-9, peak * 1e-9, times->flops / step.low / peak);
     if (profile)
-        print_profile(row, &times, steps, step.median);
-    loop_close(&loop);
+        print_profile(row, times, steps, step.median);
+    lanes_close(lanes, replicas);
 }
 
 /* ---- one model ---- */
