@@ -32,6 +32,7 @@
 #define UNISONO_NATIVE_H
 
 #include <unisono/callbacks.h>
+#include <unisono/coordinator.h>
 #include <unisono/session.h>
 #include <unisono/strategy.h>
 
@@ -39,9 +40,14 @@
 extern "C" {
 #endif
 
-/* By name, for one flag of a program: "none", "mirrored", "multi_worker" (over the session's own communicator). */
+/* By name, for one flag of a program: "none", "mirrored", "multi_worker" (over the session's own communicator), "parameter_server" (also
+ * "parameter_server:sync", ":async", ":bounded=4"; the run needs .servers). */
 UNI_API UNI_MUST_USE int uni_strategy_open(uni_strategy **out, const char *name,
                                            uni_session *session, uni_error *err);
+/* Parameter servers (coordinator.h) over the members of the session's run. options may be NULL. */
+UNI_API UNI_MUST_USE int uni_strategy_parameter_server(uni_strategy **out, uni_session *session,
+                                                       const uni_parameter_server_options *options,
+                                                       uni_error *err);
 /* Keras-style callback that reports the logs of every epoch to the session, with the model's state as checkpoint on the chief every
  * `every` epochs (0: 1; -1: never). */
 UNI_API UNI_MUST_USE int uni_callback_report_checkpoint(uni_fit_callback **out,

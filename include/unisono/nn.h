@@ -219,6 +219,9 @@ UNI_API UNI_MUST_USE int uni_model_train_on_batch(uni_model *model, const uni_ba
                                                   uni_value **logs, uni_error *err);
 UNI_API UNI_MUST_USE int uni_model_test_on_batch(uni_model *model, const uni_batch *batch,
                                                  uni_value **logs, uni_error *err);
+/* Training steps so far: the number that dropout and the like are keyed by. A strategy whose steps run elsewhere sets it. */
+UNI_API int64_t uni_model_steps(const uni_model *model);
+UNI_API void uni_model_set_steps(uni_model *model, int64_t steps);
 UNI_API void uni_model_reset_metrics(uni_model *model);
 UNI_API void uni_model_stop_training(uni_model *model); /* after this batch's callbacks */
 UNI_API bool uni_model_is_stopping(const uni_model *model);

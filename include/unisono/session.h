@@ -93,6 +93,21 @@ UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char *
 UNI_API UNI_MUST_USE int uni_session_comm(uni_session *session, const uni_comm_options *options,
                                           uni_comm **out, uni_error *err);
 
+/* Small messages between the processes of a run, carried by the controller: for finding each other, not for the step. At most 32 KiB; keys below 64
+ * bytes. To one rank, or with -1 to all others; fd -1: none. A message to a rank that is not there is lost. */
+#define UNI_SESSION_KEY_SIZE 64
+UNI_API UNI_MUST_USE int uni_session_send(uni_session *session, int to, const char *key,
+                                          const void *data, size_t size, int fd, uni_error *err);
+/* The oldest message whose key begins with `prefix`, from any rank: 1, or 0 when none came within timeout_ms. *fd is the caller's, or -1. */
+UNI_API UNI_MUST_USE int uni_session_receive(uni_session *session, const char *prefix, int *from,
+                                             char key[UNI_SESSION_KEY_SIZE], void *data,
+                                             size_t capacity, size_t *size, int *fd,
+                                             int timeout_ms, uni_error *err);
+/* The controller has given this attempt up, or is gone: do not wait for other ranks any more. why gets a sentence. */
+UNI_API bool uni_session_is_over(uni_session *session, char *why, size_t why_size);
+/* How many processes have that role; see uni_session_role. */
+UNI_API int uni_session_role_count(const uni_session *session, const char *role);
+
 /* true once this rank has reached the iteration at which all ranks agreed to stop (SIGTERM, early stop, time limit): save a last checkpoint
  * and return. The same iteration on every rank. */
 UNI_API bool uni_session_should_stop(const uni_session *session);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "strategy/internal.h"
+#include "strategy/server/internal.h"
 
 /* The arrays of the options as batches of the global size, cut for this rank. */
 static int distribute_arrays(uni_strategy *strategy, int num_x, const uni_column *x, int num_y,
@@ -138,6 +139,8 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
     if (history)
         *history = NULL;
     UNI_TRY(check_scope(strategy, model, err));
+    if (strategy->server)
+        return uni__ps_fit(strategy->server, model, asked, history, err);
     if (strategy->kind == UNI__STRATEGY_MULTI_WORKER)
         return fit_together(strategy, model, asked, history, err);
     uni_fit_options options = *asked;

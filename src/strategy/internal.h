@@ -10,7 +10,8 @@ typedef enum uni__strategy_kind {
     UNI__STRATEGY_NONE,
     UNI__STRATEGY_MIRRORED,
     UNI__STRATEGY_ONE_DEVICE,
-    UNI__STRATEGY_MULTI_WORKER
+    UNI__STRATEGY_MULTI_WORKER,
+    UNI__STRATEGY_PARAMETER_SERVER
 } uni__strategy_kind;
 
 /* Things a strategy has seen, by address: models and optimizers that were placed, sources that are cut already. */
@@ -41,6 +42,7 @@ typedef struct uni__crew uni__crew;
 
 struct uni_strategy {
     uni__strategy_kind kind;
+    struct uni__ps *server; /* parameter_server (server/internal.h) */
     int replicas; /* threads in this process */
     uni_comm *comm;
     bool owns_comm;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "strategy/internal.h"
+#include "strategy/server/internal.h"
 
 int uni__seen_add(uni__seen *seen, const void *thing, uni_error *err)
 {
@@ -126,10 +127,34 @@ int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
     return 0;
 }
 
+int uni__strategy_parameter_server(uni_strategy **out, const uni__cluster *cluster,
+                                   const uni_parameter_server_options *options, uni_error *err)
+{
+    uni__ps *ps = NULL;
+    *out = NULL;
+    UNI_TRY(uni__ps_new(&ps, cluster, options, err));
+    bool synchronous = options && options->mode == UNI_PS_SYNCHRONOUS;
+    int status =
+        new_strategy(out, UNI__STRATEGY_PARAMETER_SERVER, synchronous ? cluster->workers : 1, err);
+    if (status < 0) {
+        uni__ps_free(ps);
+        return status;
+    }
+    (*out)->server = ps;
+    (*out)->rank = cluster->rank;
+    return 0;
+}
+
+uni__ps *uni__ps_of(const uni_strategy *strategy)
+{
+    return strategy->server;
+}
+
 void uni_strategy_free(uni_strategy *strategy)
 {
     if (!strategy)
         return;
+    uni__ps_free(strategy->server);
     uni__crew_free(strategy->crew);
     uni_comm_buffer_free(strategy->fused.pages);
     uni_comm_buffer_free(strategy->fused.gradients);
@@ -144,7 +169,8 @@ void uni_strategy_free(uni_strategy *strategy)
 
 const char *uni_strategy_name(const uni_strategy *strategy)
 {
-    static const char *const names[] = { "none", "mirrored", "one_device", "multi_worker" };
+    static const char *const names[] = { "none", "mirrored", "one_device", "multi_worker",
+                                         "parameter_server" };
     return names[strategy->kind];
 }
 
@@ -200,6 +226,8 @@ int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
         UNI_TRY(uni_comm_broadcast(strategy->comm, weight_data, weights, UNI_F32, 0, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, state_data, states, UNI_F32, 0, err));
     }
+    if (strategy->server)
+        UNI_TRY(uni__ps_place(strategy->server, model, err));
     return remember(strategy, model, err);
 }
 

@@ -1,5 +1,6 @@
 /* session.c - opening and closing sessions, and what a worker knows about itself. The interface is unisono/session.h. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/session_internal.h"
 
@@ -77,6 +78,20 @@ const char *uni_session_role(const uni_session *session)
 int uni_session_role_index(const uni_session *session)
 {
     return session->role_index;
+}
+
+int uni_session_role_count(const uni_session *session, const char *role)
+{
+    bool chief = session->servers > 0;
+    if (strcmp(role, "chief") == 0)
+        return chief;
+    if (strcmp(role, "ps") == 0)
+        return session->servers;
+    if (strcmp(role, "evaluator") == 0)
+        return session->evaluators;
+    return strcmp(role, "worker") == 0
+               ? session->size - session->servers - session->evaluators - chief
+               : 0;
 }
 
 int uni_session_attempt(const uni_session *session)

@@ -4,6 +4,7 @@
  *
  * What comes before it is asked for waits in the session's mail; a new run begins with none.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@
 #include "train/session_internal.h"
 
 #define SEND_TIMEOUT_MS 5000
-#define KEY_MAX 64
+#define KEY_MAX UNI_SESSION_KEY_SIZE
 
 /* In a frame: i32 address or sender, KEY_MAX bytes of key (zero-padded), data. */
 typedef struct mail_header {
@@ -89,10 +90,13 @@ void uni__session_drop_mail(uni_session *session)
     }
 }
 
+/* from -1: anyone, and then key is only how the key begins. */
 static struct uni__mail *take(uni_session *session, int from, const char *key)
 {
+    size_t length = strlen(key);
     for (struct uni__mail **at = &session->mail; *at; at = &(*at)->next)
-        if ((*at)->from == from && strcmp((*at)->key, key) == 0) {
+        if (from < 0 ? strncmp((*at)->key, key, length) == 0
+                     : (*at)->from == from && strcmp((*at)->key, key) == 0) {
             struct uni__mail *found = *at;
             *at = found->next;
             return found;
@@ -100,33 +104,40 @@ static struct uni__mail *take(uni_session *session, int from, const char *key)
     return NULL;
 }
 
-int uni__session_mail_wait(uni_session *session, int from, const char *key, void *data,
-                           size_t capacity, size_t *size, int *fd, int timeout_ms, uni_error *err)
+/* Waits for it; *out is NULL after timeout_ms. */
+static int wait_for(uni_session *session, int from, const char *key, int timeout_ms,
+                    struct uni__mail **out, uni_error *err)
 {
     uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
-    struct uni__mail *mail;
-    while (!(mail = take(session, from, key))) {
+    if (timeout_ms == 0)
+        UNI_TRY(uni__wire_fill(&session->wire, err)); /* a receive without time does not read */
+    while (!(*out = take(session, from, key))) {
         uni__wire_frame frame;
         uint64_t now = uni__monotonic_ns();
         int left = timeout_ms < 0 ? -1 : now >= deadline ? 0 : (int)((deadline - now) / 1000000u);
         int status = uni__wire_receive(&session->wire, &frame, left, err);
         if (status == UNI_ETIMEOUT)
-            return uni_error_set(err, UNI_ETIMEOUT, "rank %d did not send \"%s\" within %d ms",
-                                 from, key, timeout_ms);
+            return 0;
         UNI_TRY(status);
         if (frame.type == UNI__TO_WORKER_PEER)
             status = uni__session_keep_mail(session, &frame, err);
         else
-            status = uni_error_set(err, UNI_ECANCELED,
-                                   "the run was ended while waiting for rank %d", from);
+            status = uni_error_set(err, UNI_ECANCELED, "the run was ended while waiting for \"%s\"",
+                                   key);
         uni__wire_frame_done(&frame);
-        if (status < 0)
-            return status;
+        UNI_TRY(status);
     }
+    return 0;
+}
+
+/* Takes the mail. */
+static int unpack(struct uni__mail *mail, void *data, size_t capacity, size_t *size, int *fd,
+                  uni_error *err)
+{
     if (mail->size > capacity) {
         int status = uni_error_set(err, UNI_ELIMIT,
                                    "\"%s\" from rank %d has %zu bytes, more than the %zu expected",
-                                   key, from, mail->size, capacity);
+                                   mail->key, mail->from, mail->size, capacity);
         drop(mail);
         return status;
     }
@@ -138,4 +149,58 @@ int uni__session_mail_wait(uni_session *session, int from, const char *key, void
     }
     drop(mail);
     return 0;
+}
+
+int uni__session_mail_wait(uni_session *session, int from, const char *key, void *data,
+                           size_t capacity, size_t *size, int *fd, int timeout_ms, uni_error *err)
+{
+    struct uni__mail *mail;
+    UNI_TRY(wait_for(session, from, key, timeout_ms, &mail, err));
+    if (!mail)
+        return uni_error_set(err, UNI_ETIMEOUT, "rank %d did not send \"%s\" within %d ms", from,
+                             key, timeout_ms);
+    return unpack(mail, data, capacity, size, fd, err);
+}
+
+/* ---- the public form ---- */
+
+int uni_session_send(uni_session *session, int to, const char *key, const void *data, size_t size,
+                     int fd, uni_error *err)
+{
+    if (!session->is_worker)
+        return uni_error_set(err, UNI_ESTATE, "this process is a world of one: there is no rank %d",
+                             to);
+    return uni__session_mail(session, to, key, data, size, fd, err);
+}
+
+int uni_session_receive(uni_session *session, const char *prefix, int *from,
+                        char key[UNI_SESSION_KEY_SIZE], void *data, size_t capacity, size_t *size,
+                        int *fd, int timeout_ms, uni_error *err)
+{
+    struct uni__mail *mail;
+    *fd = -1;
+    if (!session->is_worker)
+        return 0;
+    UNI_TRY(wait_for(session, -1, prefix, timeout_ms, &mail, err));
+    if (!mail)
+        return 0;
+    *from = mail->from;
+    memcpy(key, mail->key, UNI_SESSION_KEY_SIZE);
+    UNI_TRY(unpack(mail, data, capacity, size, fd, err));
+    return 1;
+}
+
+bool uni_session_is_over(uni_session *session, char *why, size_t why_size)
+{
+    if (!session->is_worker)
+        return false;
+    bool alarm = atomic_load(&session->page->alarm) != 0;
+    if (alarm)
+        snprintf(why, why_size, "%.*s", (int)sizeof session->page->alarm_reason - 1,
+                 session->page->alarm_reason);
+    else if (uni__session_controller_gone(session))
+        snprintf(why, why_size, "the trainer that started this worker is gone");
+    else
+        return false;
+    return true;
 }

@@ -192,6 +192,16 @@ int uni_model_test_on_batch(uni_model *model, const uni_batch *batch, uni_value 
     return run_batch(model, batch, UNI__RUN_TEST, logs, err);
 }
 
+int64_t uni_model_steps(const uni_model *model)
+{
+    return model->steps;
+}
+
+void uni_model_set_steps(uni_model *model, int64_t steps)
+{
+    model->steps = steps;
+}
+
 void uni_model_reset_metrics(uni_model *model)
 {
     if (model->compiled != NULL)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <unisono/native.h>
+#include "train/native/open.h"
 
 #define MAX_DEVICES 64
 
@@ -75,9 +75,11 @@ int uni_strategy_open(uni_strategy **out, const char *name, uni_session *session
         return uni_strategy_one_device(out, argument ? argument : "cpu:0", err);
     if (length == 12 && strncmp(name, "multi_worker", 12) == 0)
         return open_multi_worker(out, argument, session, err);
+    if (length == 16 && strncmp(name, "parameter_server", 16) == 0)
+        return uni__open_parameter_server(out, argument, session, err);
     return uni_error_set(err, UNI_EINVAL,
                          "strategy \"%s\" is not known; there are: none, mirrored, mirrored:4, "
                          "mirrored:cpu:0,cpu:1, one_device:cpu:0, multi_worker, multi_worker:2 "
-                         "(replicas a worker)",
+                         "(replicas a worker), parameter_server (:sync, :async, :bounded=4)",
                          name);
 }

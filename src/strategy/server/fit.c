@@ -1,0 +1,414 @@
+/*
+ * fit.c - Model.fit over parameter servers: the engine's own fit on both sides.
+ *
+ * The coordinator runs uni_model_fit with a replica that computes nothing: its batches are empty, its `reduce` schedules the step on the workers and adds up what
+ * they have reported, its slice of the update is empty. So epochs, callbacks, validation, history and printing are fit's. Steps run ahead of
+ * it by a few; at the end of an epoch it waits for all of them and fetches weights and optimizer state, for validation and checkpoints.
+ *
+ * A worker runs uni_model_fit over a source whose `next` waits for the coordinator's next call, and whose batch is what the call names: a batch of the
+ * user's own source, by epoch and number, or (synchronous) this worker's part of it. Its `reduce` pushes the gradient.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "strategy/server/internal.h"
+
+#define AHEAD 4 /* calls a worker that the coordinator runs ahead */
+
+/* What a call of fit says. */
+typedef struct fit_call {
+    uint64_t epoch, batch; /* of the source: since its last reset, with this number */
+    int64_t step; /* of the model: part of the random key */
+} fit_call;
+
+typedef struct fit {
+    uni__ps *ps;
+    uni_model *model;
+    uni_batches *global; /* the user's source, or one made of his arrays */
+    bool owns_global;
+    uint64_t epoch, batch; /* where the source is */
+    /* coordinator */
+    uni_batch empty; /* a batch without samples, for the shapes */
+    bool known_length, has_more;
+    int64_t length, steps_per_epoch, in_epoch;
+    double sums[UNI__PS_MAX_SUMS]; /* reported and not handed to fit yet */
+    size_t num_sums;
+    double rate;
+    bool has_schedule;
+    /* worker */
+    uint64_t positioned; /* epoch + 1 that the source is in */
+    uint64_t id, step;
+    uint32_t statistics; /* sums of batch statistics so far in this step */
+    bool fresh; /* the model has the weights of this step already */
+    int64_t served;
+} fit;
+
+/* ---- coordinator ---- */
+
+static void make_empty(fit *f, const uni_batch *batch)
+{
+    f->empty = *batch;
+    f->empty.global_size = batch->size;
+    f->empty.size = f->empty.first_sample = 0;
+    for (int i = 0; i < batch->num_x; i++)
+        f->empty.x[i].shape[0] = 0;
+    for (int i = 0; i < batch->num_y; i++)
+        f->empty.y[i].shape[0] = 0;
+    if (batch->weights.dtype)
+        f->empty.weights.shape[0] = 0;
+}
+
+/* One batch ahead, where the source does not know its length: the last one must be known to be it. */
+static int look_ahead(fit *f, uni_error *err)
+{
+    uni_batch batch;
+    int found = uni_batches_next(f->global, &batch, err);
+    UNI_TRY(found);
+    f->has_more = found == 1;
+    if (found == 1)
+        make_empty(f, &batch);
+    return 0;
+}
+
+static int empty_reset(void *self, uint64_t epoch, uni_error *err)
+{
+    fit *f = self;
+    f->epoch = epoch;
+    f->batch = 0;
+    f->in_epoch = 0;
+    if (f->known_length && f->empty.num_x > 0)
+        return 0;
+    UNI_TRY(uni_batches_reset(f->global, epoch, err));
+    return look_ahead(f, err);
+}
+
+static int empty_next(void *self, uni_batch *out, uni_error *err)
+{
+    fit *f = self;
+    if (f->known_length ? (int64_t)f->batch >= f->length : !f->has_more)
+        return 0;
+    *out = f->empty;
+    f->batch++;
+    if (!f->known_length)
+        UNI_TRY(look_ahead(f, err));
+    return 1;
+}
+
+static int64_t empty_length(void *self)
+{
+    fit *f = self;
+    return f->known_length ? f->length : -1;
+}
+
+/* The result of one call: its samples, losses and metric states. */
+static void add_result(void *context, int status, const void *data, size_t size)
+{
+    fit *f = context;
+    const double *sums = data;
+    if (status == 0)
+        for (size_t i = 1; i < f->num_sums && i < size / sizeof *sums; i++)
+            f->sums[i] += sums[i];
+}
+
+/* A rate that a callback has set becomes the servers'. */
+static void tell_rate(fit *f)
+{
+    double rate = uni_optimizer_learning_rate(uni_model_optimizer(f->model));
+    uint64_t bits;
+    if (f->has_schedule || rate == f->rate)
+        return;
+    f->rate = rate;
+    memcpy(&bits, &rate, sizeof bits);
+    atomic_store(&f->ps->board.header->rate, bits);
+    atomic_store(&f->ps->board.header->rate_known, 1);
+}
+
+static int fetch_model(fit *f, uni_error *err)
+{
+    uni_optimizer *optimizer = uni_model_optimizer(f->model);
+    UNI_TRY(uni__ps_pull(f->ps, 0, 0, err));
+    UNI_TRY(uni__ps_pull_state(f->ps, err));
+    UNI_TRY(uni__ps_fetch_stats(f->ps, err));
+    if (f->ps->options.no_replica)
+        UNI_TRY(uni__store_publish(&f->ps->board, f->model, f->ps->version, err));
+    /* fit counts this batch itself, after us. */
+    uni_optimizer_set_iterations(optimizer, uni_optimizer_iterations(optimizer) - 1);
+    return 0;
+}
+
+static int schedule_step(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
+                         uni_error *err)
+{
+    fit *f = context;
+    uni__ps *ps = f->ps;
+    if (!gradients)
+        return 0; /* totals of a validation or an epoch: we alone have them */
+    if (num_sums > UNI__PS_MAX_SUMS)
+        return uni_error_set(err, UNI_ELIMIT,
+                             "a step reports %zu numbers (losses and states of metrics); "
+                             "parameter_server carries at most %d: use fewer metrics",
+                             num_sums, UNI__PS_MAX_SUMS);
+    f->num_sums = num_sums;
+    tell_rate(f);
+    fit_call call = { .epoch = f->epoch, .batch = f->batch - 1, .step = uni_model_steps(f->model) };
+    for (int part = 0; part < uni__ps_lanes(ps); part++)
+        UNI_TRY(uni__ps_schedule(ps, 0, &call, sizeof call, add_result, f, err));
+    f->in_epoch++;
+    bool last = (f->known_length ? (int64_t)f->batch >= f->length : !f->has_more) ||
+                (f->steps_per_epoch > 0 && f->in_epoch >= f->steps_per_epoch) || sums[0] > 0;
+    UNI_TRY(uni__ps_join(ps, last ? 0 : (uint64_t)(AHEAD * ps->cluster.workers), err));
+    for (size_t i = 1; i < num_sums; i++) {
+        sums[i] = f->sums[i];
+        f->sums[i] = 0;
+    }
+    if (!last)
+        return 0;
+    if (f->steps_per_epoch > 0)
+        f->in_epoch = 0;
+    return fetch_model(f, err);
+}
+
+/* ---- worker ---- */
+
+static uni_column cut(const uni_column *column, int64_t begin, int64_t count)
+{
+    uni_column out = *column;
+    out.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
+    out.shape[0] = count;
+    return out;
+}
+
+/* This worker's part of a global batch: contiguous, as even as it goes, in the order of the workers. */
+static void cut_batch(uni_batch *batch, int64_t part, int64_t parts)
+{
+    int64_t begin = batch->size * part / parts, end = batch->size * (part + 1) / parts;
+    for (int i = 0; i < batch->num_x; i++)
+        batch->x[i] = cut(&batch->x[i], begin, end - begin);
+    for (int i = 0; i < batch->num_y; i++)
+        batch->y[i] = cut(&batch->y[i], begin, end - begin);
+    if (batch->weights.dtype)
+        batch->weights = cut(&batch->weights, begin, end - begin);
+    batch->global_size = batch->size;
+    batch->first_sample += begin;
+    batch->size = end - begin;
+}
+
+static int find_batch(fit *f, const fit_call *call, uni_batch *out, uni_error *err)
+{
+    if (f->positioned != call->epoch + 1 || call->batch < f->batch) {
+        UNI_TRY(uni_batches_reset(f->global, call->epoch, err));
+        f->positioned = call->epoch + 1;
+        f->batch = 0;
+    }
+    for (;;) {
+        int found = uni_batches_next(f->global, out, err);
+        UNI_TRY(found);
+        if (found == 0)
+            return uni_error_set(err, UNI_EMISMATCH,
+                                 "worker %d has no batch %llu in epoch %llu: give fit the same "
+                                 "data on every member",
+                                 f->ps->cluster.rank - 1, (unsigned long long)call->batch,
+                                 (unsigned long long)call->epoch);
+        if (f->batch++ == call->batch)
+            return 0;
+    }
+}
+
+/* Steps that a dead worker had done before its result came through: only its numbers are told again. */
+static int already_done(fit *f, const uni__work *work, uni_error *err)
+{
+    double sums[UNI__PS_MAX_SUMS];
+    if (!(work->flags & UNI__PS_RETRY) || !uni__ps_is_synchronous(f->ps))
+        return 0;
+    int done = uni__ps_query(f->ps, work->id, sums, UNI__PS_MAX_SUMS, err);
+    UNI_TRY(done);
+    if (done)
+        UNI_TRY(uni__ps_set_result(f->ps, 0, sums, sizeof sums, err));
+    return done;
+}
+
+static int work_next(void *self, uni_batch *out, uni_error *err)
+{
+    fit *f = self;
+    uni__ps *ps = f->ps;
+    uni__work work;
+    fit_call call;
+    int found, done;
+    do {
+        found = uni__ps_next_work(ps, &work, err);
+        if (found <= 0)
+            return found;
+        done = already_done(f, &work, err);
+        UNI_TRY(done);
+    } while (done);
+    if (work.size != sizeof call)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the coordinator runs a loop of its own while this worker is in fit: "
+                             "make the same calls on every member");
+    memcpy(&call, work.arguments, sizeof call);
+    uint64_t parts = (uint64_t)uni__ps_lanes(ps);
+    f->id = work.id;
+    f->step = work.id / parts;
+    f->statistics = 0;
+    /* Weights that came with the last push are good if nothing was waited for since. */
+    bool synchronous = uni__ps_is_synchronous(ps);
+    bool good = f->fresh && (synchronous ? ps->version == f->step : !ps->worker.waited);
+    if (!good)
+        UNI_TRY(uni__ps_pull(ps, UNI__PULL_FOR_STEP, f->step, err));
+    f->fresh = false;
+    uni_model_set_steps(f->model, call.step);
+    UNI_TRY(find_batch(f, &call, out, err));
+    if (synchronous)
+        cut_batch(out, (int64_t)(work.id % parts), (int64_t)parts);
+    f->served++;
+    return 1;
+}
+
+static int work_reset(void *self, uint64_t epoch, uni_error *err)
+{
+    return 0; /* the calls say which epoch */
+}
+
+static int push_step(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
+                     uni_error *err)
+{
+    fit *f = context;
+    if (!gradients)
+        return 0;
+    size_t states = 0;
+    uni_parameters_states(uni_model_parameters(f->model), &states);
+    bool bounded = f->ps->board.header->shape.mode == UNI_PS_BOUNDED;
+    uni__push push = { .id = f->id,
+                       .gradient = uni_gradients_data(gradients, NULL),
+                       .has_states = states > 0,
+                       .samples = sums[1],
+                       .sums = sums,
+                       .num_sums = num_sums,
+                       .want_weights = !bounded };
+    UNI_TRY(uni__ps_push(f->ps, &push, err));
+    f->fresh = !bounded;
+    sums[0] = 0;
+    return uni__ps_set_result(f->ps, 0, sums, num_sums * sizeof *sums, err);
+}
+
+static int sum_statistics(void *context, float *values, size_t count, uni_error *err)
+{
+    fit *f = context;
+    return uni__ps_sum(f->ps, f->id, f->statistics++, values, count, err);
+}
+
+/* ---- both ---- */
+
+static uni_span no_slice(void *context, size_t size)
+{
+    return (uni_span){ 0, 0 };
+}
+
+static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
+{
+    if (asked->validation_split > 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "validation_split cannot be used under parameter_server: give "
+                             "validation_x and validation_y instead");
+    if (asked->batches) {
+        f->global = asked->batches;
+    } else {
+        if (!asked->x || asked->num_x < 1)
+            return uni_error_set(err, UNI_EINVAL, "there is no data: give x (and y), or batches");
+        if (asked->seed == 0 && !asked->no_shuffle)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "parameter_server needs fit's seed (uni_fit_options.seed): the "
+                                 "same shuffling on every member");
+        uni_columns_options how = { .batch_size = asked->batch_size,
+                                    .shuffle = !asked->no_shuffle,
+                                    .seed = asked->seed };
+        UNI_TRY(uni_batches_columns(&f->global, asked->num_x, asked->x, asked->num_y, asked->y,
+                                    asked->sample_weight, &how, err));
+        f->owns_global = true;
+    }
+    f->length = uni_batches_length(f->global);
+    f->known_length = f->length >= 0;
+    f->steps_per_epoch = asked->steps_per_epoch;
+    return 0;
+}
+
+static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_error *err)
+{
+    static const uni_batches_class empty_class = { .name = "steps of parameter_server",
+                                                   .next = empty_next,
+                                                   .reset = empty_reset,
+                                                   .length = empty_length },
+                                   work_class = { .name = "calls of the coordinator",
+                                                  .next = work_next,
+                                                  .reset = work_reset };
+    bool coordinates = uni__ps_is_coordinator(f->ps);
+    uni_fit_options options = *asked;
+    uni_replica replica = { .index = f->ps->cluster.rank,
+                            .count = uni__ps_lanes(f->ps),
+                            .context = f,
+                            .reduce = coordinates ? schedule_step : push_step,
+                            .slice = no_slice };
+    if (!coordinates && uni__ps_is_synchronous(f->ps))
+        replica.sync = (uni_sync){ .context = f, .sum = sum_statistics };
+    UNI_TRY(uni_batches_new(&options.batches, coordinates ? &empty_class : &work_class, f, err));
+    options.x = options.y = options.sample_weight = NULL;
+    options.batch_size = 0;
+    options.validation_batch_size =
+        asked->validation_batch_size > 0 ? asked->validation_batch_size : asked->batch_size;
+    options.replica = &replica;
+    options.replicas = 1;
+    if (!coordinates) {
+        options.validation_x = options.validation_y = options.validation_weight = NULL;
+        options.validation_batches = NULL;
+        options.callbacks = NULL;
+        options.num_callbacks = options.verbose = 0;
+        options.epochs = 1;
+        options.initial_epoch = 0;
+        options.steps_per_epoch = 0;
+    }
+    int status = uni_model_fit(f->model, &options, history, err);
+    uni_batches_free(options.batches);
+    return status;
+}
+
+static int fit_worker(fit *f, const uni_fit_options *asked, uni_error *err)
+{
+    int status = uni__ps_phase_over(f->ps) ? 0 : run(f, asked, NULL, err);
+    /* A worker without a single step has seen "an empty dataset", one in the middle of a step that nobody wants any more a cancelled question. */
+    if (status < 0 && uni__ps_phase_over(f->ps) && (f->served == 0 || status == UNI_ECANCELED)) {
+        if (err)
+            *err = (uni_error){ 0 };
+        return 0;
+    }
+    return status;
+}
+
+int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni_value **history,
+                uni_error *err)
+{
+    fit *f = calloc(1, sizeof *f);
+    int status = f ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for fit");
+    if (history)
+        *history = NULL;
+    if (status < 0)
+        return status;
+    f->ps = ps;
+    f->model = model;
+    uni_optimizer *optimizer = uni_model_optimizer(model);
+    f->rate = uni_optimizer_learning_rate(optimizer);
+    f->has_schedule = uni_optimizer_set_learning_rate(optimizer, f->rate, NULL) == UNI_ESTATE;
+    uni__ps_begin_phase(ps);
+    status = open_global(f, asked, err);
+    if (status == 0 && uni__ps_is_coordinator(ps))
+        status = run(f, asked, history, err);
+    else if (status == 0 && uni__ps_is_worker(ps))
+        status = fit_worker(f, asked, err);
+    else if (status == 0)
+        status = uni__ps_serve(ps, err);
+    uni__ps_end_phase(ps);
+    if (f->owns_global)
+        uni_batches_free(f->global);
+    free(f);
+    return status;
+}

@@ -1,0 +1,105 @@
+/*
+ * link_shm.c - a link in memory that both ends have mapped: three counters, two messages, two payloads.
+ *
+ * asked counts questions, taken those whose payload was read, answered those that have an answer. A question is published by its counter, after
+ * payload and message: what a client had not finished when it was killed is not there. A new client of the same pair goes on
+ * counting, and writes its payload only when the last question of the dead one was taken; a new server sees asked != answered and takes the question up
+ * again.
+ */
+#include "strategy/server/link_shm.h"
+
+#include <stdatomic.h>
+
+#include "strategy/server/board.h"
+
+typedef struct slot {
+    _Atomic uint32_t asked, taken, answered;
+    uni__ps_message question, answer;
+} slot;
+
+size_t uni__link_shm_header(void)
+{
+    return (sizeof(slot) + 63) / 64 * 64;
+}
+
+static char *question_payload(const uni__link *link)
+{
+    return (char *)link->memory + uni__link_shm_header();
+}
+
+static char *answer_payload(const uni__link *link)
+{
+    return question_payload(link) + link->capacity;
+}
+
+static bool free_to_ask(const uni__link *link)
+{
+    slot *s = link->memory;
+    return atomic_load(&s->taken) == atomic_load(&s->asked);
+}
+
+static void *room(uni__link *link)
+{
+    return question_payload(link);
+}
+
+static void ask(uni__link *link, const uni__ps_message *message)
+{
+    slot *s = link->memory;
+    s->question = *message;
+    atomic_fetch_add(&s->asked, 1);
+    uni__bell_ring(link->board, link->answerer);
+}
+
+static bool answered(uni__link *link, uni__ps_message *out, const void **payload)
+{
+    slot *s = link->memory;
+    if (atomic_load(&s->answered) != atomic_load(&s->asked))
+        return false;
+    *out = s->answer;
+    *payload = answer_payload(link);
+    return true;
+}
+
+static bool asked(uni__link *link, uni__ps_message *out, const void **payload)
+{
+    slot *s = link->memory;
+    uint32_t number = atomic_load(&s->asked);
+    if (number == atomic_load(&s->answered))
+        return false;
+    *out = s->question;
+    *payload = question_payload(link);
+    link->seen = number;
+    return true;
+}
+
+static void taken(uni__link *link)
+{
+    slot *s = link->memory;
+    atomic_store(&s->taken, link->seen);
+    uni__bell_ring(link->board, link->asker);
+}
+
+static void *answer_room(uni__link *link)
+{
+    return answer_payload(link);
+}
+
+static void answer(uni__link *link, const uni__ps_message *message)
+{
+    slot *s = link->memory;
+    s->answer = *message;
+    atomic_store(&s->taken, link->seen);
+    atomic_store(&s->answered, link->seen);
+    uni__bell_ring(link->board, link->asker);
+}
+
+const uni__link_class uni__link_shm = { .name = "shared memory",
+                                        .free_to_ask = free_to_ask,
+                                        .room = room,
+                                        .ask = ask,
+                                        .answered = answered,
+                                        .asked = asked,
+                                        .taken = taken,
+                                        .answer_room = answer_room,
+                                        .answer = answer };

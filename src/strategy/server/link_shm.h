@@ -1,0 +1,10 @@
+/* link_shm.h - links in the board's memory. Only for src/strategy/server. */
+#ifndef UNISONO_STRATEGY_SERVER_LINK_SHM_H
+#define UNISONO_STRATEGY_SERVER_LINK_SHM_H
+
+#include "strategy/server/link.h"
+
+extern const uni__link_class uni__link_shm;
+size_t uni__link_shm_header(void); /* bytes before the two payloads */
+
+#endif

@@ -1,0 +1,412 @@
+/*
+ * parameter_server.c - a member of a parameter-server run: who it is, how it gets the common memory, phases.
+ *
+ * The coordinator makes the board when its model is placed and hands it to every member that says hello, at any time it waits for something: also to a member
+ * that was restarted, which then has its next life. Members that train (fit, or a coordinator's serve) do so in phases, counted by all in the same
+ * way, so that a member that was restarted late passes over those that are done.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "strategy/internal.h"
+#include "strategy/server/internal.h"
+
+#define JOIN_TIMEOUT 120.0
+#define WARN_AFTER 10.0
+#define IDLE_MS 20
+#define EARLY_IDLE_MS 2
+#define LARGE_SHARD ((size_t)1 << 20) /* floats: a shorter log then */
+
+static const char hello_key[] = "ps.hello", board_key[] = "ps.board";
+
+bool uni__ps_is_coordinator(const uni__ps *ps)
+{
+    return ps->cluster.rank == 0;
+}
+
+bool uni__ps_is_worker(const uni__ps *ps)
+{
+    return ps->cluster.rank >= 1 && ps->cluster.rank <= ps->cluster.workers;
+}
+
+bool uni__ps_is_synchronous(const uni__ps *ps)
+{
+    return ps->board.header->shape.mode == UNI_PS_SYNCHRONOUS;
+}
+
+int uni__ps_lanes(const uni__ps *ps)
+{
+    return uni__ps_is_synchronous(ps) ? ps->cluster.workers : 1;
+}
+
+/* ---- shards ---- */
+
+/* Cuts as even as it goes, at cache lines; where the optimizer clips each parameter by its norm, between parameters. */
+static void cut_shards(uni_parameters *store, int servers, bool whole_parameters, uni_span *spans)
+{
+    size_t size = 0, at = 0, parameter = 0, parameters = uni_parameters_count(store);
+    uni_parameters_weights(store, &size);
+    for (int s = 0; s < servers; s++) {
+        size_t end = size * (size_t)(s + 1) / (size_t)servers / 16 * 16;
+        if (whole_parameters && s < servers - 1) {
+            size_t border = at;
+            for (; parameter < parameters; parameter++) {
+                const uni_parameter *p = uni_parameters_at(store, parameter);
+                if (uni_parameter_kind_of(p) == UNI_PARAMETER_STATE)
+                    continue;
+                size_t past = uni_parameter_offset(p) + uni_parameter_size(p);
+                if (past > end && border > at)
+                    break;
+                border = past;
+                if (past > end)
+                    break;
+            }
+            end = border;
+        }
+        end = s == servers - 1 || end > size ? size : end;
+        spans[s] = (uni_span){ at, end > at ? end : at };
+        at = spans[s].end;
+    }
+}
+
+/* What the optimizer's clipping asks of the shards. */
+static int check_optimizer(const uni__ps *ps, uni_optimizer *optimizer, bool *whole, uni_error *err)
+{
+    uni_value *config = NULL;
+    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
+    bool global = uni_value_is_number(uni_dict_get(config, "global_clipnorm"));
+    *whole = uni_value_is_number(uni_dict_get(config, "clipnorm"));
+    uni_value_free(config);
+    if (global && ps->cluster.servers > 1)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "global_clip_norm needs the whole gradient in one place: use one "
+                             "server, or clip_norm (each parameter by itself)");
+    return 0;
+}
+
+static int make_shape(const uni__ps *ps, uni_model *model, uni__board_shape *shape, uni_error *err)
+{
+    uni_optimizer *optimizer = uni_model_optimizer(model);
+    uni_parameters *store = uni_model_parameters(model);
+    if (!store || !optimizer)
+        return uni_error_set(err, UNI_ESTATE,
+                             "parameter_server needs a model that is built and compiled before it "
+                             "is placed: its optimizer runs on the servers");
+    size_t weights = 0, states = 0;
+    bool whole = false;
+    uni_parameters_weights(store, &weights);
+    uni_parameters_states(store, &states);
+    UNI_TRY(check_optimizer(ps, optimizer, &whole, err));
+    *shape = (uni__board_shape){ .workers = (uint32_t)ps->cluster.workers,
+                                 .servers = (uint32_t)ps->cluster.servers,
+                                 .mode = ps->options.mode,
+                                 .staleness = (uint32_t)ps->options.staleness,
+                                 .replica = !ps->options.no_replica,
+                                 .num_slots = (uint32_t)uni_optimizer_num_slots(optimizer),
+                                 .whole_parameters = whole,
+                                 .num_weights = weights,
+                                 .num_states = states };
+    shape->log_length = weights / shape->servers > LARGE_SHARD ? 2 : UNI__REPLICA_LOG_MAX;
+    snprintf(shape->optimizer, sizeof shape->optimizer, "%s", uni_optimizer_name(optimizer));
+    return 0;
+}
+
+/* ---- letting members in ---- */
+
+static int let_in(uni__ps *ps, int rank, uni_error *err)
+{
+    uint32_t epoch = atomic_fetch_add(&ps->board.header->members[rank].epoch, 1) + 1;
+    if (epoch > 1 && rank <= ps->cluster.workers)
+        uni__ps_worker_is_back(ps, rank - 1);
+    return ps->cluster.vtable->send(ps->cluster.context, rank, board_key, &epoch, sizeof epoch,
+                                    ps->board.fd, err);
+}
+
+/* Coordinator: everybody who has said hello by now. */
+static int look_at_mail(uni__ps *ps, uni_error *err)
+{
+    for (;;) {
+        char key[UNI__CLUSTER_KEY_SIZE], data[64];
+        int from = -1, fd = -1;
+        size_t size = 0;
+        int found = ps->cluster.vtable->receive(ps->cluster.context, hello_key, &from, key, data,
+                                                sizeof data, &size, &fd, 0, err);
+        UNI_TRY(found);
+        if (fd >= 0)
+            close(fd);
+        if (found == 0)
+            return 0;
+        if (from > 0 && from <= ps->cluster.workers + ps->cluster.servers)
+            UNI_TRY(let_in(ps, from, err));
+    }
+}
+
+static const char *role_of(const uni__ps *ps, int rank, char out[48])
+{
+    bool worker = rank <= ps->cluster.workers;
+    snprintf(out, 48, "%s %d (rank %d)", worker ? "worker" : "server",
+             worker ? rank - 1 : rank - 1 - ps->cluster.workers, rank);
+    return out;
+}
+
+/* Members that never came: the train function must be the same on all. */
+static int check_missing(uni__ps *ps, uni_error *err)
+{
+    double limit = ps->options.join_timeout > 0 ? ps->options.join_timeout : JOIN_TIMEOUT;
+    double waited = (double)(uni__monotonic_ns() - ps->begun_ns) * 1e-9;
+    char name[48];
+    if (ps->all_here || waited < WARN_AFTER)
+        return 0;
+    for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++) {
+        if (atomic_load(&ps->board.header->members[rank].epoch) > 0)
+            continue;
+        if (!ps->warned_missing)
+            uni__warn("%s has not joined for %.0f s", role_of(ps, rank, name), waited);
+        ps->warned_missing = true;
+        if (waited < limit)
+            return 0;
+        return uni_error_set(err, UNI_ETIMEOUT,
+                             "%s has not joined within %.0f s: every member must open the "
+                             "strategy, build the model and place it",
+                             role_of(ps, rank, name), waited);
+    }
+    ps->all_here = true;
+    return 0;
+}
+
+int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
+{
+    char why[256] = "";
+    if (ps->cluster.vtable->over(ps->cluster.context, why, sizeof why))
+        return uni_error_set(err, UNI_EPEER, "the run is over: %s", why);
+    if (ps->in_phase && uni__ps_phase_over(ps))
+        return uni_error_set(err, UNI_ECANCELED, "the coordinator has ended this part of the run");
+    if (uni__ps_is_coordinator(ps)) {
+        UNI_TRY(look_at_mail(ps, err));
+        UNI_TRY(check_missing(ps, err));
+    }
+    uni__bell_wait(&ps->board, seen,
+                   uni__ps_is_coordinator(ps) && !ps->all_here ? EARLY_IDLE_MS : IDLE_MS);
+    return 0;
+}
+
+/* A member: says hello and waits for the board. */
+static int join(uni__ps *ps, uni_error *err)
+{
+    uint32_t nothing = 0, epoch = 0;
+    char why[256] = "", key[UNI__CLUSTER_KEY_SIZE];
+    UNI_TRY(ps->cluster.vtable->send(ps->cluster.context, 0, hello_key, &nothing, sizeof nothing,
+                                     -1, err));
+    for (;;) {
+        int from = -1, fd = -1;
+        size_t size = 0;
+        int found = ps->cluster.vtable->receive(ps->cluster.context, board_key, &from, key, &epoch,
+                                                sizeof epoch, &size, &fd, 100, err);
+        UNI_TRY(found);
+        if (found == 1 && fd >= 0 && size == sizeof epoch) {
+            int status = uni__board_map(&ps->board, fd, ps->cluster.rank, err);
+            close(fd);
+            ps->epoch = epoch;
+            return status;
+        }
+        if (fd >= 0)
+            close(fd);
+        if (ps->cluster.vtable->over(ps->cluster.context, why, sizeof why))
+            return uni_error_set(err, UNI_EPEER, "the run is over: %s", why);
+    }
+}
+
+static int check_same_model(const uni__ps *ps, const uni__board_shape *mine, uni_error *err)
+{
+    const uni__board_shape *theirs = &ps->board.header->shape;
+    if (mine->num_weights != theirs->num_weights || mine->num_states != theirs->num_states ||
+        mine->num_slots != theirs->num_slots || strcmp(mine->optimizer, theirs->optimizer) != 0)
+        return uni_error_set(
+            err, UNI_EMISMATCH,
+            "rank %d has a model of %llu weights and %llu states with %s, the coordinator one of "
+            "%llu and %llu with %s: build and compile the same model on every member",
+            ps->cluster.rank, (unsigned long long)mine->num_weights,
+            (unsigned long long)mine->num_states, mine->optimizer,
+            (unsigned long long)theirs->num_weights, (unsigned long long)theirs->num_states,
+            theirs->optimizer);
+    if (mine->mode != theirs->mode || mine->staleness != theirs->staleness)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "rank %d opened parameter_server in another mode than the "
+                             "coordinator: give the same options on every member",
+                             ps->cluster.rank);
+    return 0;
+}
+
+/* ---- place ---- */
+
+static int place_coordinator(uni__ps *ps, const uni__board_shape *shape, uni_error *err)
+{
+    uni_span *spans = calloc(shape->servers, sizeof *spans);
+    if (!spans)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %u shards", shape->servers);
+    cut_shards(uni_model_parameters(ps->model), (int)shape->servers, shape->whole_parameters,
+               spans);
+    int status = uni__board_new(&ps->board, shape, spans, err);
+    free(spans);
+    UNI_TRY(status);
+    ps->epoch = 1;
+    atomic_store(&ps->board.header->members[0].epoch, 1);
+    UNI_TRY(uni__store_publish(&ps->board, ps->model, 0, err));
+    return uni__ps_open_queue(ps, err);
+}
+
+static int open_links(uni__ps *ps, uni_error *err)
+{
+    ps->servers = calloc((size_t)ps->cluster.servers, sizeof *ps->servers);
+    if (!ps->servers)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for links");
+    for (int s = 0; s < ps->cluster.servers; s++)
+        ps->servers[s] = uni__board_link(&ps->board, ps->cluster.rank, s);
+    if (uni__ps_is_worker(ps))
+        ps->worker.link = uni__board_link(&ps->board, ps->cluster.rank, -1);
+    return 0;
+}
+
+int uni__ps_place(uni__ps *ps, uni_model *model, uni_error *err)
+{
+    uni__board_shape shape;
+    if (ps->placed && ps->model == model)
+        return 0;
+    if (ps->placed)
+        return uni_error_set(err, UNI_ESTATE,
+                             "parameter_server trains one model; another one is placed already: "
+                             "open a strategy for each");
+    UNI_TRY(make_shape(ps, model, &shape, err));
+    ps->model = model;
+    ps->begun_ns = uni__monotonic_ns();
+    if (uni__ps_is_coordinator(ps)) {
+        UNI_TRY(place_coordinator(ps, &shape, err));
+        UNI_TRY(look_at_mail(ps, err)); /* who was faster than we */
+    } else {
+        UNI_TRY(join(ps, err));
+        UNI_TRY(check_same_model(ps, &shape, err));
+    }
+    if (uni__ps_is_coordinator(ps) || uni__ps_is_worker(ps))
+        UNI_TRY(open_links(ps, err));
+    else
+        UNI_TRY(uni__ps_open_server(ps, err));
+    ps->placed = true;
+    return 0;
+}
+
+/* ---- phases ---- */
+
+bool uni__ps_phase_over(const uni__ps *ps)
+{
+    return atomic_load(&ps->board.header->phases_done) > ps->phase;
+}
+
+void uni__ps_begin_phase(uni__ps *ps)
+{
+    ps->in_phase = true;
+    ps->worker.outstanding = ps->worker.has_result = false;
+    if (ps->queue)
+        ps->queue->ending = false;
+}
+
+void uni__ps_end_phase(uni__ps *ps)
+{
+    ps->in_phase = false;
+    if (uni__ps_is_coordinator(ps)) {
+        ps->queue->ending = true;
+        uni__ps_progress(ps); /* those that wait for work */
+        atomic_store(&ps->board.header->phases_done, ps->phase + 1);
+        for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
+            uni__bell_ring(&ps->board, rank);
+    }
+    ps->phase++;
+}
+
+/* ---- life ---- */
+
+void uni__ps_free(uni__ps *ps)
+{
+    if (!ps)
+        return;
+    uni__ps_close_queue(ps);
+    uni__ps_close_server(ps);
+    free(ps->servers);
+    free(ps->worker.arguments);
+    free(ps->worker.result);
+    uni__board_close(&ps->board);
+    if (ps->cluster.vtable->free)
+        ps->cluster.vtable->free(ps->cluster.context);
+    free(ps);
+}
+
+int uni__ps_stats_value(const uni__ps *ps, uni_value **out, uni_error *err)
+{
+    const uni__ps_stats *stats = &ps->stats;
+    int last = UNI__PS_HISTOGRAM - 1, status = 0;
+    double restored = 0;
+    for (int rank = 1 + ps->cluster.workers; rank <= ps->cluster.workers + ps->cluster.servers;
+         rank++)
+        restored += atomic_load(&ps->board.header->members[rank].restores);
+    uni_value *histogram = uni_value_list();
+    while (last > 0 && stats->staleness[last] == 0)
+        last--;
+    for (int i = 0; i <= last; i++)
+        status |= uni_list_take(histogram, uni_value_int((int64_t)stats->staleness[i]));
+    *out = uni_value_dict();
+    status |= uni_dict_take(*out, "updates", uni_value_int((int64_t)stats->updates));
+    status |= uni_dict_take(*out, "duplicates", uni_value_int((int64_t)stats->duplicates));
+    status |= uni_dict_take(*out, "restored", uni_value_int((int64_t)restored));
+    status |=
+        uni_dict_take(*out, "rescheduled", uni_value_int(ps->queue ? ps->queue->rescheduled : 0));
+    status |= uni_dict_take(*out, "staleness", histogram);
+    if (status == 0)
+        return 0;
+    uni_value_free(*out);
+    *out = NULL;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for statistics");
+}
+
+static int check_options(const uni__cluster *cluster, const uni_parameter_server_options *options,
+                         uni_error *err)
+{
+    if (cluster->servers < 1)
+        return uni_error_set(err, UNI_EINVAL,
+                             "parameter_server needs at least one server: set .servers in the "
+                             "trainer's options, or run with `unisono run --servers 1`");
+    if (cluster->workers < 1)
+        return uni_error_set(err, UNI_EINVAL, "parameter_server needs at least one worker");
+    if (options->staleness < 0)
+        return uni_error_set(err, UNI_EINVAL, "staleness must not be negative, but is %d",
+                             options->staleness);
+    if (options->mode == UNI_PS_SYNCHRONOUS && options->no_replica)
+        return uni_error_set(err, UNI_EINVAL,
+                             "synchronous mode loses no update, so its servers need their replica: "
+                             "leave no_replica out");
+    return 0;
+}
+
+int uni__ps_new(uni__ps **out, const uni__cluster *cluster,
+                const uni_parameter_server_options *options, uni_error *err)
+{
+    static const uni_parameter_server_options defaults = { 0 };
+    options = options ? options : &defaults;
+    *out = NULL;
+    int status = check_options(cluster, options, err);
+    uni__ps *ps = status == 0 ? calloc(1, sizeof *ps) : NULL;
+    if (status == 0 && !ps)
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
+    if (status < 0) {
+        if (cluster->vtable->free)
+            cluster->vtable->free(cluster->context);
+        return status;
+    }
+    ps->cluster = *cluster;
+    ps->options = *options;
+    ps->board.fd = -1;
+    *out = ps;
+    return 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * store.h - a server's shard: weights, optimizer state, what was applied, and its replica in the members' common memory.
+ *
+ * Exactly once: a push has the number of its call; the replica keeps which were applied, so that one that comes again (from a worker that took over a dead one's
+ * step) changes nothing. A server that dies loses nothing either: before a gradient is applied it is in the replica's log, and every few
+ * updates the shard is copied there. Who comes after it takes the newest whole copy and applies the log. Both give the same bits as before.
+ */
+#ifndef UNISONO_STRATEGY_SERVER_STORE_H
+#define UNISONO_STRATEGY_SERVER_STORE_H
+
+#include <unisono/coordinator.h>
+
+#include "strategy/server/board.h"
+
+typedef struct uni__store {
+    const uni__board *board;
+    uni__replica *replica;
+    int server;
+    uni_span span;
+    size_t count, num_states, num_slots;
+    float *weights; /* of the span, in the model's own memory */
+    float *states;
+    float *previous, *previous_states; /* synchronous: as they were one update ago */
+    uni_optimizer *optimizer;
+    uni_gradients *gradients;
+    uint64_t version; /* updates applied since the coordinator's first state */
+    int snapshot; /* which one is newest */
+    bool has_schedule;
+} uni__store;
+
+int uni__store_open(uni__store *store, const uni__board *board, int server, uni_model *model,
+                    uni_error *err) UNI_MUST_USE;
+/* From the replica: what the coordinator put there, or what the server before us left. */
+int uni__store_restore(uni__store *store, uni_error *err) UNI_MUST_USE;
+void uni__store_close(uni__store *store);
+
+bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number);
+/* One update with gradient / samples (count floats); states NULL: as they are. */
+int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
+                     double samples, const float *states, uni_error *err) UNI_MUST_USE;
+/* Marks more calls as applied with the update just made (the parts of a synchronous step). */
+void uni__store_mark(uni__store *store, uint64_t id, uint64_t number);
+
+/* The coordinator: the model's present state becomes the servers' first one, or, without a replica, what a lost server goes back to. */
+int uni__store_publish(const uni__board *board, uni_model *model, uint64_t version,
+                       uni_error *err) UNI_MUST_USE;
+
+#endif
