@@ -81,8 +81,9 @@ class Missing(unittest.TestCase):
     def test_names_that_are_not_offered(self):
         self.assertIn("unisono.train.Trainer", self.say("unisono.train", "Trainr"))
         self.assertIn("actors", self.say("unisono", "remote"))
-        self.assertIn("not offered", self.say("unisono.tune", "run"))
-        self.assertIn("not offered", self.say("unisono.data", "read_csv"))
+        self.assertIn("not offered", self.say("unisono.tune", "no_such_thing"))
+        self.assertIn("not offered", self.say("unisono.data", "no_such_thing"))
+        self.assertIn("unisono.horovod.allreduce", self.say("unisono.horovod", "all_reduce"))
         self.assertIn("prepare_model", self.say("unisono.train.torch", "prepare_modell"))
 
     def test_modules_that_are_not_offered(self):
@@ -107,9 +108,54 @@ class Missing(unittest.TestCase):
     def test_clusters(self):
         import unisono
 
-        for arguments in (dict(address="10.0.0.1:6379"), dict(launcher="mpi"), dict(hosts="a:2")):
-            with self.assertRaises(NotImplementedError):
-                unisono.init(**arguments)
+        with self.assertRaisesRegex(NotImplementedError, "hosts="):
+            unisono.init(address="10.0.0.1:6379")
+        with self.assertRaisesRegex(ValueError, "local, mpi, slurm"):
+            unisono.init(launcher="kubernetes")
+        self.assertEqual(unisono.init(hosts={"a": 2, "b": 1})["hosts"], "a:2,b:1")
+        self.assertEqual((os.environ["UNISONO_LAUNCHER"], os.environ["UNISONO_HOSTS"], unisono.is_initialized()), ("mpi", "a:2,b:1", True))
+        unisono.shutdown()
+        self.assertEqual((os.environ.get("UNISONO_LAUNCHER"), os.environ.get("UNISONO_HOSTS"), unisono.is_initialized()), (None, None, False))
+        self.assertEqual(unisono.util.connect("auto")["launcher"], "local")
+        unisono.shutdown()
+
+    def test_accelerators(self):
+        from unisono.train import Trainer
+        from unisono.train.error import SessionMisuseError
+        from unisono.train.session import get_accelerator, set_accelerator
+
+        for call in (lambda: get_accelerator(dict), lambda: set_accelerator({})):
+            with self.assertRaises(SessionMisuseError):
+                call()
+
+        def loop():
+            from unisono.train import get_accelerator, set_accelerator
+
+            set_accelerator({"mine": 1})
+            try:
+                set_accelerator({})
+            except RuntimeError:
+                return get_accelerator(dict)
+
+        trainer = Trainer("none", 1)
+        trainer.start()
+        self.assertEqual(trainer.run(loop), [{"mine": 1}])
+        trainer.shutdown()
+
+    def test_as_ray_by_the_command(self):
+        command = os.environ.get("UNISONO_COMMAND")
+        if not command:
+            self.skipTest("UNISONO_COMMAND is not set")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script.py")
+            with open(path, "w") as file:
+                file.write("import ray, sys\nprint(ray.__name__, sys.argv[1:])\n")
+            done = subprocess.run([command, "run", "--as-ray", path, "--num-workers", "3"], text=True, stdout=subprocess.PIPE, check=False,
+                                  env=dict(os.environ, UNISONO_PYTHON=sys.executable))
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, "unisono ['--num-workers', '3']"))
+            done = subprocess.run([command, "run", "-n", "2", "--as-ray", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual(done.returncode, 64)
+            self.assertIn("the script says itself", done.stdout)
 
 
 if __name__ == "__main__":

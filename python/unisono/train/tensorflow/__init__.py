@@ -3,8 +3,9 @@
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
 from unisono.train.tensorflow import _mnist
+from unisono.train.tensorflow._checkpoint import TensorflowCheckpoint
 
-__all__ = ["TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+__all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
 
 _mnist.install()
 

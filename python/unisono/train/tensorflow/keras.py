@@ -73,8 +73,8 @@ def _hook(event):
     return call
 
 
-def _make():
-    base = _base()
+def make_report_callback(base):
+    """The class on a Keras's own Callback (unisono.keras has one, too)."""
 
     def __init__(self, checkpoint_on="epoch_end", report_metrics_on="epoch_end", metrics=None):
         base.__init__(self)
@@ -89,7 +89,7 @@ def _make():
 def __getattr__(name):
     # The class is made when it is asked for, because its base is TensorFlow's.
     if name == "ReportCheckpointCallback":
-        value = _make()
+        value = make_report_callback(_base())
         globals()[name] = value
         return value
     from unisono._missing import complain

@@ -2,10 +2,11 @@
 
 from unisono.train._backend import TorchConfig
 from unisono.train._trainers import TorchTrainer
+from unisono.train.torch._checkpoint import TorchCheckpoint
 from unisono.train.torch._helpers import (TorchWorkerProfiler, accelerate, backward, enable_reproducibility, get_device, get_devices,
                                           prepare_data_loader, prepare_model, prepare_optimizer)
 
-__all__ = ["TorchConfig", "TorchTrainer", "TorchWorkerProfiler", "accelerate", "backward", "enable_reproducibility", "get_device", "get_devices",
+__all__ = ["TorchCheckpoint", "TorchConfig", "TorchTrainer", "TorchWorkerProfiler", "accelerate", "backward", "enable_reproducibility", "get_device", "get_devices",
            "prepare_data_loader", "prepare_model", "prepare_optimizer"]
 
 
