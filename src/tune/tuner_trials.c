@@ -414,7 +414,7 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
     uni_value_free(metrics);
     UNI_TRY(status);
     bool stop = place->decision.verdict != UNI__GO_ON;
-    if (tuner->lockstep)
+    if (tuner->lockstep || tuner->groups)
         release(tuner, index, event->iteration, stop);
     return uni__tuner_act(tuner, err);
 }

@@ -1,0 +1,618 @@
+/*
+ * tune.c - whole experiments: spaces, schedulers, failures, kills of the tuner. The train functions run in real workers, the tuner that is killed in a process of its own.
+ */
+#include <math.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "../train/scenario.h"
+
+/* ---- train functions ---- */
+
+/* loss = x^2 + 1/epoch over config "epochs" epochs (default 4), with a checkpoint each when "save" is set. */
+static int square(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_value *config = uni_session_config(session);
+    double x = uni_dict_get_float(config, "x", 0);
+    int64_t epochs = uni_dict_get_int(config, "epochs", 4), first = 0;
+    bool save = uni_dict_get_bool(config, "save", false);
+    uni_value *state = NULL;
+    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    first = uni_dict_get_int(state, "epoch", 0);
+    uni_value_free(state);
+    for (int64_t epoch = first + 1; epoch <= epochs; epoch++) {
+        uni_value *metrics = uni_value_dict(), *saved = save ? uni_value_dict() : NULL;
+        int status = uni_dict_take(metrics, "loss", uni_value_float(x * x + 1.0 / (double)epoch));
+        status |= uni_dict_take(metrics, "x", uni_value_float(x));
+        if (save)
+            status |= uni_dict_take(saved, "epoch", uni_value_int(epoch));
+        status =
+            status < 0
+                ? UNI_ENOMEM
+                : uni_session_report(session, metrics,
+                                     save ? &(uni_checkpoint_source){ .dict = saved } : NULL, err);
+        uni_value_free(metrics);
+        uni_value_free(saved);
+        if (uni_dict_get_int(config, "slow_ms", 0))
+            scenario_sleep_ms((int)uni_dict_get_int(config, "slow_ms", 0));
+        UNI_TRY(status);
+    }
+    return 0;
+}
+
+static int dies(uni_session *session, uni_value **result, uni_error *err)
+{
+    int64_t how = uni_dict_get_int(uni_session_config(session), "how", 0);
+    if (how == 1)
+        raise(SIGKILL);
+    if (how == 2 && uni_session_attempt(session) == 1)
+        return uni_error_set(err, UNI_EINVAL, "the first time it goes wrong");
+    if (how == 3)
+        return uni_error_set(err, UNI_EINVAL, "it always goes wrong");
+    printf("how %lld\n", (long long)how);
+    return uni_session_report_numbers(session, 1, (const char *const[]){ "loss" },
+                                      (const double[]){ (double)how }, err);
+}
+
+static int silent(uni_session *session, uni_value **result, uni_error *err)
+{
+    return 0;
+}
+
+const uni_function functions[] = {
+    { "square", square }, { "dies", dies }, { "silent", silent }, { NULL, NULL }
+};
+
+/* ---- helpers ---- */
+
+static uni_value *json(const char *text)
+{
+    uni_value *value = NULL;
+    uni_error err = { 0 };
+    CHECK_OK(uni_json_read(&value, text, strlen(text), &err), &err);
+    return value;
+}
+
+static uni_tuner *tuner_of(uni_program *program, const char *spec_text)
+{
+    uni_tuner *tuner = NULL;
+    uni_tune_spec *spec = NULL;
+    uni_error err = { 0 };
+    uni_value *dict = json(spec_text); /* lives as long as the process */
+    CHECK_OK(uni_tune_spec_read(&spec, dict, &err), &err);
+    uni_tuner_options options = *uni_tune_spec_options(spec);
+    options.main = program;
+    options.storage_path = options.storage_path ? options.storage_path : scenario_storage();
+    CHECK_OK(uni_tuner_new(&tuner, &options, &err), &err);
+    return tuner;
+}
+
+static uni_tuner *fitted(uni_program *program, const char *spec_text)
+{
+    uni_error err = { 0 };
+    uni_tuner *tuner = tuner_of(program, spec_text);
+    CHECK_OK(uni_tuner_fit(tuner, &err), &err);
+    return tuner;
+}
+
+static int64_t total_iterations(const uni_tune_results *results)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < uni_tune_count(results); i++)
+        sum += uni_trial_iterations(results, i);
+    return sum;
+}
+
+/* ---- spaces and results ---- */
+
+static void grid_is_crossed(uni_program *program)
+{
+    uni_error err = { 0 };
+    int64_t best = -1;
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [3, 1, 2]}, "
+                 "\"nested\": {\"a\": {\"$grid_search\": [\"p\", \"q\"]}, \"r\": {\"$uniform\": "
+                 "[0, 1]}}, \"epochs\": 2}, \"num_samples\": 2, \"metric\": \"loss\", \"mode\": "
+                 "\"min\", \"max_concurrent\": 2, \"seed\": 7}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_tune_count(results) == 12);
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 12);
+    CHECK(total_iterations(results) == 24);
+    /* nested.a comes first by path, so it turns fastest. */
+    CHECK_CONTAINS(
+        uni_dict_get_string(uni_dict_get(uni_trial_config(results, 0), "nested"), "a", ""), "p");
+    CHECK_CONTAINS(
+        uni_dict_get_string(uni_dict_get(uni_trial_config(results, 1), "nested"), "a", ""), "q");
+    CHECK(uni_dict_get_int(uni_trial_config(results, 2), "x", 0) == 1);
+    double first = uni_value_as_float(uni_value_path(uni_trial_config(results, 0), "nested.r"), -1);
+    double again = uni_value_as_float(uni_value_path(uni_trial_config(results, 6), "nested.r"), -1);
+    CHECK(first >= 0 && first < 1 && first != again);
+    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK(best == 2 && uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST) == 1.5);
+    CHECK(uni_trial_value(results, best, "loss", "max", UNI_SCOPE_ALL) == 2);
+    CHECK(uni_trial_value(results, best, "loss", NULL, UNI_SCOPE_AVG) == 1.75);
+    CHECK(uni_dict_get_int(uni_trial_metrics(results, 0), "training_iteration", 0) == 2);
+    /* The file says the same. */
+    uni_tune_results *read = NULL;
+    char *mine = NULL, *theirs = NULL;
+    CHECK_OK(uni_tune_results_open(&read, uni_tuner_dir(tuner), NULL, &err), &err);
+    CHECK_OK(uni_tune_csv(results, true, &mine, &err), &err);
+    CHECK_OK(uni_tune_csv(read, true, &theirs, &err), &err);
+    CHECK(strcmp(mine, theirs) == 0 && uni_tune_results_finished(read));
+    uni_tune_results_free(read);
+    free(mine);
+    free(theirs);
+    uni_tuner_free(tuner);
+}
+
+static int doubled(void *context, const uni_value *config, uni_value **out, uni_error *err)
+{
+    *out = uni_value_float(2 * uni_dict_get_float(config, "a", 0));
+    return 0;
+}
+
+/* Every kind of parameter stays where it belongs, and the same seed gives the same config. */
+static void every_domain(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_value *space = json(
+        "{\"a\": {\"$uniform\": [2, 3]}, \"b\": {\"$quniform\": [0, 1, 0.25]}, \"c\": "
+        "{\"$loguniform\": [1e-4, 0.1]}, \"d\": {\"$qloguniform\": [1, 100, 5]}, \"e\": "
+        "{\"$randint\": [0, 3]}, \"f\": {\"$qrandint\": [2, 10, 4]}, \"g\": {\"$lograndint\": [1, "
+        "1000]}, \"h\": {\"$normal\": [5, 0.5]}, \"i\": {\"$sample_from\": \"doubled\"}, \"j\": "
+        "{\"$choice\": [{\"k\": {\"$randint\": [7, 9]}}, {\"k\": 1}]}, \"l\": [1, {\"$choice\": "
+        "[4]}], \"m\": 3}");
+    const uni_tune_sampler samplers[] = { { "doubled", doubled, NULL }, { NULL, NULL, NULL } };
+    bool seen[3] = { false };
+    double sum = 0, squares = 0;
+    CHECK_OK(uni_tune_space_check(space, &err), &err);
+    for (int64_t i = 0; i < 2000; i++) {
+        uni_value *config = NULL, *same = NULL;
+        CHECK_OK(uni_tune_space_config(space, samplers, 42, i, &config, &err), &err);
+        CHECK_OK(uni_tune_space_config(space, samplers, 42, i, &same, &err), &err);
+        CHECK(uni_value_equal(config, same));
+        double a = uni_dict_get_float(config, "a", 0), b = uni_dict_get_float(config, "b", -1),
+               c = uni_dict_get_float(config, "c", 0), d = uni_dict_get_float(config, "d", 0),
+               h = uni_dict_get_float(config, "h", 0);
+        int64_t e = uni_dict_get_int(config, "e", -1), f = uni_dict_get_int(config, "f", -1),
+                g = uni_dict_get_int(config, "g", 0),
+                k = uni_value_as_int(uni_value_path(config, "j.k"), -1);
+        CHECK(a >= 2 && a < 3 && b >= 0 && b <= 1 && fmod(b * 4, 1) == 0);
+        CHECK(c >= 1e-4 && c <= 0.1 && d >= 1 && d <= 100 && fmod(d, 5) == 0);
+        CHECK(e >= 0 && e < 3 && (f == 4 || f == 8) && g >= 1 && g < 1000);
+        CHECK(uni_dict_get_float(config, "i", 0) == 2 * a && (k == 1 || k == 7 || k == 8));
+        CHECK(uni_value_as_int(uni_value_path(config, "l.1"), 0) == 4);
+        CHECK(uni_dict_get_int(config, "m", 0) == 3);
+        seen[e] = true;
+        sum += h;
+        squares += h * h;
+        uni_value_free(config);
+        uni_value_free(same);
+    }
+    double mean = sum / 2000, deviation = sqrt(squares / 2000 - mean * mean);
+    CHECK(seen[0] && seen[1] && seen[2] && fabs(mean - 5) < 0.05 && fabs(deviation - 0.5) < 0.05);
+    uni_value_free(space);
+}
+
+static void refused(uni_program *program, const char *spec_text, const char *sentence)
+{
+    uni_error err = { 0 };
+    uni_tune_spec *spec = NULL;
+    uni_tuner *tuner = NULL;
+    uni_value *dict = json(spec_text);
+    int status = uni_tune_spec_read(&spec, dict, &err);
+    if (status == 0) {
+        uni_tuner_options options = *uni_tune_spec_options(spec);
+        options.main = program;
+        options.storage_path = scenario_storage();
+        status = uni_tuner_new(&tuner, &options, &err);
+    }
+    CHECK(status < 0 && !tuner);
+    CHECK_CONTAINS(err.message, sentence);
+    uni_tune_spec_free(spec);
+    uni_value_free(dict);
+}
+
+#define SPACE(inside) "{\"function\": \"square\", \"space\": {" inside "}}"
+
+static void bad_input(uni_program *program)
+{
+    static const char *const cases[][2] = {
+        { "{\"function\": \"square\", \"space\": {}}", "the space is empty" },
+        { SPACE("\"x\": {\"$grid_search\": []}"), "the space is empty" },
+        { SPACE("\"x\": {\"$uniform\": [2, 1]}"), "is above the upper end" },
+        { SPACE("\"x\": {\"$loguniform\": [0, 1]}"), "above 0" },
+        { SPACE("\"x\": {\"$lograndint\": [-1, 5]}"), "above 0" },
+        { SPACE("\"x\": {\"$randint\": [3, 3]}"), "has no number" },
+        { SPACE("\"x\": {\"$randint\": [1, 2, 3]}"), "a list of 2 numbers" },
+        { SPACE("\"x\": {\"$uniform\": []}"), "a list of 2 numbers" },
+        { SPACE("\"x\": {\"$unifrom\": [0, 1]}"), "is no kind of parameter" },
+        { SPACE("\"x\": {\"$quniform\": [0, 1, 0]}"), "must be positive" },
+        { "{\"function\": \"square\", \"metric\": \"loss\"}", "has no mode" },
+        { "{\"function\": \"square\", \"metric\": \"loss\", \"mode\": \"best\"}", "\"min\" or" },
+        { "{\"function\": \"square\", \"scheduler\": {\"type\": \"asha\"}}", "needs a metric" },
+        { "{\"function\": \"square\", \"searcher\": {\"type\": \"tpe\"}}", "needs a metric" },
+        { "{\"function\": \"square\", \"scheduler\": {\"type\": \"best\"}}", "no scheduler" },
+        { "{\"function\": \"square\", \"scheduler\": {\"type\": \"asha\", \"max\": 3}, \"metric\": "
+          "\"a\", \"mode\": \"min\"}",
+          "no option \"max\"" },
+        { "{\"function\": \"square\", \"metrik\": \"loss\"}", "no option \"metrik\"" },
+        { "{\"function\": \"square\", \"stop\": {\"loss\": \"low\"}}", "needs a number" },
+        { "{\"function\": \"square\", \"num_samples\": -2}", "num_samples" },
+        { "{\"function\": \"square\", \"cpus_per_trial\": 4096}", "this machine has" },
+        { "{}", "either a function or a program" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refused(program, cases[i][0], cases[i][1]);
+    /* Nothing was left behind by any of them. */
+    char *names = scenario_list(scenario_storage(), NULL);
+    CHECK(names && strstr(names, "tune_001") == NULL);
+    free(names);
+    /* A metric that nobody reports, and a trial that reports nothing. */
+    uni_error err = { 0 };
+    int64_t best;
+    uni_tuner *tuner = fitted(program, "{\"function\": \"square\", \"metric\": \"accuracy\", "
+                                       "\"mode\": \"max\"}");
+    CHECK(uni_tune_best(uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_LAST, &best, &err) ==
+          UNI_ENOTFOUND);
+    CHECK_CONTAINS(err.message, "\"accuracy\"; they reported: loss, x");
+    uni_tuner_free(tuner);
+    tuner = fitted(program, "{\"function\": \"silent\"}");
+    CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "returned without a report");
+    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &best, &err) ==
+          UNI_EINVAL);
+    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &best, &err) < 0);
+    CHECK_CONTAINS(err.message, "no trial has reported anything");
+    uni_tuner_free(tuner);
+}
+
+/* ---- schedulers and stopping ---- */
+
+static void stop_criteria(uni_program *program)
+{
+    uni_tuner *tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, "
+                                       "\"epochs\": 50}, \"stop\": {\"training_iteration\": 3}}");
+    CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 3);
+    CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "reached training_iteration");
+    uni_tuner_free(tuner);
+    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 50}, "
+                            "\"stop\": {\"loss\": {\"below\": 0.21}}}");
+    CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 5);
+    uni_tuner_free(tuner);
+    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 500}, "
+                            "\"stop\": {\"plateau\": {\"metric\": \"loss\", \"std\": 0.001}}}");
+    int64_t at = uni_trial_iterations(uni_tuner_results(tuner), 0);
+    CHECK(at > 20 && at < 100);
+    uni_tuner_free(tuner);
+    double begun = scenario_ms();
+    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 100000, "
+                            "\"slow_ms\": 5}, \"num_samples\": -1, \"time_budget\": 0.5}");
+    CHECK(scenario_ms() - begun < 8000);
+    CHECK(uni_tune_count(uni_tuner_results(tuner)) >= 1);
+    uni_tuner_free(tuner);
+}
+
+static void asha_ends_bad_trials(uni_program *program)
+{
+    uni_error err = { 0 };
+    int64_t best;
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, "
+                 "\"epochs\": 64}, \"num_samples\": 60, \"metric\": \"loss\", \"mode\": \"min\", "
+                 "\"seed\": 3, \"max_concurrent\": 2, \"scheduler\": {\"type\": \"asha\", "
+                 "\"max_t\": 64, \"grace_period\": 1, \"reduction_factor\": 4}}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 60);
+    CHECK(total_iterations(results) * 4 < 60 * 64);
+    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK(uni_trial_iterations(results, best) == 64);
+    uni_tuner_free(tuner);
+}
+
+static void median_ends_bad_trials(uni_program *program)
+{
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [0, 0.1, 0.2, "
+                 "0.3, 5, 6]}, \"epochs\": 20}, \"metric\": \"loss\", \"mode\": \"min\", "
+                 "\"max_concurrent\": 1, \"scheduler\": {\"type\": \"median\"}}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_trial_iterations(results, 0) == 20);
+    CHECK(uni_trial_iterations(results, 4) == 1 && uni_trial_iterations(results, 5) == 1);
+    uni_tuner_free(tuner);
+}
+
+/* Paused trials go on from their checkpoints: no epoch is trained twice. */
+static void hyperband_halves(uni_program *program)
+{
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, "
+                 "\"epochs\": 9, \"save\": true}, \"num_samples\": 9, \"metric\": \"loss\", "
+                 "\"mode\": \"min\", \"seed\": 5, \"max_concurrent\": 2, \"scheduler\": {\"type\": "
+                 "\"hyperband\", \"max_t\": 9, \"reduction_factor\": 3}}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    int reached[10] = { 0 };
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 9);
+    for (int64_t i = 0; i < 9; i++)
+        reached[uni_trial_iterations(results, i)]++;
+    CHECK(reached[1] == 6 && reached[3] == 2 && reached[9] == 1);
+    uni_tuner_free(tuner);
+}
+
+static void pbt_hands_on(uni_program *program)
+{
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [0, 1, 2, 9]}, "
+                 "\"epochs\": 12, \"save\": true}, \"metric\": \"loss\", \"mode\": \"min\", "
+                 "\"seed\": 1, \"max_concurrent\": 2, \"scheduler\": {\"type\": \"pbt\", "
+                 "\"perturbation_interval\": 3, \"mutations\": {\"x\": {\"$uniform\": [0, 1]}}}}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 4);
+    int changed = 0;
+    static const double before[] = { 0, 1, 2, 9 };
+    for (int64_t i = 0; i < 4; i++)
+        changed += uni_dict_get_float(uni_trial_config(results, i), "x", -1) != before[i];
+    CHECK(changed >= 1);
+    /* The worst one took over from a better one. */
+    CHECK(uni_dict_get_float(uni_trial_config(results, 3), "x", 9) < 3);
+    uni_tuner_free(tuner);
+}
+
+static void tpe_learns(uni_program *program)
+{
+    uni_error err = { 0 };
+    int64_t best;
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-10, 10]}, "
+                 "\"epochs\": 1}, \"num_samples\": 60, \"metric\": \"loss\", \"mode\": \"min\", "
+                 "\"seed\": 11, \"searcher\": {\"type\": \"tpe\"}, \"max_concurrent\": 1}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    double early = 0, late = 0;
+    for (int64_t i = 0; i < 10; i++) {
+        early += fabs(uni_dict_get_float(uni_trial_config(results, i), "x", 0));
+        late += fabs(uni_dict_get_float(uni_trial_config(results, 50 + i), "x", 0));
+    }
+    CHECK(late < early / 2);
+    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    CHECK(uni_trial_value(results, best, NULL, NULL, UNI_SCOPE_LAST) < 1.05);
+    uni_tuner_free(tuner);
+}
+
+/* ---- failures ---- */
+
+static void failures_stay_alone(uni_program *program)
+{
+    uni_tuner *tuner = fitted(
+        program, "{\"function\": \"dies\", \"space\": {\"how\": {\"$grid_search\": [0, 1, 2, 3, "
+                 "4]}}, \"max_failures\": 1, \"max_concurrent\": 2}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_ERROR) == 2);
+    CHECK(uni_trial_status_of(results, 0) == UNI_TRIAL_TERMINATED);
+    CHECK_CONTAINS(uni_trial_error(results, 1), "signal 9");
+    CHECK(uni_trial_attempts(results, 1) == 2 && uni_trial_attempts(results, 2) == 2);
+    CHECK(uni_trial_status_of(results, 2) == UNI_TRIAL_TERMINATED);
+    CHECK_CONTAINS(uni_trial_error(results, 3), "it always goes wrong");
+    /* What it printed is its own. */
+    char *dir = uni_trial_dir(results, 4), path[4200];
+    snprintf(path, sizeof path, "%s/logs/rank_0.log", dir);
+    FILE *log = fopen(path, "r");
+    char line[100] = "";
+    CHECK(log && fgets(line, sizeof line, log));
+    CHECK_CONTAINS(line, "how 4");
+    fclose(log);
+    free(dir);
+    /* One that only failed before it reported has no files but its log. */
+    uni_tuner_free(tuner);
+    uni_error err = { 0 };
+    tuner = tuner_of(program, "{\"function\": \"dies\", \"space\": {\"how\": {\"$grid_search\": "
+                              "[3, 0, 0, 0]}}, \"fail_fast\": true, \"max_concurrent\": 1}");
+    CHECK(uni_tuner_fit(tuner, &err) == UNI_EFUNCTION);
+    CHECK_CONTAINS(err.message, "fail_fast");
+    CHECK(uni_tune_count(uni_tuner_results(tuner)) == 1);
+    uni_tuner_free(tuner);
+}
+
+static void second_tuner_is_refused(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_tuner *tuner = tuner_of(program, "{\"function\": \"square\"}"), *second = NULL;
+    int status = uni_tuner_open(&second, uni_tuner_dir(tuner),
+                                &(uni_tuner_options){ .main = program }, false, &err);
+    CHECK(status == UNI_EBUSY && !second);
+    CHECK_CONTAINS(err.message, "another tuner is at work");
+    CHECK_OK(uni_tuner_fit(tuner, &err), &err);
+    uni_tuner_free(tuner);
+}
+
+static void full_disk(uni_program *program)
+{
+    char place[512], command[700], spec[1000];
+    uni_error err = { 0 };
+    snprintf(place, sizeof place, "%s/small", scenario_storage());
+    CHECK(mkdir(place, 0700) == 0);
+    snprintf(command, sizeof command, "mount -t tmpfs -o size=300k tmpfs '%s' 2>/dev/null", place);
+    if (system(command) != 0)
+        scenario_end(77); /* not root: skipped */
+    snprintf(spec, sizeof spec,
+             "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [0, 1]}}, "
+             "\"num_samples\": 200, \"name\": \"full\", \"max_concurrent\": 2, \"seed\": 2, "
+             "\"storage_path\": \"%s\"}",
+             place);
+    uni_tuner *tuner = tuner_of(program, spec);
+    int status = uni_tuner_fit(tuner, &err);
+    uni_tuner_free(tuner);
+    int64_t done = -1;
+    uni_error later = { 0 };
+    snprintf(command, sizeof command, "mount -o remount,size=20m '%s'", place);
+    CHECK(system(command) == 0);
+    CHECK_OK(uni_tuner_open(&tuner, "full",
+                            &(uni_tuner_options){ .main = program, .storage_path = place }, false,
+                            &later),
+             &later);
+    int again = uni_tuner_fit(tuner, &later);
+    done = uni_tune_count_status(uni_tuner_results(tuner), UNI_TRIAL_TERMINATED);
+    uni_tuner_free(tuner);
+    snprintf(command, sizeof command, "umount '%s'", place);
+    CHECK(system(command) == 0);
+    CHECK(status == UNI_EDISKFULL);
+    CHECK_OK(again, &later);
+    CHECK(done == 200);
+}
+
+static void groups_of_workers(uni_program *program)
+{
+    uni_error err = { 0 };
+    int64_t best;
+    uni_tuner *tuner =
+        fitted(program, "{\"function\": \"square\", \"num_workers\": 2, \"space\": {\"x\": "
+                        "{\"$grid_search\": [2, 1]}, \"epochs\": 3, \"save\": true}, \"metric\": "
+                        "\"loss\", \"mode\": \"min\", \"max_concurrent\": 1}");
+    const uni_tune_results *results = uni_tuner_results(tuner);
+    CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 2);
+    CHECK(uni_trial_iterations(results, 0) == 3);
+    CHECK_OK(uni_tune_best(results, NULL, NULL, UNI_SCOPE_LAST, &best, &err), &err);
+    char *checkpoint = uni_trial_checkpoint(results, best, false);
+    CHECK(best == 1 && checkpoint);
+    CHECK_CONTAINS(checkpoint, "trial_00001/run_001/checkpoints");
+    free(checkpoint);
+    uni_tuner_free(tuner);
+}
+
+/* ---- kills ---- */
+
+static const char *const random_fifo =
+    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"g\": "
+    "{\"$grid_search\": [1, 2]}, \"epochs\": 3}, \"num_samples\": 100, \"metric\": \"loss\", "
+    "\"mode\": \"min\", \"seed\": 99, \"max_concurrent\": 2, \"name\": \"kills\"";
+static const char *const tpe_asha =
+    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"epochs\": 9, "
+    "\"save\": true}, \"num_samples\": 40, \"metric\": \"loss\", \"mode\": \"min\", \"seed\": 98, "
+    "\"max_concurrent\": 1, \"searcher\": {\"type\": \"tpe\"}, \"scheduler\": {\"type\": "
+    "\"asha\", \"max_t\": 9, \"reduction_factor\": 3}, \"name\": \"kills\"";
+static const char *const pbt_together =
+    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [0, 2]}, \"epochs\": 12, "
+    "\"save\": true, \"slow_ms\": 2}, \"num_samples\": 8, \"metric\": \"loss\", \"mode\": \"min\", "
+    "\"seed\": 97, \"max_concurrent\": 2, \"scheduler\": {\"type\": \"pbt\", "
+    "\"perturbation_interval\": 3, \"mutations\": {\"x\": {\"$uniform\": [0, 2]}}}, \"name\": "
+    "\"kills\"";
+
+/* The tuner in a process of its own: new, or going on. Ends with 0 when the experiment is finished. */
+static pid_t fork_tuner(uni_program *program, const char *spec, const char *place, bool resume)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    uni_error err = { 0 };
+    uni_tuner *tuner = NULL;
+    char text[2000];
+    if (resume) {
+        if (uni_tuner_open(&tuner, "kills",
+                           &(uni_tuner_options){ .main = program, .storage_path = place }, false,
+                           &err) < 0) {
+            /* Killed before the first line was written: begin. */
+            if (err.code != UNI_EFORMAT && err.code != UNI_ENOTFOUND) {
+                fprintf(stderr, "%s\n", err.message);
+                _exit(3);
+            }
+        }
+    }
+    if (!tuner) {
+        snprintf(text, sizeof text, "%s, \"storage_path\": \"%s\"}", spec, place);
+        tuner = tuner_of(program, text);
+    }
+    int status = uni_tuner_fit(tuner, &err);
+    if (status < 0)
+        fprintf(stderr, "%s\n", err.message);
+    uni_tuner_free(tuner);
+    _exit(status < 0 ? 2 : 0);
+}
+
+static char *table_of(const char *place)
+{
+    uni_tune_results *results = NULL;
+    uni_error err = { 0 };
+    char *text = NULL;
+    CHECK_OK(uni_tune_results_open(&results, "kills", place, &err), &err);
+    CHECK(uni_tune_results_finished(results));
+    CHECK_OK(uni_tune_csv(results, false, &text, &err), &err);
+    uni_tune_results_free(results);
+    return text;
+}
+
+static void kill_again_and_again(uni_program *program, const char *spec, bool same)
+{
+    const char *soak = getenv("UNISONO_SOAK");
+    int kills = soak ? 100 : 10, status = 0, done = 0;
+    char calm[600], wild[600];
+    snprintf(calm, sizeof calm, "%s/calm", scenario_storage());
+    snprintf(wild, sizeof wild, "%s/wild", scenario_storage());
+    double begun = scenario_ms();
+    pid_t pid = fork_tuner(program, spec, calm, false);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    double took = scenario_ms() - begun;
+    unsigned dice = (unsigned)getpid();
+    for (int i = 0; i < kills; i++) {
+        pid = fork_tuner(program, spec, wild, i > 0);
+        /* Some die while they start, most somewhere on the way. */
+        int longest = (int)(took / (soak ? 25 : 5)) + 40;
+        scenario_sleep_ms(5 + (int)(rand_r(&dice) % (unsigned)longest));
+        kill(pid, SIGKILL);
+        CHECK(waitpid(pid, &status, 0) == pid);
+        if (WIFEXITED(status)) {
+            CHECK(WEXITSTATUS(status) == 0);
+            done++;
+        }
+    }
+    pid = fork_tuner(program, spec, wild, true);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    char *before = table_of(calm), *after = table_of(wild);
+    if (same && strcmp(before, after) != 0) {
+        fprintf(stderr, "--- undisturbed\n%s--- killed\n%s", before, after);
+        scenario_end(1);
+    }
+    /* Nobody lost, nobody twice: as many lines, each number once. */
+    size_t lines = 0, others = 0;
+    for (const char *at = before; *at; at++)
+        lines += *at == '\n';
+    for (const char *at = after; *at; at++)
+        others += *at == '\n';
+    CHECK(lines == others && !strstr(after, "PENDING") && !strstr(after, "RUNNING"));
+    free(before);
+    free(after);
+    fprintf(stderr, "%d kills, %d of them after the end; undisturbed %.0f ms\n", kills, done, took);
+    CHECK(scenario_nothing_left(wild));
+}
+
+static void kills_random(uni_program *program)
+{
+    kill_again_and_again(program, random_fifo, true);
+}
+
+static void kills_tpe_asha(uni_program *program)
+{
+    kill_again_and_again(program, tpe_asha, true);
+}
+
+static void kills_pbt(uni_program *program)
+{
+    kill_again_and_again(program, pbt_together, false);
+}
+
+const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
+                               { "every_domain", every_domain },
+                               { "bad_input", bad_input },
+                               { "stop_criteria", stop_criteria },
+                               { "asha_ends_bad_trials", asha_ends_bad_trials },
+                               { "median_ends_bad_trials", median_ends_bad_trials },
+                               { "hyperband_halves", hyperband_halves },
+                               { "pbt_hands_on", pbt_hands_on },
+                               { "tpe_learns", tpe_learns },
+                               { "failures_stay_alone", failures_stay_alone },
+                               { "second_tuner_is_refused", second_tuner_is_refused },
+                               { "full_disk", full_disk },
+                               { "groups_of_workers", groups_of_workers },
+                               { "kills_random", kills_random },
+                               { "kills_tpe_asha", kills_tpe_asha },
+                               { "kills_pbt", kills_pbt },
+                               { NULL, NULL } };
