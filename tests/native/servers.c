@@ -3,7 +3,9 @@
  * within its bound, and every role killed or stopped in the middle of training.
  */
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -323,5 +325,225 @@ static void synchronous_is_one_process(uni_program *program)
     CHECK(scenario_nothing_left(scenario_storage()));
 }
 
+/* ---- modes ---- */
+
+static void asynchronous_converges(uni_program *program)
+{
+    static const char *const names[] = { "parameter_server", "parameter_server:bounded=1",
+                                         "parameter_server:bounded=0" };
+    static const size_t bounds[] = { 1000, 1, 0 };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        uni_value *config = config_of(names[i], false);
+        CHECK(uni_dict_take(config, "epochs", uni_value_int(40)) == 0);
+        CHECK(uni_dict_take(config, "optimizer", uni_value_string("rmsprop")) == 0);
+        uni_result *result = run(program, "train", 2, 2, config, NULL);
+        const uni_value *returned = uni_result_returned(result, 0),
+                        *stats = uni_dict_get(returned, "stats"),
+                        *histogram = uni_dict_get(stats, "staleness");
+        /* Every batch of every epoch is one update, each sample counted once. */
+        CHECK(uni_dict_get_int(returned, "iterations", 0) == 40 * 4);
+        CHECK(uni_dict_get_int(stats, "updates", 0) == 40 * 4);
+        CHECK(number_at(returned, "loss", 39) < 0.5 * number_at(returned, "loss", 0));
+        CHECK(uni_list_size(histogram) >= 1 && uni_list_size(histogram) <= bounds[i] + 1);
+        uni_result_free(result);
+    }
+}
+
+static void checkpoint_in_other_numbers(uni_program *program)
+{
+    /* 2 servers, then 3, then 1, then none: the same as never stopped. */
+    static const int servers[] = { 2, 3, 1, 0 };
+    uni_value *whole = config_of("none", true);
+    CHECK(uni_dict_take(whole, "epochs", uni_value_int(8)) == 0);
+    uni_result *alone = run(program, "train", 1, 0, whole, NULL), *before = NULL;
+    for (int i = 0; i < 4; i++) {
+        uni_value *config = config_of(servers[i] ? "parameter_server:sync" : "none", true);
+        CHECK(uni_dict_take(config, "epochs", uni_value_int(2 * (i + 1))) == 0);
+        uni_result *part = run(program, "train", servers[i] ? 2 : 1, servers[i], config,
+                               before ? uni_result_latest_checkpoint(before) : NULL);
+        uni_result_free(before);
+        before = part;
+    }
+    CHECK(worst_difference(uni_result_returned(alone, 0), uni_result_returned(before, 0), 0) <
+          2e-5);
+    uni_result_free(before);
+    uni_result_free(alone);
+}
+
+static void loop_of_ones_own(uni_program *program)
+{
+    static const char *const names[] = { "parameter_server", "parameter_server:bounded=1",
+                                         "parameter_server:sync" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        uni_value *config = config_of(names[i], false);
+        bool synchronous = i == 2;
+        /* A part that fails leaves the others of its step waiting: not here. */
+        CHECK(uni_dict_take(config, "fails", uni_value_bool(!synchronous)) == 0);
+        uni_result *result = run(program, "own_loop", 2, 2, config, NULL);
+        const uni_value *returned = uni_result_returned(result, 0);
+        CHECK(number_at(returned, "losses", 29) < 0.3 * number_at(returned, "losses", 0));
+        /* 5 calls a round: synchronous steps of 2 with one empty part. */
+        CHECK(uni_dict_get_int(uni_dict_get(returned, "stats"), "updates", 0) ==
+              (synchronous ? 3 : 5) * 30);
+        if (!synchronous)
+            CHECK_CONTAINS(uni_dict_get_string(returned, "failed", ""), "asked to fail");
+        uni_result_free(result);
+    }
+}
+
+/* ---- deaths ---- */
+
+typedef struct killer {
+    uni_trainer *trainer;
+    const int *ranks; /* one after the other, -1 ends */
+    int signal, every_ms, done;
+    _Atomic int over;
+} killer;
+
+static void *kill_members(void *argument)
+{
+    killer *k = argument;
+    const char *dir;
+    while (!(dir = uni_trainer_latest_run_dir(k->trainer)) && !k->over)
+        scenario_sleep_ms(5);
+    for (int i = 0; dir && k->ranks[i] >= 0 && !k->over; i++) {
+        scenario_sleep_ms(k->every_ms);
+        int pid = k->over ? 0 : scenario_worker_pid(dir, k->ranks[i]);
+        if (pid > 0 && !k->over && kill(pid, k->signal) == 0)
+            k->done++;
+    }
+    return NULL;
+}
+
+static uni_result *run_and_kill(uni_program *program, uni_value *config, const int *ranks,
+                                int signal, int every_ms, double silent_timeout)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    pthread_t thread;
+    uni_log_level_set(UNI_LOG_ERROR);
+    killer k = { .ranks = ranks, .signal = signal, .every_ms = every_ms };
+    k.trainer = scenario_trainer(
+        program,
+        (uni_trainer_options){
+            .num_workers = 2, .servers = 2, .max_failures = 20, .silent_timeout = silent_timeout });
+    CHECK(pthread_create(&thread, NULL, kill_members, &k) == 0);
+    CHECK_OK(uni_trainer_fit(k.trainer, &(uni_run_options){ .function = "train", .config = config },
+                             &result, &err),
+             &err);
+    k.over = 1;
+    pthread_join(thread, NULL);
+    for (int i = 0; ranks[i] >= 0; i++)
+        k.done -= 1;
+    CHECK(k.done == 0); /* all of them happened while it trained */
+    uni_value_free(config);
+    uni_trainer_free(k.trainer);
+    return result;
+}
+
+static uni_value *slow_config(const char *strategy, bool noisy, int epochs)
+{
+    uni_value *config = config_of(strategy, noisy);
+    CHECK(uni_dict_take(config, "epochs", uni_value_int(epochs)) == 0);
+    CHECK(uni_dict_take(config, "pause_ms", uni_value_int(10)) == 0);
+    return config;
+}
+
+/* Synchronous with everything that needs the others in the middle of a step, killed everywhere: the same as one process. */
+static void compare_with_one_process(uni_program *program, const int *ranks, int signal,
+                                     int every_ms, int epochs, double silent_timeout, int attempts)
+{
+    uni_value *whole = config_of("none", true);
+    CHECK(uni_dict_take(whole, "epochs", uni_value_int(epochs)) == 0);
+    uni_result *alone = run(program, "train", 1, 0, whole, NULL);
+    uni_result *killed = run_and_kill(program, slow_config("parameter_server:sync", true, epochs),
+                                      ranks, signal, every_ms, silent_timeout);
+    const uni_value *a = uni_result_returned(alone, 0), *b = uni_result_returned(killed, 0);
+    CHECK(uni_result_attempts(killed) == attempts);
+    double worst = worst_difference(a, b, attempts == 1 ? (size_t)epochs : 0);
+    if (worst >= 2e-5)
+        fprintf(stderr, "after the deaths it differs from one process by %g\n", worst);
+    CHECK(worst < 2e-5);
+    CHECK(uni_dict_get_int(b, "iterations", -1) == uni_dict_get_int(a, "iterations", -2));
+    if (attempts == 1)
+        CHECK(uni_dict_get_int(uni_dict_get(b, "stats"), "restored", 0) > 0);
+    uni_result_free(alone);
+    uni_result_free(killed);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
+static void members_killed(uni_program *program)
+{
+    /* ranks: 0 coordinator, 1 and 2 workers, 3 and 4 servers */
+    static const int ranks[] = { 1, 3, 2, 4, 3, 1, -1 };
+    compare_with_one_process(program, ranks, SIGKILL, 120, 60, 0, 1);
+}
+
+static void coordinator_killed(uni_program *program)
+{
+    static const int ranks[] = { 0, 3, 0, 1, -1 };
+    compare_with_one_process(program, ranks, SIGKILL, 250, 60, 0, 3);
+}
+
+static void members_stopped(uni_program *program)
+{
+    static const int ranks[] = { 3, 1, -1 };
+    compare_with_one_process(program, ranks, SIGSTOP, 150, 30, 0.5, 1);
+}
+
+/* Every update counts once, whoever dies. */
+static void asynchronous_killed(uni_program *program)
+{
+    static const int ranks[] = { 1, 3, 2, 4, 1, -1 };
+    uni_value *config = slow_config("parameter_server", false, 40);
+    CHECK(uni_dict_take(config, "optimizer", uni_value_string("rmsprop")) == 0);
+    uni_result *killed = run_and_kill(program, config, ranks, SIGKILL, 120, 0);
+    const uni_value *returned = uni_result_returned(killed, 0);
+    CHECK(uni_result_attempts(killed) == 1);
+    CHECK(uni_dict_get_int(returned, "iterations", 0) == 40 * 4);
+    CHECK(number_at(returned, "loss", 39) < 0.5 * number_at(returned, "loss", 0));
+    uni_result_free(killed);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
+/* ---- mistakes ---- */
+
+static void mistakes_are_told(uni_program *program)
+{
+    static const struct {
+        int workers, servers;
+        const char *strategy, *sentence;
+    } cases[] = { { 2, 0, "parameter_server", "--servers 1" },
+                  { 1, 1, "parameter_server:bounded=-1", "bounded=N" },
+                  { 1, 1, "parameter_server:never", "async, sync, bounded=N" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uni_error err = { 0 };
+        uni_value *config = config_of(cases[i].strategy, false);
+        uni_log_level_set(UNI_LOG_ERROR);
+        uni_trainer *trainer =
+            scenario_trainer(program, (uni_trainer_options){ .num_workers = cases[i].workers,
+                                                             .servers = cases[i].servers,
+                                                             .max_failures = UNI_NO_RETRIES });
+        CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "train", .config = config },
+                              NULL, &err) == UNI_EFUNCTION);
+        CHECK_CONTAINS(err.message, cases[i].sentence);
+        uni_value_free(config);
+        uni_trainer_free(trainer);
+    }
+    uni_error err = { 0 };
+    uni_trainer *trainer = NULL;
+    CHECK(uni_trainer_new(&trainer, &(uni_trainer_options){ .main = program, .servers = -1 },
+                          &err) == UNI_EINVAL);
+    CHECK_CONTAINS(err.message, "servers");
+}
+
 const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_one_process },
+                               { "asynchronous_converges", asynchronous_converges },
+                               { "checkpoint_in_other_numbers", checkpoint_in_other_numbers },
+                               { "loop_of_ones_own", loop_of_ones_own },
+                               { "members_killed", members_killed },
+                               { "coordinator_killed", coordinator_killed },
+                               { "members_stopped", members_stopped },
+                               { "asynchronous_killed", asynchronous_killed },
+                               { "mistakes_are_told", mistakes_are_told },
                                { NULL, NULL } };
