@@ -215,24 +215,6 @@ static uni_monitor_mode mode_of(const uni_value *o)
                                       : UNI_MONITOR_AUTO;
 }
 
-static int make_early_stopping(uni_fit_callback **out, const uni_value *o, uni_error *err)
-{
-    const uni_value *baseline = uni_dict_get(o, "baseline");
-    return uni_callback_early_stopping(
-        out,
-        &(uni_early_stopping_options){
-            .monitor = uni_dict_get_string(o, "monitor", NULL),
-            .min_delta = uni_dict_get_float(o, "min_delta", 0),
-            .patience = (int)uni_dict_get_int(o, "patience", 0),
-            .mode = mode_of(o),
-            .has_baseline = uni_value_is_number(baseline),
-            .baseline = uni_value_as_float(baseline, 0),
-            .restore_best_weights = uni_dict_get_bool(o, "restore_best_weights", false),
-            .start_from_epoch = (int)uni_dict_get_int(o, "start_from_epoch", 0),
-            .verbose = (int)uni_dict_get_int(o, "verbose", 0) },
-        err);
-}
-
 static int make_checkpoint(uni_fit_callback **out, const uni_value *o, uni_error *err)
 {
     return uni_callback_model_checkpoint(
@@ -292,9 +274,11 @@ static const struct {
     const char *name;
     int (*make)(uni_fit_callback **out, const uni_value *options, uni_error *err);
 } makers[] = {
-    { "EarlyStopping", make_early_stopping }, { "ModelCheckpoint", make_checkpoint },
-    { "BackupAndRestore", make_backup },      { "ReduceLROnPlateau", make_reduce_lr },
-    { "TensorBoard", make_tensorboard },      { "CSVLogger", make_csv },
+    { "ModelCheckpoint", make_checkpoint },
+    { "BackupAndRestore", make_backup },
+    { "ReduceLROnPlateau", make_reduce_lr },
+    { "TensorBoard", make_tensorboard },
+    { "CSVLogger", make_csv },
     { "TerminateOnNaN", make_terminate },
 };
 

@@ -1,0 +1,107 @@
+"""The functional API: layers called on symbols are remembered, and a Model makes the engine's graph of them."""
+
+from unisono import _engine
+
+__all__ = ["KerasTensor", "Input"]
+
+
+class KerasTensor:
+    """What a layer gives for a symbolic input: a node of the graph to come."""
+
+    def __init__(self, layer=None, inputs=(), spec=None, name=None):
+        self._layer, self._inputs, self._spec, self.name = layer, tuple(inputs), spec, name
+
+    @property
+    def shape(self) -> tuple:
+        return self._infer()[1]
+
+    @property
+    def dtype(self) -> str:
+        return self._infer()[0]
+
+    def _infer(self):
+        """(dtype, shape): asked of a graph that is made for the question and dropped."""
+        if self._spec is None:
+            order = walk([self])
+            inputs = [node for node in order if node._layer is None]
+            copies = {}
+            nodes = [entry_of(node, order, lambda layer: copies.setdefault(id(layer), layer._copy())) for node in order]
+            model = _engine.Model.graph("shapes", nodes, [order.index(node) for node in inputs], [order.index(self)])
+            dtype, shape = model.outputs[0]
+            self._spec = (dtype, (None,) + tuple(shape[1:]))
+        return self._spec
+
+    def __add__(self, other):
+        return _combine("Add", self, other, lambda number: (1.0, number))
+
+    __radd__ = __add__
+
+    def __mul__(self, other):
+        return _combine("Multiply", self, other, lambda number: (number, 0.0))
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other):
+        return _combine("Subtract", self, other, lambda number: (1.0, -number))
+
+    def __rsub__(self, other):
+        return self * -1.0 + other
+
+    def __truediv__(self, other):
+        if isinstance(other, KerasTensor):
+            raise TypeError("symbols can be added, subtracted and multiplied; other operations need a layer")
+        return self * (1.0 / other)
+
+    def __neg__(self):
+        return self * -1.0
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("a symbol has no numbers: it stands for what a layer will give")
+
+    def __repr__(self):
+        return "<KerasTensor shape=%s, dtype=%s>" % (self.shape, self.dtype)
+
+
+def _combine(kind, a, b, scale):
+    from unisono.keras import layers
+
+    if isinstance(b, KerasTensor):
+        return getattr(layers, kind)()([a, b])
+    if not isinstance(b, (int, float)):
+        return NotImplemented
+    return layers.Rescaling(*scale(float(b)))(a)
+
+
+def Input(shape=None, batch_size=None, dtype="float32", name: str = None, batch_shape=None, tensor=None) -> KerasTensor:
+    """The beginning of a graph: samples of this shape (without the batch)."""
+    if batch_shape is not None:
+        shape = batch_shape[1:]
+    if shape is None:
+        raise ValueError("Input needs the shape of a sample")
+    dtype = getattr(dtype, "name", dtype) or "float32"
+    dims = (None,) + tuple(None if each is None else int(each) for each in ([shape] if isinstance(shape, int) else shape))
+    return KerasTensor(spec=(str(dtype), dims), name=name)
+
+
+def walk(outputs) -> list:
+    """All nodes that outputs come from, inputs before those that use them."""
+    order, seen = [], set()
+    stack = [(node, False) for node in reversed(outputs)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((each, False) for each in reversed(node._inputs))
+    return order
+
+
+def entry_of(node, order, native_of):
+    """What _engine.Model.graph takes for a node."""
+    if node._layer is None:
+        dtype, shape = node._spec
+        return (node.name or "input", (dtype, tuple(shape[1:])))
+    places = {id(each): index for index, each in enumerate(order)}
+    return (native_of(node._layer), tuple(places[id(each)] for each in node._inputs))

@@ -1,0 +1,553 @@
+"""Tensors, variables, the tape, and where an operation runs. What unisono.tf and unisono.keras.ops offer is made of this.
+
+Every thread has a context with two tapes of the engine: one for the step that a GradientTape records, and one for single operations outside of it,
+which begins anew with each of them. A tensor that outlives its step gets a copy of its numbers (engine_tape.c).
+"""
+
+import threading
+import weakref
+
+import numpy as np
+
+from unisono import _engine
+
+__all__ = ["Tensor", "Variable", "GradientTape", "convert_to_tensor", "set_random_seed"]
+
+# ---- seeds ----
+
+_seed = {"seed": None, "models": 0}
+
+
+def set_random_seed(seed: int) -> None:
+    """Seeds initial weights, shuffling and dropout of what is made from now on, and NumPy's and Python's random numbers."""
+    import random
+
+    _seed.update(seed=int(seed), models=0)
+    random.seed(seed)
+    np.random.seed(int(seed) % 2**32)
+
+
+def next_seed():
+    """The seed of the next model: the given one for the first, the numbers after it for those that follow; None: drawn from the system."""
+    if _seed["seed"] is None:
+        return None
+    _seed["models"] += 1
+    return _seed["seed"] + _seed["models"] - 1
+
+
+def data_seed() -> int:
+    """The seed of a shuffle that was given none."""
+    if _seed["seed"] is not None:
+        return _seed["seed"]
+    return int.from_bytes(__import__("os").urandom(7), "little")
+
+
+# ---- contexts ----
+
+
+class Context:
+    """The tapes of a thread, or of a replica inside of strategy.run."""
+
+    def __init__(self, threads: int = 0, replica=None):
+        self.threads, self.replica = threads, replica
+        self.eager = self.tape = None  # _engine.Tape: of single operations, of a recorded step
+        self.recording = None  # the GradientTape whose `with` this thread is in
+        self.forced = None  # the engine's own tape, while it calls a function of the user
+        self.steps = 0
+        self.last_model = None
+
+    def eager_tape(self, training=False):
+        if self.eager is None:
+            self.eager = _engine.Tape(self.threads)
+        self.eager.begin(training, False, None, _seed["seed"] or 0, self.steps)
+        return self.eager
+
+
+_local = threading.local()
+
+
+def context() -> Context:
+    found = getattr(_local, "context", None)
+    if found is None:
+        found = _local.context = Context()
+    return found
+
+
+def set_context(value):
+    """For a replica's turn."""
+    _local.context = value
+
+
+def tape_for(model=None, training=None):
+    """The tape that the next operation runs on; model: it is a call of this one."""
+    here = context()
+    if here.forced is not None:
+        return here.forced
+    if here.recording is not None:
+        return here.recording._begin(here, model, training)
+    return here.eager_tape(bool(training))
+
+
+def on_engine_tape(function):
+    """function(*tensors) as what the engine calls: with its tape first, raw tensors in and out."""
+    def call(tape, *raw):
+        here = context()
+        before, here.forced = here.forced, tape
+        try:
+            return raw_of(function(*[Tensor(each) for each in raw]))
+        finally:
+            here.forced = before
+    return call
+
+
+# ---- arguments ----
+
+
+def as_array(value):
+    """Numbers as a C-contiguous NumPy array that the engine can read; text as Strings. Shares the memory where type and layout allow."""
+    if isinstance(value, _engine.Strings):
+        return value
+    if isinstance(value, Tensor):
+        return value._t.array()
+    if isinstance(value, Variable):
+        return value._p.array()
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "to_numpy"):  # pandas, pyarrow
+            value = value.to_numpy()
+        elif hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            value = np.from_dlpack(value)
+        elif hasattr(value, "detach"):  # torch: also with a gradient
+            value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    if array.dtype.kind in "USO":
+        return strings(array)
+    if array.dtype.kind not in "fiub":
+        raise TypeError("elements of type %s cannot be trained with; numbers and text can" % array.dtype)
+    if array.dtype == np.longdouble:
+        array = array.astype(np.float64)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def strings(array):
+    """An array of str, bytes or objects that are text."""
+    items = array.ravel().tolist()
+    for index, item in enumerate(items):
+        if not isinstance(item, (str, bytes)):
+            if array.dtype.kind == "O" and isinstance(item, (int, float, np.number)):
+                return as_array(array.astype(np.float32))
+            raise TypeError("element %d of a column of text is %r, which is not text" % (index, item))
+        break
+    return _engine.Strings(items, array.shape)
+
+
+def raw_of(value):
+    """What the engine's operations take."""
+    if isinstance(value, Tensor):
+        return value._t
+    if isinstance(value, Variable):
+        return value._on_tape()
+    if isinstance(value, (float, int)) and not isinstance(value, bool):
+        return value
+    return as_array(value)
+
+
+# ---- tensors ----
+
+
+def _binary(kind, swap=False):
+    def operate(self, other):
+        other_raw = raw_of(other)
+        tape = tape_for()
+        mine = raw_of(self)
+        return Tensor(tape.binary(kind, other_raw, mine) if swap else tape.binary(kind, mine, other_raw))
+    return operate
+
+
+def _compare(kind):
+    def operate(self, other):
+        if other is None:
+            return NotImplemented
+        other_raw = raw_of(other)
+        return Tensor(tape_for().compare(kind, raw_of(self), other_raw))
+    return operate
+
+
+class _Operators:
+    """Arithmetic, for tensors and variables alike."""
+
+    __slots__ = ()
+    __array_priority__ = 1000
+    __array_ufunc__ = None  # numpy_array * tensor is the tensor's
+    __hash__ = object.__hash__
+
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", True)
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", True)
+    __lt__, __le__ = _compare("less"), _compare("less_equal")
+    __gt__, __ge__ = _compare("greater"), _compare("greater_equal")
+    __eq__, __ne__ = _compare("equal"), _compare("not_equal")
+
+    def __matmul__(self, other):
+        other_raw = raw_of(other)
+        return Tensor(tape_for().matmul(raw_of(self), other_raw, False, False))
+
+    def __rmatmul__(self, other):
+        other_raw = raw_of(other)
+        return Tensor(tape_for().matmul(other_raw, raw_of(self), False, False))
+
+    def __neg__(self):
+        return Tensor(tape_for().unary("negate", raw_of(self)))
+
+    def __abs__(self):
+        return Tensor(tape_for().unary("abs", raw_of(self)))
+
+    def __getitem__(self, key):
+        return _index(self, key)
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __float__(self):
+        return float(self.numpy().reshape(-1)[0]) if self._one() else 0.0
+
+    def __int__(self):
+        return int(float(self))
+
+    def __bool__(self):
+        return bool(float(self))
+
+    def __index__(self):
+        return int(self)
+
+    def __format__(self, spec):
+        return format(float(self), spec) if spec and int(np.prod(self.shape)) == 1 else format(str(self), spec)
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        return array if dtype is None or array.dtype == dtype else array.astype(dtype)
+
+    def __dlpack__(self, **options):
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def _one(self):
+        if int(np.prod(self.shape)) != 1:
+            raise TypeError("only tensors with one element are numbers; this one has the shape %s" % (self.shape,))
+        return True
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def item(self):
+        self._one()
+        return self.numpy().reshape(-1)[0].item()
+
+
+def _index(x, key):
+    """Integers, slices with step 1, None and ... of the first axes, on the tape."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if any(not isinstance(each, (int, np.integer, slice, type(None), type(Ellipsis))) for each in keys):
+        raise TypeError("a tensor is indexed with integers, slices, None and ...; use gather for arrays of indices")
+    given = sum(each is not None and each is not Ellipsis for each in keys)
+    if Ellipsis in keys:
+        at = keys.index(Ellipsis)
+        keys[at:at + 1] = [slice(None)] * (len(x.shape) - given)
+    if x.dtype == "string":
+        return Tensor.of(x.numpy()[key])
+    shape, axis, out = [], 0, x
+    for each in keys:
+        if each is None:
+            shape.append(1)
+            continue
+        if axis >= len(x.shape):
+            raise IndexError("too many indices for a tensor of shape %s" % (x.shape,))
+        size = x.shape[axis]
+        if isinstance(each, slice):
+            begin, end, step = each.indices(size)
+            if step != 1:
+                raise ValueError("slices of tensors have step 1")
+            count = max(0, end - begin)
+            shape.append(count)
+        else:
+            begin, count = int(each) + (size if each < 0 else 0), 1
+            if not 0 <= begin < size:
+                raise IndexError("index %d is outside of an axis of %d" % (each, size))
+        if (begin, count) != (0, size):
+            raw = raw_of(out)
+            out = Tensor(tape_for().slice(raw, axis, begin, count))
+        axis += 1
+    shape += x.shape[axis:]
+    if tuple(shape) == tuple(out.shape):
+        return out
+    raw = raw_of(out)
+    return Tensor(tape_for().reshape(raw, shape))
+
+
+class Tensor(_Operators):
+    """Numbers (float32 as the result of operations) or text. `numpy()` gives them; operators and the functions of unisono.tf compute with them."""
+
+    __slots__ = ("_t", "__weakref__")
+
+    def __init__(self, raw):
+        self._t = raw
+
+    @classmethod
+    def of(cls, value, dtype=None):
+        """From anything that NumPy understands; shares the memory of arrays."""
+        if isinstance(value, Tensor) and dtype in (None, value.dtype):
+            return value
+        if isinstance(value, Variable):
+            value = value.numpy()
+        if not isinstance(value, (Tensor, np.ndarray, _engine.Strings)) and not hasattr(value, "dtype"):
+            value = np.asarray(value)
+            if value.dtype == np.float64:
+                value = value.astype(np.float32)
+        array = as_array(value)
+        if isinstance(array, _engine.Strings):
+            return cls(_engine.Tensor(array))
+        if dtype is not None:
+            array = np.asarray(array).astype(dtype, copy=False)
+        return cls(_engine.Tensor(shared(array)))
+
+    @property
+    def shape(self) -> tuple:
+        return self._t.shape
+
+    @property
+    def dtype(self) -> str:
+        return self._t.dtype
+
+    def numpy(self) -> np.ndarray:
+        """Its numbers; an array that shares them (text: objects, bytes)."""
+        array = self._t.array()
+        if isinstance(array, _engine.Strings):
+            out = np.empty(int(np.prod(array.shape)), object)
+            out[:] = array.tolist()
+            return out.reshape(array.shape)
+        out = np.asarray(array)
+        return out[()] if out.ndim == 0 else out
+
+    def __repr__(self):
+        return "<unisono.Tensor: shape=%s, dtype=%s, numpy=%s>" % (self.shape, self.dtype, np.array2string(np.asarray(self.numpy()), threshold=20))
+
+
+def shared(array):
+    """A NumPy array as the engine's Array over the same memory."""
+    from unisono._unisono import Array
+
+    if isinstance(array, Array):
+        return array
+    array = np.asarray(array)
+    return Array(array.dtype.name, array.shape, array if array.flags.c_contiguous else np.ascontiguousarray(array))
+
+
+def convert_to_tensor(value, dtype=None) -> Tensor:
+    """A Tensor of numbers or text."""
+    return Tensor.of(value, dtype)
+
+
+class Variable(_Operators):
+    """A weight: of a model, or of one's own (Variable(initial_value)). `numpy()` shares its memory with the engine."""
+
+    def __init__(self, initial_value=None, trainable: bool = True, dtype="float32", name: str = None, *, parameter=None):
+        if parameter is None:
+            if callable(initial_value):
+                initial_value = initial_value()
+            value = np.ascontiguousarray(np.asarray(initial_value, np.float32))
+            parameter = _engine.Parameter(name or "Variable", value.shape)
+            np.asarray(parameter.array())[...] = value
+        self._p, self._trainable = parameter, trainable
+
+    @property
+    def name(self) -> str:
+        return self._p.name.rpartition("/")[2]
+
+    @property
+    def path(self) -> str:
+        return self._p.name
+
+    @property
+    def shape(self) -> tuple:
+        return self._p.shape
+
+    dtype = "float32"
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable and self._p.trainable
+
+    def numpy(self) -> np.ndarray:
+        """Its numbers, not a copy: what is written there is the weight."""
+        return np.asarray(self._p.array())
+
+    def value(self) -> Tensor:
+        return Tensor.of(self.numpy().copy())
+
+    read_value = value
+
+    def assign(self, value):
+        """Sets its numbers."""
+        value = np.asarray(value)
+        if value.shape != self.shape:
+            raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, self.name, self.shape))
+        self.numpy()[...] = value
+        return self
+
+    def assign_add(self, value):
+        self.numpy()[...] += np.asarray(value)
+        return self
+
+    def assign_sub(self, value):
+        self.numpy()[...] -= np.asarray(value)
+        return self
+
+    def _on_tape(self):
+        """A variable that is not the recorded model's enters as a watched input, so that it has a gradient all the same."""
+        recording = context().recording
+        return self._p if recording is None else recording._variable(self)
+
+    def __repr__(self):
+        return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (self.path, self.shape)
+
+
+# ---- the tape ----
+
+
+class LazyGradient:
+    """A gradient inside of strategy.run: the engine computes, sums over the replicas and applies it in optimizer.apply_gradients."""
+
+    __slots__ = ("loss", "variable")
+
+    def __init__(self, loss, variable):
+        self.loss, self.variable = loss, variable
+
+    def __getattr__(self, name):
+        raise ValueError("inside of strategy.run a gradient is summed over the replicas by optimizer.apply_gradients and cannot be changed before it; "
+                         "clip with clipnorm=, clipvalue= or global_clipnorm= of the optimizer")
+
+
+class GradientTape:
+    """Records what is computed inside of `with`, for one call of gradient()."""
+
+    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True):
+        self._context = self._native = None
+        self._done, self._variables, self._watched = False, {}, []
+        self._store = None
+        self._watches = watch_accessed_variables
+
+    def __enter__(self):
+        here = context()
+        if here.recording is not None:
+            raise NotImplementedError("a GradientTape inside of another: the engine records one step at a time and has no gradients of gradients")
+        here.recording, self._context = self, here
+        return self
+
+    def __exit__(self, *error):
+        self._context.recording = None
+
+    def _begin(self, here, model, training):
+        if self._native is None:
+            if model is None and here.last_model is not None:
+                model = here.last_model()
+            native = None if model is None else model._for_tape()
+            if here.tape is None:
+                here.tape = _engine.Tape(here.threads)
+            training = True if training is None else bool(training)
+            seed = 0 if model is None else model._seed or 0
+            if here.replica is not None:
+                here.replica.begin(here.tape, native, training, seed)
+            else:
+                here.tape.begin(training, True, native, seed, here.steps)
+            here.steps += 1
+            self._native, self._training = here.tape, training
+            self._store = None if native is None else native.store
+        elif model is not None:
+            if model._for_tape().store != self._store:
+                raise NotImplementedError("this tape records another model (or other operations came first): call one model in a GradientTape, "
+                                          "before anything else in it")
+            if training is not None and bool(training) != self._training:
+                raise ValueError("this tape records with training=%s; a step is one or the other" % self._training)
+        if model is not None:
+            here.last_model = weakref.ref(model)
+        return self._native
+
+    def _variable(self, variable):
+        if not self._watches:
+            return variable._p
+        tape = self._begin(self._context, None, None)
+        if variable._p.store == self._store:
+            return variable._p
+        key = variable._p.handle
+        if key not in self._variables:
+            self._variables[key] = (tape.watch(variable._p.array()), variable)
+        return self._variables[key][0]
+
+    def watch(self, tensor) -> None:
+        """Asks for the gradient of a tensor (variables are watched by themselves)."""
+        for each in tensor if isinstance(tensor, (list, tuple)) else [tensor]:
+            if isinstance(each, Variable):
+                continue
+            if not isinstance(each, Tensor):
+                raise ValueError("a tape watches tensors and variables, not %s" % type(each).__name__)
+            tape = tape_for() if self._context.recording is self else self._native
+            each._t = tape.watch(each._t)
+
+    def stop_recording(self):
+        import contextlib
+
+        @contextlib.contextmanager
+        def paused():
+            self._context.recording = None
+            try:
+                yield
+            finally:
+                self._context.recording = self
+        return paused()
+
+    def gradient(self, target, sources, output_gradients=None):
+        """d target / d sources, in the structure of sources; None where target does not depend on one. Once a tape."""
+        if output_gradients is not None:
+            raise NotImplementedError("output_gradients: multiply the target by them before")
+        single = not isinstance(sources, (list, tuple))
+        flat = [sources] if single else list(sources)
+        if self._native is None:
+            raise ValueError("nothing was computed on this tape")
+        if isinstance(target, (list, tuple)):
+            raise NotImplementedError("gradient() of several targets: add them up")
+        if not isinstance(target, Tensor):
+            raise TypeError("the target must be a tensor, not %s" % type(target).__name__)
+        if self._done:
+            raise NotImplementedError("gradient() once a tape: the engine frees what it recorded on the way back")
+        if self._context.replica is not None and all(isinstance(each, Variable) and each._p.store == self._store for each in flat):
+            out = [LazyGradient(target, each) if each.trainable else None for each in flat]
+        else:
+            out = self._compute(target, flat)
+        return out[0] if single else out
+
+    def _compute(self, target, flat):
+        self._done = True
+        asked = []
+        for each in flat:
+            if isinstance(each, Variable):
+                watched = self._variables.get(each._p.handle)
+                asked.append(each._p if watched is None else watched[0])
+            elif isinstance(each, Tensor):
+                asked.append(each._t)
+            else:
+                raise TypeError("gradients are of variables and tensors, not of %s" % type(each).__name__)
+        return [None if each is None else Tensor(each) for each in self._native.gradient(target._t, asked)]
+
+    def reset(self):
+        self._native, self._done, self._variables = None, False, {}

@@ -1,0 +1,275 @@
+"""Callbacks of fit: Keras's names. The engine runs its own; those of the user are Python objects that it calls."""
+
+import os
+import sys
+
+__all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
+           "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
+
+HOOKS = tuple("on_%s_%s" % (what, when) for what in ("train", "epoch", "train_batch", "test", "test_batch", "predict", "predict_batch")
+              for when in ("begin", "end"))
+
+
+class Callback:
+    """Base of callbacks of one's own: override what is needed. self.model and self.params are set before the first call."""
+
+    model = None
+    params = None
+
+    def set_model(self, model):
+        self.model = model
+
+    def set_params(self, params):
+        self.params = params
+
+    def on_train_begin(self, logs=None):
+        """Before the first epoch."""
+
+    def on_train_end(self, logs=None):
+        """After the last epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Before an epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """After an epoch and its validation."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Before a batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        """After a batch."""
+
+    on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end
+
+    def on_test_begin(self, logs=None):
+        """Before a validation or evaluation."""
+
+    def on_test_end(self, logs=None):
+        """After it."""
+
+    def on_test_batch_begin(self, batch, logs=None):
+        """Not called: the engine has no such moment."""
+
+    def on_test_batch_end(self, batch, logs=None):
+        """After a batch of it."""
+
+    def on_predict_begin(self, logs=None):
+        """Before a prediction."""
+
+    def on_predict_end(self, logs=None):
+        """After it."""
+
+    def on_predict_batch_begin(self, batch, logs=None):
+        """Not called: the engine has no such moment."""
+
+    def on_predict_batch_end(self, batch, logs=None):
+        """After a batch of it."""
+
+    def _engine_form(self):
+        """(object, names of the hooks that it really has), or (name, options) of one of the engine's own."""
+        kind = type(self)
+        names = {name for name in HOOKS if getattr(kind, name) is not getattr(Callback, name) or name in vars(self)}
+        for old, new in (("on_batch_begin", "on_train_batch_begin"), ("on_batch_end", "on_train_batch_end")):
+            if getattr(kind, old) is not getattr(Callback, old) and new not in names:
+                setattr(self, new, getattr(self, old))
+                names.add(new)
+        return self, names
+
+
+def engine_form(callback):
+    """Of anything with Keras's hooks, also callbacks of another Keras."""
+    if isinstance(callback, Callback):
+        return callback._engine_form()
+    names = {name for name in HOOKS if callable(getattr(callback, name, None))}
+    if not names:
+        raise TypeError("a callback has on_epoch_end or one of its relatives; %s has none" % type(callback).__name__)
+    base = next((kind for kind in type(callback).__mro__ if kind.__name__ == "Callback"), object)
+    return callback, {name for name in names if getattr(type(callback), name, None) is not getattr(base, name, None)}
+
+
+class History(Callback):
+    """What fit returns: history (a list of numbers for each name), epoch, params, model."""
+
+    def __init__(self):
+        self.history, self.epoch = {}, []
+
+
+class _Native(Callback):
+    """One of the engine's own, by name and options."""
+
+    def __init__(self, kind, **options):
+        self._kind = kind
+        self._options = {key: value for key, value in options.items() if value is not None}
+
+    def _engine_form(self):
+        return self._kind, self._options
+
+
+class EarlyStopping(Callback):
+    """Stops when monitor has not become better for `patience` epochs."""
+
+    def __init__(self, monitor: str = "val_loss", min_delta: float = 0, patience: int = 0, verbose: int = 0, mode: str = "auto", baseline=None,
+                 restore_best_weights: bool = False, start_from_epoch: int = 0):
+        if mode not in ("auto", "min", "max"):
+            raise ValueError("mode is auto, min or max, not %r" % (mode,))
+        self.monitor, self.min_delta, self.patience, self.verbose, self.mode = monitor, abs(min_delta), patience, verbose, mode
+        self.baseline, self.restore_best_weights, self.start_from_epoch = baseline, restore_best_weights, start_from_epoch
+        self.best = self.best_weights = None
+        self.wait = self.stopped_epoch = self.best_epoch = 0
+
+    def _better(self, value, than):
+        grows = self.mode == "max" or self.mode == "auto" and any(word in self.monitor for word in ("acc", "auc", "precision", "recall", "f1"))
+        return value - self.min_delta > than if grows else value + self.min_delta < than
+
+    def on_train_begin(self, logs=None):
+        self.best = self.best_weights = None
+        self.wait = self.stopped_epoch = self.best_epoch = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.monitor not in logs:
+            raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(sorted(logs))))
+        if epoch < self.start_from_epoch:
+            return
+        value = logs[self.monitor]
+        self.wait += 1
+        if self.best is None or self._better(value, self.best):
+            self.best, self.best_epoch = value, epoch
+            if self.restore_best_weights:
+                self.best_weights = self.model.get_weights()
+            if self.baseline is None or self._better(value, self.baseline):
+                self.wait = 0
+            return
+        if self.wait >= self.patience and epoch > 0:
+            self.stopped_epoch = epoch
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        if self.stopped_epoch and self.verbose:
+            print("Epoch %d: early stopping" % (self.stopped_epoch + 1))
+        if self.restore_best_weights and self.best_weights is not None:
+            self.model.set_weights(self.best_weights)
+
+
+class ModelCheckpoint(_Native):
+    """Saves the model (or its weights) after every epoch; filepath may have {epoch:02d} and {val_loss:.2f}."""
+
+    def __init__(self, filepath, monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
+                 mode: str = "auto", save_freq="epoch", initial_value_threshold=None):
+        if initial_value_threshold is not None:
+            raise ValueError("ModelCheckpoint(initial_value_threshold=) is not offered")
+        super().__init__("ModelCheckpoint", path=os.fspath(filepath), monitor=monitor, verbose=verbose, save_best_only=save_best_only,
+                         save_weights_only=save_weights_only, mode=mode, save_every_batches=0 if save_freq == "epoch" else int(save_freq))
+
+
+class BackupAndRestore(_Native):
+    """Goes on where an interrupted fit stood."""
+
+    def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint: bool = True):
+        super().__init__("BackupAndRestore", directory=os.fspath(backup_dir), save_every_batches=0 if save_freq == "epoch" else int(save_freq),
+                         keep=not delete_checkpoint)
+
+
+class ReduceLROnPlateau(_Native):
+    """A smaller learning rate when monitor has not become better for `patience` epochs."""
+
+    def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10, verbose: int = 0, mode: str = "auto",
+                 min_delta: float = 1e-4, cooldown: int = 0, min_lr: float = 0.0):
+        super().__init__("ReduceLROnPlateau", monitor=monitor, factor=factor, patience=patience, verbose=verbose, mode=mode, min_delta=min_delta,
+                         cooldown=cooldown, min_lr=min_lr)
+
+
+class LearningRateScheduler(Callback):
+    """The learning rate of an epoch from schedule(epoch, rate)."""
+
+    def __init__(self, schedule, verbose: int = 0):
+        self.schedule, self.verbose = schedule, verbose
+
+    def on_epoch_begin(self, epoch, logs=None):
+        try:
+            rate = self.schedule(epoch, self.model.optimizer.learning_rate)
+        except TypeError:
+            rate = self.schedule(epoch)
+        self.model.optimizer.learning_rate = float(rate)
+        if self.verbose:
+            print("\nEpoch %d: LearningRateScheduler setting learning rate to %s." % (epoch + 1, float(rate)))
+
+
+class TensorBoard(_Native):
+    """Logs for TensorBoard: train and validation below log_dir."""
+
+    def __init__(self, log_dir="logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False, update_freq="epoch",
+                 profile_batch=0, **ignored):
+        super().__init__("TensorBoard", directory=os.fspath(log_dir), histogram_freq=histogram_freq, every_batch=update_freq != "epoch")
+
+
+class CSVLogger(_Native):
+    """A line an epoch."""
+
+    def __init__(self, filename, separator: str = ",", append: bool = False):
+        super().__init__("CSVLogger", path=os.fspath(filename), separator=separator, append=append)
+
+
+class TerminateOnNaN(_Native):
+    """Ends fit when the loss is no number."""
+
+    def __init__(self):
+        super().__init__("TerminateOnNaN")
+
+
+class LambdaCallback(Callback):
+    """A callback of functions: LambdaCallback(on_epoch_end=lambda epoch, logs: ...)."""
+
+    def __init__(self, **functions):
+        for name, function in functions.items():
+            if name not in HOOKS and name not in ("on_batch_begin", "on_batch_end"):
+                raise TypeError("there is no moment %s; there are: %s" % (name, ", ".join(HOOKS)))
+            if function is not None:
+                setattr(self, name.replace("on_batch", "on_train_batch"), function)
+
+
+class ProgbarLogger(Callback):
+    """Lines of Keras's form on sys.stdout; fit uses it when that is not the process's own output (a notebook, a redirection)."""
+
+    def __init__(self, verbose: int = 1):
+        self._verbose = verbose
+
+    def on_epoch_begin(self, epoch, logs=None):
+        import time
+
+        self._begun = time.monotonic()
+        sys.stdout.write("Epoch %d/%d\n" % (epoch + 1, (self.params or {}).get("epochs") or 1))
+
+    def on_epoch_end(self, epoch, logs=None):
+        import time
+
+        steps = (self.params or {}).get("steps")
+        head = "%d/%d - " % (steps, steps) if steps and steps > 0 else ""
+        sys.stdout.write("%s%.0fs - %s\n" % (head, time.monotonic() - self._begun,
+                                             " - ".join("%s: %.4f" % (name, value) for name, value in logs.items())))
+        sys.stdout.flush()
+
+
+class EpochDots(Callback):
+    """A dot an epoch, and a line with all metrics every report_every epochs (what tfdocs.modeling.EpochDots prints)."""
+
+    def __init__(self, report_every: int = 100, dot_every: int = 1):
+        self.report_every, self.dot_every = report_every, dot_every
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch % self.report_every == 0:
+            sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (name, logs[name]) for name in sorted(logs))))
+        if epoch % self.dot_every == 0:
+            sys.stdout.write(".")
+        sys.stdout.flush()
+
+
+def __getattr__(name):
+    # unisono.train is loaded only for those who report from a worker.
+    if name == "ReportCheckpointCallback":
+        from unisono.train.tensorflow.keras import make_report_callback
+
+        value = make_report_callback(Callback)
+        globals()[name] = value
+        return value
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

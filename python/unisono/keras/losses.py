@@ -1,0 +1,146 @@
+"""Losses, with Keras's names and formulas, computed by the engine."""
+
+from unisono import _engine
+from unisono.keras._tensor import Tensor, context, on_engine_tape, raw_of, tape_for
+
+__all__ = ["Loss", "Reduction", "MeanSquaredError", "MeanAbsoluteError", "Huber", "BinaryCrossentropy", "CategoricalCrossentropy",
+           "SparseCategoricalCrossentropy", "Hinge", "SquaredHinge", "KLDivergence", "get"]
+
+
+class Reduction:
+    """How a loss is reduced over the samples of a batch."""
+
+    AUTO = "auto"
+    NONE = "none"
+    SUM = "sum"
+    SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
+
+
+_NUMBERS = {"auto": 0, None: 1, "none": 1, "sum": 2, "sum_over_batch_size": 3, "mean": 3}
+
+
+def _reduction(value):
+    if value not in _NUMBERS:
+        raise ValueError("there is no reduction %r; there are none, sum, sum_over_batch_size and auto" % (value,))
+    return value
+
+
+class Loss:
+    """Base of the losses. A loss of one's own overrides call(y_true, y_pred), which gives one value a sample from operations on tensors."""
+
+    _class = None
+
+    def __init__(self, name: str = None, reduction="sum_over_batch_size", dtype=None, **config):
+        self.reduction = _reduction(reduction)
+        self._config = config
+        self.name = name
+        self._native = None
+        if self._class is None and type(self).call is Loss.call:
+            raise NotImplementedError("a loss of one's own overrides call(y_true, y_pred)")
+        self.name = name or self._raw().name
+
+    def call(self, y_true, y_pred):
+        raise NotImplementedError
+
+    def _make(self):
+        """A new one for a model to take."""
+        if self._class is None:
+            return _engine.Loss(self.name or type(self).__name__.lower(), on_engine_tape(self.call), _NUMBERS[self.reduction])
+        reduction = {"auto": "sum_over_batch_size", None: "none", "mean": "sum_over_batch_size"}.get(self.reduction, self.reduction)
+        config = dict(self._config, reduction=reduction)
+        if self.name:
+            config["name"] = self.name
+        return _engine.Loss(self._class, config)
+
+    def _raw(self):
+        if self._native is None:
+            self._native = self._make()
+        return self._native
+
+    def __call__(self, y_true, y_pred, sample_weight=None) -> Tensor:
+        reduced = self.reduction not in (None, "none")
+        if reduced and self.reduction != "sum" and context().replica is not None:
+            raise ValueError("the reduction %s divides by the replica's own number of samples and is not allowed inside of a strategy: use "
+                             "reduction=Reduction.NONE with nn.compute_average_loss, or SUM" % self.reduction)
+        target, prediction = raw_of(y_true), raw_of(y_pred)
+        weights = None if sample_weight is None else raw_of(sample_weight)
+        return Tensor(self._raw().call(tape_for(), target, prediction, weights, reduced))
+
+    def get_config(self) -> dict:
+        return dict(self._config, name=self.name, reduction=self.reduction)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.get_config()))
+
+
+def _rebuild(cls, config):
+    return cls(**config)
+
+
+def _make(name, doc, **defaults):
+    def __init__(self, *arguments, **given):
+        names = list(defaults)
+        if len(arguments) > len(names):
+            raise TypeError("%s takes at most %d arguments" % (name, len(names)))
+        given.update(zip(names, arguments))
+        config = {key: given.pop(key, default) for key, default in defaults.items()}
+        unknown = set(given) - {"name", "reduction", "dtype"}
+        if unknown:
+            raise TypeError("%s has no argument %s; it has %s" % (name, ", ".join(sorted(unknown)), ", ".join(names + ["reduction", "name"])))
+        Loss.__init__(self, given.get("name"), given.get("reduction", "sum_over_batch_size"), **config)
+    return type(name, (Loss,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
+
+
+MeanSquaredError = _make("MeanSquaredError", "(y_true - y_pred) squared, averaged over the last axis.")
+MeanAbsoluteError = _make("MeanAbsoluteError", "|y_true - y_pred|, averaged over the last axis.")
+Huber = _make("Huber", "Squared near zero, linear beyond delta.", delta=1.0)
+BinaryCrossentropy = _make("BinaryCrossentropy", "For probabilities, or logits with from_logits=True, of two classes.", from_logits=False,
+                           label_smoothing=0.0)
+CategoricalCrossentropy = _make("CategoricalCrossentropy", "Targets are one-hot.", from_logits=False, label_smoothing=0.0)
+SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "Targets are class numbers.", from_logits=False)
+Hinge = _make("Hinge", "max(1 - y_true * y_pred, 0); targets -1 or 1.")
+SquaredHinge = _make("SquaredHinge", "The square of Hinge.")
+KLDivergence = _make("KLDivergence", "y_true * log(y_true / y_pred).")
+
+
+def _function(cls, **config):
+    def function(y_true, y_pred, **more):
+        return cls(reduction="none", **dict(config, **more))(y_true, y_pred)
+    function.__doc__ = "One value a sample of %s." % cls.__name__
+    return function
+
+
+mean_squared_error = mse = _function(MeanSquaredError)
+mean_absolute_error = mae = _function(MeanAbsoluteError)
+huber = _function(Huber)
+binary_crossentropy = _function(BinaryCrossentropy)
+categorical_crossentropy = _function(CategoricalCrossentropy)
+sparse_categorical_crossentropy = _function(SparseCategoricalCrossentropy)
+hinge, kl_divergence = _function(Hinge), _function(KLDivergence)
+
+
+def native(value):
+    """An engine's loss for compile from a name, a Loss or a function(y_true, y_pred)."""
+    if isinstance(value, str):
+        return _engine.Loss(value)
+    if isinstance(value, Loss):
+        return value._make()
+    if callable(value):
+        return _engine.Loss(getattr(value, "__name__", "loss"), on_engine_tape(value), 0)
+    raise TypeError("a loss is a name, a Loss or a function, not %s" % type(value).__name__)
+
+
+def get(identifier):
+    """A Loss by its name."""
+    if identifier is None or isinstance(identifier, Loss) or callable(identifier):
+        return identifier
+    plain = str(identifier).replace("_", "").lower()
+    for name in __all__:
+        if name.lower() == {"mse": "meansquarederror", "mae": "meanabsoluteerror"}.get(plain, plain):
+            return globals()[name]()
+    _engine.Loss(identifier)  # says what is near
+    raise ValueError("there is no loss %r" % identifier)

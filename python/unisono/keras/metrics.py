@@ -1,0 +1,172 @@
+"""Metrics, with Keras's names and formulas, computed by the engine. Inside of strategy.run each replica counts for itself and the counts are added up."""
+
+import numpy as np
+
+from unisono import _engine
+from unisono.keras._tensor import Tensor, context, raw_of, tape_for
+
+__all__ = ["Metric", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
+           "SparseTopKCategoricalAccuracy", "Precision", "Recall", "F1Score", "FBetaScore", "AUC", "MeanSquaredError", "MeanAbsoluteError",
+           "RootMeanSquaredError", "BinaryCrossentropy", "CategoricalCrossentropy", "SparseCategoricalCrossentropy", "KLDivergence", "Hinge",
+           "Mean", "Sum"]
+
+
+class Metric:
+    """Base of the metrics: update_state, result, reset_state."""
+
+    _class = None
+
+    def __init__(self, name: str = None, dtype=None, **config):
+        self._config = {key: value for key, value in config.items() if value is not None}
+        if name is not None:
+            self._config["name"] = name
+        if self._class is None:
+            raise NotImplementedError("a metric of one's own is a function(y_true, y_pred) with one value a sample, given to compile")
+        self._native = self._make()
+        self.name = name or self._native.name
+
+    def _make(self):
+        return _engine.Metric(self._class, self._config)
+
+    def update_state(self, y_true, y_pred=None, sample_weight=None):
+        """Counts a batch."""
+        target, prediction = raw_of(y_true), raw_of(y_pred)
+        weights = None if sample_weight is None else raw_of(sample_weight)
+        replica = context().replica
+        tape = tape_for()
+        if replica is not None:
+            replica.update_metric(self._native, tape, target, prediction, weights)
+        else:
+            self._native.update(tape, target, prediction, weights)
+
+    def result(self) -> Tensor:
+        """What was counted so far."""
+        from unisono.tf import distribute
+
+        return Tensor.of(np.float32(distribute.metric_result(self._native)))
+
+    def reset_state(self) -> None:
+        self._native.reset()
+
+    reset_states = reset_state
+
+    def __call__(self, *arguments, **keywords) -> Tensor:
+        self.update_state(*arguments, **keywords)
+        return self.result()
+
+    @property
+    def variables(self) -> list:
+        return [np.asarray(self._native.state())]
+
+    def merge_state(self, metrics) -> None:
+        for metric in metrics:
+            self._native.merge(metric._native)
+
+    def get_config(self) -> dict:
+        return dict(self._config, name=self.name)
+
+    def __repr__(self):
+        return "<%s name=%s>" % (type(self).__name__, self.name)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.get_config(), self._native.state()))
+
+
+def _rebuild(cls, config, state):
+    metric = cls(**config)
+    if state:
+        metric._native.set_state(state)
+    return metric
+
+
+def _make(name, doc, **defaults):
+    def __init__(self, *arguments, **given):
+        names = list(defaults)
+        if len(arguments) > len(names):
+            raise TypeError("%s takes at most %d arguments" % (name, len(names)))
+        given.update(zip(names, arguments))
+        unknown = set(given) - {"name", "dtype"} - set(names)
+        if unknown:
+            raise TypeError("%s has no argument %s; it has %s" % (name, ", ".join(sorted(unknown)), ", ".join(names + ["name"])))
+        Metric.__init__(self, given.get("name"), **{key: given.get(key, default) for key, default in defaults.items()})
+    return type(name, (Metric,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
+
+
+BinaryAccuracy = _make("BinaryAccuracy", "How often y_pred > threshold is y_true.", threshold=0.5)
+CategoricalAccuracy = _make("CategoricalAccuracy", "How often the largest column is that of the one-hot target.")
+SparseCategoricalAccuracy = _make("SparseCategoricalAccuracy", "How often the largest column is the target's class number.")
+TopKCategoricalAccuracy = _make("TopKCategoricalAccuracy", "How often the target is among the k largest.", k=5)
+SparseTopKCategoricalAccuracy = _make("SparseTopKCategoricalAccuracy", "The same for class numbers.", k=5)
+Precision = _make("Precision", "True positives of all that were called positive.", thresholds=None, top_k=None, class_id=None)
+Recall = _make("Recall", "True positives of all that are positive.", thresholds=None, top_k=None, class_id=None)
+F1Score = _make("F1Score", "The harmonic mean of precision and recall.", average=None, threshold=None)
+FBetaScore = _make("FBetaScore", "Precision and recall, weighted by beta.", average=None, beta=1.0, threshold=None)
+AUC = _make("AUC", "The area under the ROC (or PR) curve.", num_thresholds=200, curve="ROC", summation_method="interpolation", from_logits=False)
+MeanSquaredError = _make("MeanSquaredError", "The mean of the squared errors.")
+MeanAbsoluteError = _make("MeanAbsoluteError", "The mean of the absolute errors.")
+RootMeanSquaredError = _make("RootMeanSquaredError", "The root of the mean of the squared errors.")
+BinaryCrossentropy = _make("BinaryCrossentropy", "The mean cross-entropy of two classes.", from_logits=False, label_smoothing=0.0)
+CategoricalCrossentropy = _make("CategoricalCrossentropy", "The mean cross-entropy, one-hot targets.", from_logits=False, label_smoothing=0.0)
+SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "The mean cross-entropy, class numbers.", from_logits=False)
+KLDivergence = _make("KLDivergence", "The mean divergence.")
+Hinge = _make("Hinge", "The mean hinge loss.")
+
+
+class Accuracy(Metric):
+    """How often predictions equal targets; given to compile: binary, categorical or sparse by the shapes."""
+
+    _class = "accuracy"
+
+    def __init__(self, name: str = "accuracy", dtype=None):
+        super().__init__(name)
+
+    def _make(self):
+        return _engine.Metric("accuracy")
+
+
+class Mean(Metric):
+    """The weighted mean of the numbers it is given."""
+
+    _class = "mean"
+
+    def __init__(self, name: str = None, dtype=None):
+        super().__init__(name or "mean")
+
+    def _make(self):
+        return _engine.Metric(self._class)
+
+    def update_state(self, values, sample_weight=None):
+        values = np.asarray(values, np.float64).reshape(-1)
+        weights = np.ones_like(values) if sample_weight is None else np.broadcast_to(np.asarray(sample_weight, np.float64), values.shape)
+        if type(self) is Mean and weights.sum() > 0:
+            self._native.update_value(float(np.average(values, weights=weights)), float(weights.sum()))
+        elif type(self) is not Mean:
+            self._native.update_value(float((values * weights).sum()), 1.0)
+
+
+class Sum(Mean):
+    """The weighted sum of the numbers it is given."""
+
+    _class = "sum"
+
+    def __init__(self, name: str = None, dtype=None):
+        super().__init__(name or "sum")
+
+
+def native(value):
+    """An engine's metric for compile from a name, a Metric or a function(y_true, y_pred)."""
+    if isinstance(value, str):
+        if value in ("accuracy", "acc"):
+            return _engine.Metric(value)
+        return _engine.Metric(_engine.Metric(value).name, {"name": value})  # called as it was asked for, as Keras does
+    if isinstance(value, Metric):
+        return value._make()
+    if callable(value):
+        def count(y_true, y_pred, weights):
+            each = np.asarray(value(Tensor(y_true), Tensor(y_pred)), np.float64).reshape(-1)
+            if weights is None:
+                return float(each.sum()), float(each.size)
+            share = np.asarray(Tensor(weights).numpy(), np.float64).reshape(-1)
+            return float((each * share).sum()), float(share.sum())
+        return _engine.Metric(getattr(value, "__name__", "metric"), count)
+    raise TypeError("a metric is a name, a Metric or a function, not %s" % type(value).__name__)

@@ -1,0 +1,194 @@
+"""Functions on tensors: Keras's keras.ops, with its names. They record on the GradientTape that is open, and take arrays and numbers as well."""
+
+import numpy as np
+
+from unisono import _engine
+from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, raw_of, tape_for
+
+__all__ = ["abs", "absolute", "add", "all", "any", "argmax", "broadcast_to", "cast", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos",
+           "divide", "equal", "exp", "expand_dims", "floor", "greater", "less", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
+           "minimum", "multiply", "negative", "one_hot", "ones", "power", "prod", "relu", "reshape", "rsqrt", "shape", "sigmoid", "sign", "sin", "softmax",
+           "sqrt", "square", "squeeze", "stack", "stop_gradient", "subtract", "sum", "take", "tanh", "transpose", "where", "zeros"]
+
+
+def _two(kind):
+    def function(x1, x2) -> Tensor:
+        a, b = raw_of(x1), raw_of(x2)
+        return Tensor(tape_for().binary(kind, a, b))
+    function.__doc__ = "%s of two tensors, which broadcast." % kind
+    return function
+
+
+def _one(kind):
+    def function(x) -> Tensor:
+        a = raw_of(x)
+        return Tensor(tape_for().unary(kind, a))
+    function.__doc__ = "%s of every element." % kind
+    return function
+
+
+def _activation(kind):
+    def function(x) -> Tensor:
+        a = raw_of(x)
+        return Tensor(tape_for().activation(kind, a))
+    function.__name__ = kind
+    function.__doc__ = "The activation %s." % kind
+    return function
+
+
+def _comparison(kind):
+    def function(x1, x2) -> Tensor:
+        a, b = raw_of(x1), raw_of(x2)
+        return Tensor(tape_for().compare(kind, a, b))
+    function.__doc__ = "%s, element by element." % kind
+    return function
+
+
+def _reduction(kind):
+    def function(x, axis=None, keepdims: bool = False) -> Tensor:
+        a = raw_of(x)
+        axes = None if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+        return Tensor(tape_for().reduce(kind, a, axes, keepdims))
+    function.__doc__ = "%s over the axes (all of them when None)." % kind
+    return function
+
+
+add, subtract, multiply, divide, power = _two("add"), _two("sub"), _two("mul"), _two("div"), _two("pow")
+maximum, minimum = _two("maximum"), _two("minimum")
+squared_difference = _two("squared_difference")
+negative, exp, log, sqrt, rsqrt, square = _one("negate"), _one("exp"), _one("log"), _one("sqrt"), _one("rsqrt"), _one("square")
+absolute, sign, floor, sin, cos, reciprocal = _one("abs"), _one("sign"), _one("floor"), _one("sin"), _one("cos"), _one("reciprocal")
+relu, sigmoid, tanh, gelu, softplus, silu, elu, selu = (_activation(name) for name in
+                                                        ("relu", "sigmoid", "tanh", "gelu", "softplus", "silu", "elu", "selu"))
+equal, not_equal, less, less_equal, greater, greater_equal = (_comparison(name) for name in (
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+sum, mean, max, min = (_reduction(name) for name in ("sum", "mean", "max", "min"))
+abs = absolute
+
+
+def prod(x, axis=None) -> Tensor:
+    """The product of the elements; without a gradient."""
+    return Tensor.of(np.prod(np.asarray(x), axis=axis))
+
+
+def any(x, axis=None) -> Tensor:
+    return Tensor.of(np.any(np.asarray(x), axis=axis))
+
+
+def all(x, axis=None) -> Tensor:
+    return Tensor.of(np.all(np.asarray(x), axis=axis))
+
+
+def matmul(x1, x2, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    a, b = raw_of(x1), raw_of(x2)
+    return Tensor(tape_for().matmul(a, b, transpose_a, transpose_b))
+
+
+def cast(x, dtype) -> Tensor:
+    """To another element type; a gradient flows between floats."""
+    name = dtype if isinstance(dtype, str) else np.dtype(getattr(dtype, "name", dtype)).name
+    a = raw_of(x)
+    return Tensor(tape_for().cast(a, name))
+
+
+def clip(x, x_min: float, x_max: float) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().clip(a, float(x_min), float(x_max)))
+
+
+def where(condition, x1, x2) -> Tensor:
+    c, a, b = raw_of(condition), raw_of(x1), raw_of(x2)
+    return Tensor(tape_for().where(c, a, b))
+
+
+def reshape(x, newshape) -> Tensor:
+    a = raw_of(x)
+    if isinstance(a, _engine.Strings):
+        return Tensor.of(Tensor.of(a).numpy().reshape(newshape))
+    return Tensor(tape_for().reshape(a, [int(each) for each in newshape]))
+
+
+def shape(x) -> tuple:
+    return tuple(x.shape)
+
+
+def _shape(x):
+    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def expand_dims(x, axis: int) -> Tensor:
+    dims = list(_shape(x))
+    dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 1)
+    return reshape(x, dims)
+
+
+def squeeze(x, axis=None) -> Tensor:
+    dims = list(_shape(x))
+    if axis is None:
+        return reshape(x, [each for each in dims if each != 1])
+    if dims[axis] != 1:
+        raise ValueError("axis %d has %d entries and cannot be squeezed" % (axis, dims[axis]))
+    del dims[axis]
+    return reshape(x, dims)
+
+
+def transpose(x, axes=None) -> Tensor:
+    a = raw_of(x)
+    axes = list(range(len(_shape(x))))[::-1] if axes is None else [int(each) for each in axes]
+    return Tensor(tape_for().transpose(a, axes))
+
+
+def broadcast_to(x, shape) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().broadcast(a, [int(each) for each in shape]))
+
+
+def concatenate(xs, axis: int = -1) -> Tensor:
+    raws = [raw_of(each) for each in xs]
+    return Tensor(tape_for().concat(raws, axis))
+
+
+def stack(xs, axis: int = 0) -> Tensor:
+    return concatenate([expand_dims(each, axis) for each in xs], axis)
+
+
+def take(x, indices, axis: int = 0) -> Tensor:
+    a, b = raw_of(x), raw_of(np.asarray(indices) if not isinstance(indices, Tensor) else indices)
+    return Tensor(tape_for().gather(a, b, axis))
+
+
+def one_hot(x, num_classes: int) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().one_hot(a, num_classes))
+
+
+def argmax(x, axis: int = -1) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().argmax(a, axis))
+
+
+def softmax(x, axis: int = -1) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().softmax(a, axis))
+
+
+def log_softmax(x, axis: int = -1) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().log_softmax(a, axis))
+
+
+def stop_gradient(x) -> Tensor:
+    a = raw_of(x)
+    return Tensor(tape_for().stop_gradient(a))
+
+
+def zeros(shape, dtype="float32") -> Tensor:
+    return Tensor.of(np.zeros(shape, dtype))
+
+
+def ones(shape, dtype="float32") -> Tensor:
+    return Tensor.of(np.ones(shape, dtype))
+
+
+def convert_to_numpy(x) -> np.ndarray:
+    return x.numpy() if isinstance(x, (Tensor, Variable)) else np.asarray(x)

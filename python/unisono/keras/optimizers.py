@@ -1,0 +1,258 @@
+"""Optimizers and learning-rate schedules, with Keras's defaults and formulas, run by the engine."""
+
+from unisono import _engine
+from unisono.keras._tensor import LazyGradient, Tensor, Variable, context, shared
+
+import numpy as np
+
+__all__ = ["Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "schedules", "get"]
+
+
+class LearningRateSchedule:
+    """A learning rate by step. One of one's own overrides __call__(step)."""
+
+    _class = None
+
+    def __init__(self, **config):
+        self._config = config
+
+    def __call__(self, step):
+        raise NotImplementedError
+
+    def get_config(self) -> dict:
+        return dict(self._config)
+
+    def _object(self):
+        return {"module": "keras.optimizers.schedules", "class_name": self._class, "config": self.get_config(), "registered_name": None}
+
+
+class _Known(LearningRateSchedule):
+    """A schedule that the engine has: asked there, by an optimizer with it."""
+
+    def __call__(self, step):
+        optimizer = _engine.Optimizer("SGD", {"learning_rate": self._object()})
+        optimizer.iterations = int(step)
+        return optimizer.learning_rate
+
+
+class ExponentialDecay(_Known):
+    """initial_learning_rate * decay_rate ^ (step / decay_steps)."""
+
+    _class = "ExponentialDecay"
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False, name: str = "ExponentialDecay"):
+        super().__init__(initial_learning_rate=initial_learning_rate, decay_steps=decay_steps, decay_rate=decay_rate, staircase=staircase, name=name)
+
+
+class CosineDecay(_Known):
+    """From initial_learning_rate to alpha of it along a cosine, after a warm-up."""
+
+    _class = "CosineDecay"
+
+    def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0, name: str = "CosineDecay", warmup_target: float = None,
+                 warmup_steps: int = 0):
+        super().__init__(initial_learning_rate=initial_learning_rate, decay_steps=decay_steps, alpha=alpha, name=name, warmup_target=warmup_target,
+                         warmup_steps=warmup_steps)
+
+
+class PiecewiseConstantDecay(_Known):
+    """values[i] until boundaries[i]."""
+
+    _class = "PiecewiseConstantDecay"
+
+    def __init__(self, boundaries, values, name: str = "PiecewiseConstant"):
+        super().__init__(boundaries=[int(each) for each in boundaries], values=[float(each) for each in values], name=name)
+
+
+class schedules:  # noqa: N801 (Keras's module)
+    """keras.optimizers.schedules."""
+
+    LearningRateSchedule, ExponentialDecay, CosineDecay = LearningRateSchedule, ExponentialDecay, CosineDecay
+    PiecewiseConstantDecay = PiecewiseConstantDecay
+
+
+class Optimizer:
+    """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
+
+    _class = None
+
+    def __init__(self, learning_rate, **config):
+        self._rate = learning_rate
+        name = config.pop("name", None)
+        self._config = {key: value for key, value in config.items() if value is not None}
+        if name:
+            self._config["name"] = name
+        self._steps = config.get("gradient_accumulation_steps") or 0
+        self._others = {}  # of variables that no model has: by store
+        self._native = self._make()
+        from unisono.tf import distribute
+
+        distribute.in_scope(self)
+
+    def _make(self):
+        config = dict(self._config)
+        if isinstance(self._rate, _Known):
+            return _engine.Optimizer(self._class, dict(config, learning_rate=self._rate._object()))
+        if callable(self._rate):
+            return _engine.Optimizer(self._class, config, self._rate)
+        return _engine.Optimizer(self._class, dict(config, learning_rate=float(self._rate)))
+
+    def _for_model(self):
+        """The engine's optimizer that compile gives away; a second model gets one of its own with the same settings."""
+        if self._native.taken:
+            self._native = self._make()
+        return self._native
+
+    @property
+    def name(self) -> str:
+        return self._config.get("name") or self._native.name
+
+    @property
+    def iterations(self) -> int:
+        return self._native.iterations
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return self._native.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        rate = float(value)
+        self._native.learning_rate = rate
+        self._rate = rate
+        for other in self._others.values():
+            other.learning_rate = rate
+
+    lr = learning_rate
+
+    def apply_gradients(self, grads_and_vars) -> None:
+        """One update of the variables with their gradients; a gradient that is None is left out."""
+        pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+        if not pairs:
+            raise ValueError("no gradients were given for any variable: the loss does not depend on them")
+        if any(isinstance(gradient, LazyGradient) for gradient, _ in pairs):
+            return self._apply_in_replica(pairs)
+        stores = {}
+        for gradient, variable in pairs:
+            if not isinstance(variable, Variable):
+                raise TypeError("apply_gradients takes pairs of a gradient and a Variable, not %s" % type(variable).__name__)
+            if not isinstance(gradient, Tensor) or gradient.dtype != "float32":
+                gradient = Tensor(_engine.Tensor(shared(np.ascontiguousarray(np.asarray(gradient), np.float32))))
+            stores.setdefault(variable._p.store, []).append((gradient._t, variable._p))
+        threads = context().threads
+        for store, some in stores.items():
+            self._of(store).apply(some, threads)
+        return None
+
+    def _of(self, store):
+        """One of the engine's optimizers a store of variables, because its state has the store's layout."""
+        if not self._others:
+            self._others[store] = self._native
+        if store not in self._others:
+            self._others[store] = self._make()
+        return self._others[store]
+
+    def _apply_in_replica(self, pairs):
+        replica, losses = context().replica, {id(gradient.loss) for gradient, _ in pairs if isinstance(gradient, LazyGradient)}
+        if replica is None or len(losses) != 1 or not all(isinstance(gradient, LazyGradient) for gradient, _ in pairs):
+            raise ValueError("inside of strategy.run apply_gradients takes the gradients of one loss, as tape.gradient gave them")
+        replica.apply(pairs[0][0].loss._t, self._native)
+
+    def get_config(self) -> dict:
+        rate = self._rate
+        return dict(self._config, learning_rate=rate if isinstance(rate, LearningRateSchedule) or callable(rate) else float(rate))
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.get_config()))
+
+
+def _rebuild(cls, config):
+    return cls(**config)
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum."""
+
+    _class = "SGD"
+
+    def __init__(self, learning_rate=0.01, momentum: float = 0.0, nesterov: bool = False, weight_decay=None, clipnorm=None, clipvalue=None,
+                 global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, clipnorm=clipnorm, clipvalue=clipvalue,
+                         global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
+
+
+class Adam(Optimizer):
+    """Adam."""
+
+    _class = "Adam"
+
+    def __init__(self, learning_rate=0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7, amsgrad: bool = False, weight_decay=None,
+                 clipnorm=None, clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+        super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, amsgrad=amsgrad, weight_decay=weight_decay, clipnorm=clipnorm,
+                         clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay."""
+
+    _class = "AdamW"
+
+    def __init__(self, learning_rate=0.001, weight_decay: float = 0.004, **more):
+        super().__init__(learning_rate, weight_decay=weight_decay, **more)
+
+
+class RMSprop(Optimizer):
+    """RMSprop."""
+
+    _class = "RMSprop"
+
+    def __init__(self, learning_rate=0.001, rho: float = 0.9, momentum: float = 0.0, epsilon: float = 1e-7, centered: bool = False, weight_decay=None,
+                 clipnorm=None, clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+        super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, centered=centered, weight_decay=weight_decay, clipnorm=clipnorm,
+                         clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
+
+
+class Adagrad(Optimizer):
+    """Adagrad."""
+
+    _class = "Adagrad"
+
+    def __init__(self, learning_rate=0.001, initial_accumulator_value: float = 0.1, epsilon: float = 1e-7, weight_decay=None, clipnorm=None,
+                 clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+        super().__init__(learning_rate, initial_accumulator_value=initial_accumulator_value, epsilon=epsilon, weight_decay=weight_decay,
+                         clipnorm=clipnorm, clipvalue=clipvalue, global_clipnorm=global_clipnorm,
+                         gradient_accumulation_steps=gradient_accumulation_steps, name=name)
+
+
+_NAMES = {cls.__name__.lower(): cls for cls in (SGD, Adam, AdamW, RMSprop, Adagrad)}
+
+
+def get(identifier) -> Optimizer:
+    """An optimizer by its name, or as it is."""
+    if isinstance(identifier, Optimizer):
+        return identifier
+    if isinstance(identifier, str):
+        found = _NAMES.get(identifier.lower())
+        if found is None:
+            _engine.Optimizer(identifier, {})  # says what is near
+            raise ValueError("there is no optimizer %r; there are %s" % (identifier, ", ".join(sorted(_NAMES))))
+        return found()
+    raise TypeError("an optimizer is a name or an Optimizer, not %s" % type(identifier).__name__)
+
+
+def of_native(native) -> Optimizer:
+    """What a file brought along."""
+    config = native.get_config()
+    cls = next((cls for cls in (AdamW, Adam, SGD, RMSprop, Adagrad) if config.get("name", "").lower().startswith(cls.__name__.lower())), Optimizer)
+    out = cls.__new__(cls)
+    rate = config.pop("learning_rate", None)
+    out._rate = rate if isinstance(rate, (int, float)) else native.learning_rate
+    out._config, out._steps, out._others, out._native = {key: value for key, value in config.items() if value is not None}, 0, {}, native
+    return out
+
+

@@ -1,0 +1,40 @@
+"""Regularisers by Keras's names."""
+
+__all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]
+
+
+class Regularizer:
+    """Base of the regularisers."""
+
+    def __init__(self, **config):
+        self._config = {key: float(value) for key, value in config.items()}
+
+    def get_config(self) -> dict:
+        return dict(self._config)
+
+    def _object(self):
+        return {"module": "keras.regularizers", "class_name": type(self).__name__, "config": self.get_config(), "registered_name": None}
+
+
+class L1(Regularizer):
+    """l1 * sum |x|."""
+
+    def __init__(self, l1: float = 0.01):
+        super().__init__(l1=l1)
+
+
+class L2(Regularizer):
+    """l2 * sum x^2."""
+
+    def __init__(self, l2: float = 0.01):
+        super().__init__(l2=l2)
+
+
+class L1L2(Regularizer):
+    """Both."""
+
+    def __init__(self, l1: float = 0.0, l2: float = 0.0):
+        super().__init__(l1=l1, l2=l2)
+
+
+l1, l2, l1_l2 = L1, L2, L1L2

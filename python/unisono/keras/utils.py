@@ -1,0 +1,30 @@
+"""keras.utils: seeds, one-hot targets, data by index."""
+
+import numpy as np
+
+from unisono.keras._tensor import set_random_seed
+
+__all__ = ["set_random_seed", "to_categorical", "PyDataset", "Sequence"]
+
+
+def to_categorical(y, num_classes: int = None) -> np.ndarray:
+    """Class numbers as one-hot rows."""
+    y = np.asarray(y).astype(int)
+    count = num_classes or int(y.max()) + 1
+    return np.eye(count, dtype=np.float32)[y.reshape(-1)].reshape(y.shape + (count,))
+
+
+class PyDataset:
+    """Batches by index: override __len__ and __getitem__."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+    def __getitem__(self, index):
+        raise NotImplementedError
+
+    def on_epoch_end(self):
+        """Between epochs."""
+
+
+Sequence = PyDataset

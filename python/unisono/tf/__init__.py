@@ -1,0 +1,138 @@
+"""unisono.tf: the names of TensorFlow that a training program uses, on the native engine: `import unisono.tf as tf` instead of `import tensorflow as tf`.
+
+Operations run at once and are recorded by GradientTape; `function` leaves a function as it is, because there is nothing to compile. tf.data, tf.distribute,
+tf.keras, tf.nn, tf.losses, tf.metrics, tf.optimizers; hub.KerasLayer and tfdocs.modeling.EpochDots have their places in unisono.tf.hub and
+unisono.tf.tfdocs. What is not here raises an AttributeError that says so.
+"""
+
+import numpy as _np
+
+from unisono import keras
+from unisono.keras import losses, metrics, ops as _ops, optimizers
+from unisono.keras._tensor import GradientTape, Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
+from unisono.tf import data, distribute, nn
+
+__all__ = ["GradientTape", "Tensor", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute", "expand_dims", "function",
+           "keras", "losses", "matmul", "metrics", "nn", "one_hot", "optimizers", "random", "reduce_mean", "reduce_sum", "reshape", "shape", "string"]
+
+# ---- types ----
+
+float32, float64, float16, int32, int64, int8, uint8, bool, string = (
+    "float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool", "string")
+
+newaxis = None
+
+
+class errors:  # noqa: N801 (TensorFlow's module)
+    """tf.errors: what the engine raises."""
+
+    from unisono._engine import EngineValueError as InvalidArgumentError
+
+    class OutOfRangeError(StopIteration):
+        """The end of a dataset's iterator is Python's StopIteration."""
+
+
+def function(func=None, **options):
+    """A decorator that leaves the function as it is: operations of the engine need no tracing."""
+    return func if func is not None else lambda inner: inner
+
+
+def constant(value, dtype=None, shape=None) -> Tensor:
+    """A tensor of numbers or text."""
+    out = convert_to_tensor(value, dtype)
+    return out if shape is None else reshape(out, shape)
+
+
+# ---- operations, by TensorFlow's names ----
+
+add, subtract, multiply, divide, pow = _ops.add, _ops.subtract, _ops.multiply, _ops.divide, _ops.power
+maximum, minimum, abs, sqrt, square, exp, sign, where = (_ops.maximum, _ops.minimum, _ops.absolute, _ops.sqrt, _ops.square, _ops.exp, _ops.sign, _ops.where)
+cast, matmul, transpose, reshape, expand_dims, squeeze, one_hot = (_ops.cast, _ops.matmul, _ops.transpose, _ops.reshape, _ops.expand_dims, _ops.squeeze,
+                                                                  _ops.one_hot)
+reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod = _ops.sum, _ops.mean, _ops.max, _ops.min, _ops.prod
+reduce_any, reduce_all = _ops.any, _ops.all
+sigmoid, tanh, sin, cos, floor, stop_gradient = _ops.sigmoid, _ops.tanh, _ops.sin, _ops.cos, _ops.floor, _ops.stop_gradient
+equal, not_equal, less, less_equal, greater, greater_equal = (_ops.equal, _ops.not_equal, _ops.less, _ops.less_equal, _ops.greater, _ops.greater_equal)
+broadcast_to, zeros, ones, clip_by_value, stack = _ops.broadcast_to, _ops.zeros, _ops.ones, _ops.clip, _ops.stack
+
+
+def argmax(input, axis: int = 0) -> Tensor:
+    return _ops.argmax(input, axis)
+
+
+def gather(params, indices, axis: int = 0) -> Tensor:
+    return _ops.take(params, indices, axis)
+
+
+def concat(values, axis: int) -> Tensor:
+    return _ops.concatenate(values, axis)
+
+
+def shape(input) -> Tensor:
+    """The shape, as a tensor of int32 like TensorFlow's."""
+    return Tensor.of(_np.asarray(_ops._shape(input), _np.int32))
+
+
+def size(input) -> Tensor:
+    return Tensor.of(_np.int32(_np.prod(_ops._shape(input))))
+
+
+def zeros_like(input) -> Tensor:
+    return _ops.zeros(_ops._shape(input))
+
+
+def ones_like(input) -> Tensor:
+    return _ops.ones(_ops._shape(input))
+
+
+def identity(input) -> Tensor:
+    return convert_to_tensor(input)
+
+
+def print(*values, **options):  # noqa: A001 (TensorFlow's name)
+    import builtins
+
+    builtins.print(*values, **options)
+
+
+class math:  # noqa: N801 (TensorFlow's module)
+    """tf.math."""
+
+    log, exp, sqrt, square, abs, sigmoid, tanh, maximum, minimum, pow = (_ops.log, _ops.exp, _ops.sqrt, _ops.square, _ops.absolute, _ops.sigmoid, _ops.tanh,
+                                                                         _ops.maximum, _ops.minimum, _ops.power)
+    add, subtract, multiply, divide, rsqrt, reciprocal = _ops.add, _ops.subtract, _ops.multiply, _ops.divide, _ops.rsqrt, _ops.reciprocal
+    reduce_sum, reduce_mean, reduce_max, reduce_min, argmax, equal = _ops.sum, _ops.mean, _ops.max, _ops.min, _ops.argmax, _ops.equal
+    squared_difference, sin, cos = _ops.squared_difference, _ops.sin, _ops.cos
+
+
+class random:  # noqa: N801 (TensorFlow's module)
+    """tf.random, drawn by NumPy."""
+
+    set_seed = staticmethod(_set_random_seed)
+
+    @staticmethod
+    def normal(shape, mean: float = 0.0, stddev: float = 1.0, dtype="float32", seed=None) -> Tensor:
+        return Tensor.of(_np.random.normal(mean, stddev, shape).astype(dtype))
+
+    @staticmethod
+    def uniform(shape, minval: float = 0.0, maxval: float = 1.0, dtype="float32", seed=None) -> Tensor:
+        return Tensor.of(_np.random.uniform(minval, maxval, shape).astype(dtype))
+
+
+class config:  # noqa: N801 (TensorFlow's module)
+    """tf.config: the devices are the cores."""
+
+    @staticmethod
+    def list_physical_devices(device_type=None) -> list:
+        import os
+
+        return [] if device_type not in (None, "CPU") else ["/physical_device:CPU:%d" % each for each in sorted(os.sched_getaffinity(0))]
+
+
+def __getattr__(name):
+    if name in ("hub", "tfdocs"):
+        import importlib
+
+        return importlib.import_module("unisono.tf." + name)
+    raise AttributeError("unisono.tf has no %s: it has what training programs use of TensorFlow (docs/python-engine.md); keras.ops, NumPy or TensorFlow "
+                         "itself may have it" % name)

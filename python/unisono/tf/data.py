@@ -1,0 +1,358 @@
+"""tf.data's Dataset for the native engine.
+
+from_tensor_slices(...).shuffle().batch().prefetch() is the engine's own source of batches: no Python runs while fit reads it. Anything else (map, filter,
+generators) is Python's iterators, with the same results for loops of one's own and for fit.
+"""
+
+import numpy as np
+
+from unisono import _engine
+from unisono.keras._tensor import Tensor, as_array, data_seed, shared
+
+__all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
+
+AUTOTUNE = -1
+
+
+class experimental:  # noqa: N801 (TensorFlow's module)
+    """tf.data.experimental."""
+
+    AUTOTUNE = AUTOTUNE
+
+    class AutoShardPolicy:
+        """Accepted: a strategy cuts every global batch."""
+
+        OFF, AUTO, FILE, DATA = -1, 0, 1, 2
+
+
+class Options:
+    """Accepted and not needed."""
+
+    def __init__(self):
+        class _Distribute:
+            auto_shard_policy = None
+        self.experimental_distribute = _Distribute()
+        self.autotune = self.threading = _Distribute()
+
+
+def _map(function, value):
+    """A structure of tuples, lists and dictionaries."""
+    if isinstance(value, tuple):
+        return tuple(_map(function, each) for each in value)
+    if isinstance(value, dict):
+        return {key: _map(function, each) for key, each in value.items()}
+    return function(value)
+
+
+def _leaves(value):
+    if isinstance(value, tuple):
+        return [leaf for each in value for leaf in _leaves(each)]
+    if isinstance(value, dict):
+        return [leaf for each in value.values() for leaf in _leaves(each)]
+    return [value]
+
+
+def _rebuild(value, leaves):
+    leaves = iter(leaves)
+    return _map(lambda _: next(leaves), value)
+
+
+def _tensor(array):
+    return Tensor(_engine.Tensor(array if isinstance(array, _engine.Strings) else shared(array)))
+
+
+def _take(column, rows):
+    """Rows by a list (or a slice) of one column."""
+    if isinstance(column, _engine.Strings):
+        return column.part(rows.start, rows.stop) if isinstance(rows, slice) else column.take([int(row) for row in rows])
+    return np.ascontiguousarray(np.asarray(column)[rows])
+
+
+def _stack(items):
+    first = items[0]
+    arrays = [np.asarray(item.numpy() if isinstance(item, Tensor) else item) for item in items]
+    if arrays[0].dtype.kind in "OSU":
+        return Tensor.of(np.array([each if each.ndim == 0 else each for each in (array.tolist() for array in arrays)], object)
+                         if first.ndim else np.array([array.item() for array in arrays], object))
+    return Tensor.of(np.stack(arrays))
+
+
+class Dataset:
+    """Elements one after the other; every transformation gives a new Dataset. Iterating begins a new epoch (shuffles draw a new order)."""
+
+    def __init__(self, begin, length=-1, plan=None):
+        self._make = begin  # begin(epoch) -> iterator of structures of tensors
+        self._length = length
+        self._plan = plan  # what the engine can do itself: see _Plan
+        self._epochs = 0
+        self._cached_native = None
+
+    # ---- sources ----
+
+    @staticmethod
+    def from_tensor_slices(tensors) -> "Dataset":
+        """The rows of arrays: one array, a tuple or a dictionary of them. Their memory is shared."""
+        structure = _map(as_array, tensors) if isinstance(tensors, (tuple, dict)) else as_array(tensors)
+        columns = _leaves(structure)
+        sizes = {column.shape[0] if column.shape else None for column in columns}
+        if len(sizes) != 1 or None in sizes:
+            raise ValueError("the arrays must have the same number of rows; they have %s" % ", ".join(map(str, sorted(sizes, key=str))))
+        return _planned(_Plan(structure, columns, sizes.pop()))
+
+    @staticmethod
+    def from_tensors(tensors) -> "Dataset":
+        """One element."""
+        element = _map(lambda each: Tensor.of(each), tensors)
+        return Dataset(lambda epoch: iter([element]), 1)
+
+    @staticmethod
+    def from_generator(generator, output_types=None, output_shapes=None, args=(), output_signature=None) -> "Dataset":
+        """What a function's iterator gives; called anew for every epoch."""
+        def begin(epoch):
+            return (_map(Tensor.of, tuple(item) if isinstance(item, list) else item) for item in generator(*args))
+        return Dataset(begin)
+
+    @staticmethod
+    def range(*arguments) -> "Dataset":
+        numbers = range(*arguments)
+        return Dataset(lambda epoch: (Tensor.of(np.int64(each)) for each in numbers), len(numbers))
+
+    @staticmethod
+    def zip(*datasets) -> "Dataset":
+        parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], tuple) else datasets
+        lengths = [each._length for each in parts]
+        return Dataset(lambda epoch: zip(*[each._epoch(epoch) for each in parts]), min(lengths) if min(lengths) >= 0 else -1)
+
+    # ---- transformations ----
+
+    def shuffle(self, buffer_size: int, seed: int = None, reshuffle_each_iteration: bool = True) -> "Dataset":
+        """Another order in every epoch. Arrays are shuffled as a whole, whatever the buffer's size."""
+        if buffer_size < 1:
+            raise ValueError("buffer_size must be at least 1, not %r" % (buffer_size,))
+        seed = data_seed() if seed is None else int(seed)
+        if self._plan is not None and self._plan.batch is None and not self._plan.repeat:
+            return _planned(self._plan.but(shuffle=True, seed=seed, fixed=not reshuffle_each_iteration))
+
+        def begin(epoch):
+            draw = np.random.default_rng([seed, epoch if reshuffle_each_iteration else 0])
+            buffer = []
+            for item in self._epoch(epoch):
+                buffer.append(item)
+                if len(buffer) >= buffer_size:
+                    at = int(draw.integers(len(buffer)))
+                    buffer[at], buffer[-1] = buffer[-1], buffer[at]
+                    yield buffer.pop()
+            draw.shuffle(buffer)
+            yield from buffer
+        return Dataset(begin, self._length)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False, num_parallel_calls=None, **ignored) -> "Dataset":
+        """Elements together, batch_size at a time."""
+        if batch_size < 1:
+            raise ValueError("batch_size must be at least 1, not %r" % (batch_size,))
+        if self._plan is not None and self._plan.batch is None and not self._plan.repeat:
+            return _planned(self._plan.but(batch=int(batch_size), drop=bool(drop_remainder)))
+        length = self._length
+        if length >= 0:
+            length = length // batch_size if drop_remainder else -(-length // batch_size)
+
+        def begin(epoch):
+            some = []
+            for item in self._epoch(epoch):
+                some.append(item)
+                if len(some) == batch_size:
+                    yield _together(some)
+                    some = []
+            if some and not drop_remainder:
+                yield _together(some)
+        return Dataset(begin, length)
+
+    def prefetch(self, buffer_size: int = AUTOTUNE) -> "Dataset":
+        """Batches are made ahead. Those of arrays are made faster than they are used: nothing to do."""
+        return self
+
+    def cache(self, filename: str = "") -> "Dataset":
+        if self._plan is not None:
+            return self
+        kept = []
+
+        def begin(epoch):
+            if not kept:
+                kept.extend(self._epoch(0))
+            return iter(kept)
+        return Dataset(begin, self._length)
+
+    def repeat(self, count: int = None) -> "Dataset":
+        """The data again and again; None or -1: without end."""
+        endless = count is None or count < 0
+        if self._plan is not None and self._plan.batch is not None and endless:
+            return _planned(self._plan.but(repeat=True))
+
+        def begin(epoch):
+            turn = 0
+            while endless or turn < count:
+                got = False
+                for item in self._epoch(epoch * (1 if endless else count) + turn):
+                    got = True
+                    yield item
+                if not got:
+                    return
+                turn += 1
+        return Dataset(begin, -1 if endless or self._length < 0 else self._length * count)
+
+    def map(self, function, num_parallel_calls=None, deterministic=None) -> "Dataset":
+        """function of every element; tuples are spread over its arguments."""
+        def begin(epoch):
+            for item in self._epoch(epoch):
+                out = function(*item) if isinstance(item, tuple) else function(item)
+                yield _map(Tensor.of, tuple(out) if isinstance(out, list) else out)
+        return Dataset(begin, self._length)
+
+    def filter(self, predicate) -> "Dataset":
+        return Dataset(lambda epoch: (item for item in self._epoch(epoch) if bool(predicate(*item) if isinstance(item, tuple) else predicate(item))))
+
+    def take(self, count: int) -> "Dataset":
+        import itertools
+
+        length = self._length if count < 0 else min(count, self._length) if self._length >= 0 else -1
+        return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), None if count < 0 else count), length)
+
+    def skip(self, count: int) -> "Dataset":
+        import itertools
+
+        return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), count, None), max(0, self._length - count) if self._length >= 0 else -1)
+
+    def concatenate(self, other: "Dataset") -> "Dataset":
+        import itertools
+
+        length = self._length + other._length if min(self._length, other._length) >= 0 else -1
+        return Dataset(lambda epoch: itertools.chain(self._epoch(epoch), other._epoch(epoch)), length)
+
+    def enumerate(self, start: int = 0) -> "Dataset":
+        return Dataset(lambda epoch: ((Tensor.of(np.int64(index)), item) for index, item in enumerate(self._epoch(epoch), start)), self._length)
+
+    def unbatch(self) -> "Dataset":
+        def begin(epoch):
+            for item in self._epoch(epoch):
+                leaves = _leaves(item)
+                for row in range(leaves[0].shape[0]):
+                    yield _map(lambda each: each[row], item)
+        return Dataset(begin)
+
+    def shard(self, num_shards: int, index: int) -> "Dataset":
+        import itertools
+
+        return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), index, None, num_shards))
+
+    def apply(self, transformation) -> "Dataset":
+        return transformation(self)
+
+    def with_options(self, options) -> "Dataset":
+        return self
+
+    def options(self) -> Options:
+        return Options()
+
+    # ---- reading ----
+
+    def _epoch(self, epoch):
+        return self._make(epoch)
+
+    def __iter__(self):
+        epoch, self._epochs = self._epochs, self._epochs + 1
+        return self._epoch(epoch)
+
+    def as_numpy_iterator(self):
+        return (_map(lambda each: each.numpy(), item) for item in self)
+
+    def cardinality(self) -> int:
+        if self._plan is not None and self._plan.repeat:
+            return -1
+        return self._length if self._length >= 0 else -2
+
+    def __len__(self) -> int:
+        if self._length < 0:
+            raise TypeError("the length of this dataset is not known")
+        return self._length
+
+    @property
+    def element_spec(self):
+        """(dtype, shape) of each part of the first element."""
+        return _map(lambda each: (each.dtype, each.shape), next(iter(self._epoch(0))))
+
+    def _native_batches(self):
+        """The engine's own source, or None: then Python's iterators are."""
+        if self._cached_native is None and self._plan is not None:
+            self._cached_native = self._plan.native()
+        return self._cached_native
+
+    def __repr__(self):
+        return "<unisono.tf.data.Dataset of %s elements>" % (self._length if self._length >= 0 else "?")
+
+
+def _together(items):
+    first = items[0]
+    return _rebuild(first, [_stack(list(each)) for each in zip(*[_leaves(item) for item in items])])
+
+
+class _Plan:
+    """Rows of arrays, maybe shuffled, maybe in batches: what uni_batches_columns does."""
+
+    def __init__(self, structure, columns, size, shuffle=False, seed=0, fixed=False, batch=None, drop=False, repeat=False):
+        self.structure, self.columns, self.size = structure, columns, size
+        self.shuffle, self.seed, self.fixed, self.batch, self.drop, self.repeat = shuffle, seed, fixed, batch, drop, repeat
+
+    def but(self, **changes):
+        values = {name: getattr(self, name) for name in ("shuffle", "seed", "fixed", "batch", "drop", "repeat")}
+        return _Plan(self.structure, self.columns, self.size, **dict(values, **changes))
+
+    def length(self):
+        if self.repeat:
+            return -1
+        if self.batch is None:
+            return self.size
+        return self.size // self.batch if self.drop else -(-self.size // self.batch)
+
+    def native(self):
+        """x, (x, y) or (x, y, weights) in batches; anything else is for Python."""
+        parts = self.structure if isinstance(self.structure, tuple) else (self.structure,)
+        if self.batch is None or self.fixed or not 1 <= len(parts) <= 3:
+            return None
+        if any(isinstance(part, dict) for part in parts):
+            return None
+        x, y, weights = [_leaves(part) for part in parts] + [[]] * (3 - len(parts))
+        if len(weights) > 1:
+            return None
+        return _engine.Batches.columns(x, y, weights[0] if weights else None, self.batch, self.shuffle, self.drop, self.repeat, self.seed, 0)
+
+    def begin(self, epoch):
+        if self.batch is None or self.fixed or self.repeat:
+            return self._rows(0 if self.fixed else epoch)
+        return self._batches(epoch)
+
+    def _batches(self, epoch):
+        """The engine's batches, in the order that fit sees them."""
+        source = _engine.Batches.columns(self.columns[:_engine.MAX_INPUTS], [], None, self.batch, self.shuffle, self.drop, False, self.seed, 0)
+        source.reset(epoch)
+        while True:
+            got = source.next()
+            if got is None:
+                return
+            yield _rebuild(self.structure, [Tensor(_engine.Tensor(each)) for each in got[0]])
+
+    def _rows(self, epoch):
+        while True:
+            order = np.random.default_rng([self.seed, epoch]).permutation(self.size) if self.shuffle else np.arange(self.size)
+            if self.batch is None:
+                for row in order:
+                    yield _rebuild(self.structure, [_tensor(_take(column, [row]))[0] for column in self.columns])
+            else:
+                for begin in range(0, self.size - (self.batch - 1 if self.drop else 0), self.batch):
+                    yield _rebuild(self.structure, [_tensor(_take(column, order[begin:begin + self.batch])) for column in self.columns])
+            if not self.repeat:
+                return
+            epoch += 1
+
+
+def _planned(plan):
+    return Dataset(plan.begin, plan.length(), plan)

@@ -1,0 +1,366 @@
+"""tf.distribute for the native engine: MirroredStrategy (replica threads), MultiWorkerMirroredStrategy (the worker processes of a run).
+
+Models and optimizers that are made inside of `with strategy.scope()` belong to the strategy: Model.fit trains them under it, and a loop of one's own runs
+its step with strategy.run, once for each replica with its part of the global batch.
+"""
+
+import contextlib
+import threading
+import weakref
+
+import numpy as np
+
+from unisono import _engine
+from unisono.keras import _tensor
+from unisono.keras._tensor import Tensor
+
+__all__ = ["Strategy", "MirroredStrategy", "OneDeviceStrategy", "MultiWorkerMirroredStrategy", "ReduceOp", "PerReplica", "get_strategy", "has_strategy",
+           "get_replica_context", "experimental", "in_cross_replica_context"]
+
+
+class ReduceOp:
+    """What strategy.reduce does."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+
+
+_scopes = threading.local()
+
+
+def _scope():
+    return getattr(_scopes, "stack", None) or []
+
+
+def in_scope(thing):
+    """The strategy whose scope this thread is in, which remembers the model or optimizer; None outside."""
+    stack = _scope()
+    if not stack:
+        return None
+    stack[-1]._remember(thing)
+    return stack[-1]
+
+
+def metric_result(native):
+    """A metric's result; over all processes under a strategy that has more than one."""
+    stack = _scope()
+    strategy = stack[-1] if stack else _loops[-1]() if _loops else None
+    if strategy is None or strategy._workers() == 1 or _tensor.context().replica is not None:
+        return native.result()
+    total = native.copy()
+    total.set_state(strategy._engine_strategy().reduce(native.state(), False))
+    return total.result()
+
+
+_loops = []  # the strategies of several processes whose loops run here, newest last
+
+
+class PerReplica:
+    """One value a replica of this process."""
+
+    def __init__(self, values):
+        self.values = tuple(values)
+
+    def __repr__(self):
+        return "PerReplica(%s)" % ", ".join(map(repr, self.values))
+
+
+class _Distributed:
+    """A global batch, or this process' part of it: cut for the replicas by strategy.run."""
+
+    def __init__(self, value, size, first, total):
+        self.value, self.size, self.first, self.total = value, size, first, total
+
+    def part(self, begin, count):
+        from unisono.tf.data import _map
+
+        return _map(lambda each: _rows(each, begin, count), self.value)
+
+
+def _rows(tensor, begin, count):
+    if not tensor.shape:
+        return tensor
+    array = tensor._t.array()
+    if isinstance(array, _engine.Strings):
+        return Tensor(_engine.Tensor(array.part(begin, begin + count)))
+    return Tensor(_engine.Tensor(_tensor.shared(np.asarray(array)[begin:begin + count])))
+
+
+class DistributedDataset:
+    """What experimental_distribute_dataset gives: an iterable of global batches."""
+
+    def __init__(self, strategy, dataset):
+        self._strategy, self._dataset = strategy, dataset
+
+    def __iter__(self):
+        for item in self._dataset:
+            yield self._strategy._distributed(item)
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def cardinality(self):
+        return self._dataset.cardinality()
+
+    @property
+    def element_spec(self):
+        return self._dataset.element_spec
+
+
+class ReplicaContext:
+    """What tf.distribute.get_replica_context() gives inside of strategy.run."""
+
+    def __init__(self, strategy, number):
+        self.strategy, self.replica_id_in_sync_group = strategy, number
+        self.num_replicas_in_sync = strategy.num_replicas_in_sync
+
+
+class Strategy:
+    """One replica; base of the others."""
+
+    _kind = "none"
+
+    def __init__(self):
+        self._native = None
+        self._models, self._optimizers = [], []
+        self._contexts = {}
+
+    # ---- the engine's ----
+
+    def _make(self):
+        return _engine.Strategy(self._kind, 0, None)
+
+    def _engine_strategy(self):
+        if self._native is None:
+            self._native = self._make()
+        return self._native
+
+    def _workers(self):
+        return 1
+
+    def _rank(self):
+        return 0
+
+    def _local_replicas(self):
+        return self.num_replicas_in_sync // self._workers()
+
+    def _remember(self, thing):
+        (self._models if hasattr(thing, "_for_tape") else self._optimizers).append([weakref.ref(thing), False])
+
+    def _place_all(self):
+        """Models and optimizers of the scope come under the strategy before the first step that may use them."""
+        for entry in self._models:
+            model = entry[0]()
+            if model is not None and not entry[1] and model._native().built:
+                self._engine_strategy().place(model._native())
+                entry[1] = True
+        for entry in self._optimizers:
+            optimizer = entry[0]()
+            if optimizer is not None and entry[1] is not optimizer._native:
+                self._engine_strategy().place_optimizer(optimizer._native)
+                entry[1] = optimizer._native
+
+    # ---- what users see ----
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        return self._engine_strategy().num_replicas_in_sync
+
+    @contextlib.contextmanager
+    def scope(self):
+        """Models and optimizers made inside belong to the strategy."""
+        if not hasattr(_scopes, "stack"):
+            _scopes.stack = []
+        _scopes.stack.append(self)
+        try:
+            yield self
+        finally:
+            _scopes.stack.pop()
+
+    def experimental_distribute_dataset(self, dataset, options=None) -> DistributedDataset:
+        """Batches of the dataset are global batches; every replica gets its part."""
+        return DistributedDataset(self, dataset)
+
+    def distribute_datasets_from_function(self, dataset_fn, options=None) -> DistributedDataset:
+        return DistributedDataset(self, dataset_fn(InputContext(self)))
+
+    experimental_distribute_datasets_from_function = distribute_datasets_from_function
+
+    def _distributed(self, item):
+        from unisono.tf.data import _leaves
+
+        sized = [leaf.shape[0] for leaf in _leaves(item) if leaf.shape]
+        total = sized[0] if sized else 0
+        rank, workers = self._rank(), self._workers()
+        begin, end = total * rank // workers, total * (rank + 1) // workers
+        whole = _Distributed(item, total, 0, total)
+        return whole if workers == 1 else _Distributed(whole.part(begin, end - begin), end - begin, begin, total)
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        """fn(*args, **kwargs) once for each replica, with its part of what experimental_distribute_dataset gave; what they return, as PerReplica (or as it
+        is, when there is one replica)."""
+        kwargs = kwargs or {}
+        given = [each for each in list(args) + list(kwargs.values()) if isinstance(each, _Distributed)]
+        size = given[0].size if given else 0
+        first, total = (given[0].first, given[0].total) if given else (0, 0)
+        if _tensor.context().replica is not None:
+            raise RuntimeError("strategy.run inside of strategy.run")
+        self._place_all()
+        count = self._local_replicas()
+        values = [None] * count
+
+        def turn(replica):
+            number = replica.id - self._rank() * count
+            here = self._contexts.get(number)
+            if here is None:
+                here = self._contexts[number] = _tensor.Context(_threads(count))
+            here.replica, here.strategy = replica, self
+            outer = getattr(_tensor._local, "context", None)
+            _tensor.set_context(here)
+            try:
+                def mine(value):
+                    if isinstance(value, _Distributed):
+                        begin = value.size * number // count
+                        return value.part(begin, value.size * (number + 1) // count - begin)
+                    return value.values[number] if isinstance(value, PerReplica) else value
+                values[number] = fn(*[mine(each) for each in args], **{key: mine(each) for key, each in kwargs.items()})
+            finally:
+                here.replica = here.recording = None
+                if here.tape is not None:
+                    here.tape.release()
+                _tensor.set_context(outer if outer is not None else _tensor.Context())
+        if self._workers() > 1 and not any(each() is self for each in _loops):
+            _loops.append(weakref.ref(self))
+        self._engine_strategy().run(turn, size, first, total)
+        return values[0] if count == 1 else PerReplica(values)
+
+    experimental_run_v2 = run
+
+    def reduce(self, reduce_op, value, axis=None) -> Tensor:
+        """The replicas' values as one: SUM or MEAN; axis 0 reduces the rows too."""
+        values = [np.asarray(each, np.float64) for each in self.experimental_local_results(value)]
+        if str(getattr(reduce_op, "name", reduce_op)).upper() not in ("SUM", "MEAN"):
+            raise ValueError("reduce_op is SUM or MEAN, not %r" % (reduce_op,))
+        mean = str(getattr(reduce_op, "name", reduce_op)).upper() == "MEAN"
+        count = float(len(values))
+        if axis is not None:
+            count = float(sum(each.shape[axis] for each in values))
+            values = [each.sum(axis=axis) for each in values]
+        total = np.sum(values, axis=0)
+        if self._workers() > 1:
+            flat = self._engine_strategy().reduce(list(np.atleast_1d(total).reshape(-1)) + [count], False)
+            total, count = np.asarray(flat[:-1]).reshape(np.shape(total)), flat[-1]
+        return Tensor.of(np.asarray(total / count if mean else total, np.float32))
+
+    def experimental_local_results(self, value) -> tuple:
+        """One value a replica of this process."""
+        return value.values if isinstance(value, PerReplica) else (value,)
+
+    def gather(self, value, axis: int = 0) -> Tensor:
+        if self._workers() > 1:
+            raise NotImplementedError("gather over several processes")
+        return Tensor.of(np.concatenate([np.asarray(each) for each in self.experimental_local_results(value)], axis=axis))
+
+    @property
+    def cluster_resolver(self):
+        return None
+
+    @property
+    def extended(self):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("a strategy belongs to its process: make it inside of the train function")
+
+
+class InputContext:
+    """What dataset_fn is given: this process, of how many."""
+
+    def __init__(self, strategy):
+        self.num_input_pipelines, self.input_pipeline_id = 1, 0
+        self.num_replicas_in_sync = strategy.num_replicas_in_sync
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        return global_batch_size // self.num_replicas_in_sync
+
+
+def _threads(replicas):
+    import os
+
+    return max(1, len(os.sched_getaffinity(0)) // replicas)
+
+
+class MirroredStrategy(Strategy):
+    """Replica threads of this process, one for each core: devices is how many, or a list of them."""
+
+    _kind = "mirrored"
+
+    def __init__(self, devices=None, cross_device_ops=None):
+        super().__init__()
+        if isinstance(devices, (list, tuple)):
+            devices = len(devices)
+        if devices is not None and (not isinstance(devices, int) or devices < 1):
+            raise ValueError("devices is a number of replicas or a list of devices, not %r" % (devices,))
+        self._devices = devices or 0
+
+    def _make(self):
+        return _engine.Strategy("mirrored", self._devices, None)
+
+
+class OneDeviceStrategy(Strategy):
+    """One replica."""
+
+    def __init__(self, device=None):
+        super().__init__()
+
+
+class MultiWorkerMirroredStrategy(Strategy):
+    """The worker processes of a run (unisono.train's trainers), one replica each; alone in a process that is no worker."""
+
+    def __init__(self, cluster_resolver=None, communication_options=None):
+        super().__init__()
+        from unisono import _session
+
+        here = _session.current()
+        self._session = here.session if here is not None and here.session.world_size > 1 else None
+        self._kind = "multi_worker" if self._session is not None else "none"
+
+    def _make(self):
+        return _engine.Strategy(self._kind, 0, self._session)
+
+    def _workers(self):
+        return self._session.world_size if self._session is not None else 1
+
+    def _rank(self):
+        return self._session.world_rank if self._session is not None else 0
+
+
+class experimental:  # noqa: N801 (TensorFlow's module)
+    """tf.distribute.experimental."""
+
+    MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy
+
+
+_default = Strategy()
+
+
+def get_strategy() -> Strategy:
+    """That of the scope, or the one with a single replica."""
+    here = _tensor.context()
+    if here.replica is not None:
+        return here.strategy
+    stack = _scope()
+    return stack[-1] if stack else _default
+
+
+def has_strategy() -> bool:
+    return get_strategy() is not _default
+
+
+def get_replica_context():
+    here = _tensor.context()
+    return None if here.replica is None else ReplicaContext(here.strategy, here.replica.id)
+
+
+def in_cross_replica_context() -> bool:
+    return _tensor.context().replica is None and has_strategy()

@@ -1,0 +1,45 @@
+"""hub.KerasLayer's place: sentences as vectors, by the engine's SentenceEmbedding.
+
+Modules of TensorFlow Hub are TensorFlow programs and are not run here. The handle may be the path of a text file of word vectors ("word v1 v2 ..." a line), or the
+address of a module: then the file of that name with .txt or .vec is looked for in TFHUB_CACHE_DIR and in ~/.cache/unisono/vectors (for
+".../nnlm-en-dim128/1": nnlm-en-dim128.txt); without it every word has a random vector, which is said once on stderr.
+"""
+
+import os
+import re
+import sys
+
+from unisono.keras.layers import SentenceEmbedding
+
+__all__ = ["KerasLayer"]
+
+_said = set()
+
+
+def _find(handle):
+    if os.path.isfile(handle):
+        return handle
+    name = next((part for part in reversed(re.split(r"[/:]", handle.rstrip("/"))) if not part.isdigit() and part), "vectors")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for folder in (os.environ.get("TFHUB_CACHE_DIR"), os.path.join(cache, "unisono", "vectors")):
+        for ending in (".txt", ".vec"):
+            if folder and os.path.isfile(os.path.join(folder, name + ending)):
+                return os.path.join(folder, name + ending)
+    return None
+
+
+class KerasLayer(SentenceEmbedding):
+    """KerasLayer(handle, input_shape=[], output_shape=[dim], dtype=tf.string, trainable=False): text to a vector of dim numbers."""
+
+    def __init__(self, handle, trainable: bool = False, output_shape=None, dtype=None, input_shape=None, name: str = None, vocabulary=None, **ignored):
+        handle = str(handle)
+        dims = re.search(r"dim(\d+)", handle)
+        if output_shape is None and dims is None:
+            raise ValueError("KerasLayer needs output_shape=[numbers a vector]")
+        dim = int(output_shape[-1]) if output_shape is not None else int(dims.group(1))
+        vectors = _find(handle)
+        if vectors is None and vocabulary is None and handle not in _said:
+            _said.add(handle)
+            sys.stderr.write("unisono: no word vectors for %s; words get random ones (trainable=%s). Put a file of vectors where unisono.tf.hub "
+                             "looks for it to use them\n" % (handle, trainable))
+        super().__init__(dim, vocabulary=vocabulary if vectors is None else None, vectors=vectors, trainable=bool(trainable), name=name)
