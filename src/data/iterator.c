@@ -126,6 +126,7 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
         out->elements = source->num_blocks;
         out->unit = it->windows ? window_blocks(it) : 1;
         out->task = 1;
+        out->ramp = it->dataset->order.window_blocks == 0;
         break;
     case UNI__SOURCE_STREAM:
         out->elements = INT64_MAX;

@@ -185,6 +185,7 @@ static bool next_piece(uni__plan *plan)
         plan->now = own_share(&plan->options, plan->own_epoch++);
     }
     plan->unit_left = 0;
+    plan->unit_next = plan->options.ramp ? plan->options.task : plan->options.unit;
     return true;
 }
 
@@ -240,9 +241,9 @@ static bool next_of_ranges(uni__plan *plan, uni__task *out)
         int64_t left = plan->now.end - plan->now.begin;
         if (left == 0)
             return false;
-        plan->unit_count = plan->now.unit > 0     ? plan->now.unit
-                           : options->unit < left ? options->unit
-                                                  : left;
+        int64_t wanted = plan->unit_next < options->unit ? plan->unit_next : options->unit;
+        plan->unit_count = plan->now.unit > 0 ? plan->now.unit : wanted < left ? wanted : left;
+        plan->unit_next = 2 * wanted;
         plan->unit_begin = plan->now.begin;
         plan->unit_left = plan->unit_count;
     }

@@ -35,6 +35,8 @@ typedef struct uni__plan_options {
     bool rounds;
     int64_t unit; /* elements of a unit: in rounds, rows of this shard in a task */
     int64_t task; /* ranges: elements of a task, at most a unit */
+    bool
+        ramp; /* ranges: a piece begins with a unit of one task and doubles from there, so that the first rows come soon */
     int64_t batch; /* rounds: rows of this shard in a round */
     bool drop_remainder; /* rounds: a last round that is not full is left out */
     int shard, num_shards;
@@ -63,7 +65,7 @@ typedef struct uni__plan {
     /* the next task */
     int piece;
     uni__piece now;
-    int64_t unit_begin, unit_left, unit_count;
+    int64_t unit_begin, unit_left, unit_count, unit_next;
     bool in_epoch, over;
 } uni__plan;
 

@@ -1,0 +1,183 @@
+/* npy.c - see npy.h. Pure functions over bytes that may be anything (fuzz_npy.c). */
+#include <stdlib.h>
+#include <string.h>
+#include "data/sources/npy.h"
+
+/* ---- .npy ---- */
+
+static int damaged(uni_error *err, const char *name, const char *what)
+{
+    return uni_error_set(err, UNI_EFORMAT, "%s is no .npy file that can be read: %s", name, what);
+}
+
+/* The value of 'key' in the header's dictionary literal; NULL when it is not there. */
+static const char *value_of(const char *text, const char *end, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *p = text; p + length + 3 < end; p++) {
+        if ((*p == '\'' || *p == '"') && memcmp(p + 1, key, length) == 0 && p[length + 1] == *p) {
+            p += length + 2;
+            while (p < end && (*p == ' ' || *p == ':'))
+                p++;
+            return p < end ? p : NULL;
+        }
+    }
+    return NULL;
+}
+
+static int parse_dtype(uni__npy *out, const char *p, const char *end, const char *name,
+                       uni_error *err)
+{
+    static const struct {
+        const char *text;
+        uni_dtype dtype;
+    } known[] = { { "f4", UNI_F32 }, { "f8", UNI_F64 }, { "i1", UNI_I8 }, { "i2", UNI_I16 },
+                  { "i4", UNI_I32 }, { "i8", UNI_I64 }, { "u1", UNI_U8 }, { "u2", UNI_U16 },
+                  { "u4", UNI_U32 }, { "u8", UNI_U64 }, { "b1", UNI_B8 }, { "f2", UNI_F16 } };
+    if (p == NULL || end - p < 5 || (*p != '\'' && *p != '"'))
+        return damaged(err, name, "it holds records, or its dtype is not given");
+    char order = p[1];
+    if (order != '<' && order != '|' && order != '=')
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s is big-endian; write it as array.astype(array.dtype.newbyteorder("
+                             "'<'))",
+                             name);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (memcmp(p + 2, known[i].text, 2) == 0 && p[4] == *p) {
+            out->dtype = known[i].dtype;
+            return 0;
+        }
+    }
+    return uni_error_set(err, UNI_EUNSUPPORTED,
+                         "%s holds elements of type %.4s (strings and objects are not read)", name,
+                         p + 1);
+}
+
+static int parse_shape(uni__npy *out, const char *p, const char *end, const char *name,
+                       uni_error *err)
+{
+    if (p == NULL || *p != '(')
+        return damaged(err, name, "its shape is not given");
+    size_t elements = 1;
+    for (p++; p < end && *p != ')';) {
+        if (*p == ' ' || *p == ',') {
+            p++;
+            continue;
+        }
+        int64_t number = 0;
+        const char *first = p;
+        for (; p < end && *p >= '0' && *p <= '9' && p - first < 18; p++)
+            number = number * 10 + (*p - '0');
+        if (p == first || out->ndim == UNI_MAX_DIMS)
+            return damaged(err, name, "its shape is not one");
+        out->shape[out->ndim++] = number;
+        if (__builtin_mul_overflow(elements, (size_t)number, &elements))
+            return damaged(err, name, "its shape is too large");
+    }
+    if (p >= end || __builtin_mul_overflow(elements, uni_dtype_size(out->dtype), &out->bytes) ||
+        out->bytes > (size_t)INT64_MAX / 4)
+        return damaged(err, name, "its shape is too large");
+    return 0;
+}
+
+int uni__npy_parse(uni__npy *out, const uint8_t *head, size_t size, const char *name,
+                   uni_error *err)
+{
+    *out = (uni__npy){ 0 };
+    if (size < 12 || memcmp(head, "\x93NUMPY", 6) != 0)
+        return damaged(err, name, "it does not begin with \\x93NUMPY");
+    size_t length = (size_t)head[8] | (size_t)head[9] << 8, begin = 10;
+    if (head[6] >= 2) {
+        length |= (size_t)head[10] << 16 | (size_t)head[11] << 24;
+        begin = 12;
+    }
+    if (head[6] < 1 || head[6] > 3)
+        return uni_error_set(err, UNI_EVERSION, "%s has version %d of the .npy format", name,
+                             head[6]);
+    if (length > UNI__NPY_MAX_HEADER - begin || begin + length > size)
+        return damaged(err, name, "its header is cut off");
+    const char *text = (const char *)head + begin, *end = text + length;
+    const char *fortran = value_of(text, end, "fortran_order");
+    UNI_TRY(parse_dtype(out, value_of(text, end, "descr"), end, name, err));
+    UNI_TRY(parse_shape(out, value_of(text, end, "shape"), end, name, err));
+    if (fortran != NULL && *fortran == 'T' && out->ndim > 1)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s is in Fortran order; write it as np.ascontiguousarray(array)",
+                             name);
+    out->data = (int64_t)(begin + length);
+    return 0;
+}
+
+/* ---- .npz ---- */
+
+static uint32_t number(const uint8_t *p, int bytes)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint32_t)p[i] << 8 * i;
+    return value;
+}
+
+static int no_archive(uni_error *err, const char *name)
+{
+    return uni_error_set(err, UNI_EFORMAT, "%s is no .npz archive that can be read", name);
+}
+
+static int parse_member(uni__npz_member *out, const uint8_t *p, const uint8_t *end, size_t *length,
+                        const char *name, uni_error *err)
+{
+    if (end - p < 46 || memcmp(p, "PK\x01\x02", 4) != 0)
+        return no_archive(err, name);
+    size_t name_length = number(p + 28, 2);
+    *length = 46 + name_length + number(p + 30, 2) + number(p + 32, 2);
+    if ((size_t)(end - p) < *length || name_length < 5 || name_length >= sizeof out->name ||
+        number(p + 20, 4) == UINT32_MAX)
+        return no_archive(err, name);
+    if (number(p + 10, 2) != 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s is compressed; write it with np.savez instead of "
+                             "np.savez_compressed, so that rows can be read on their own",
+                             name);
+    memcpy(out->name, p + 46, name_length);
+    out->name[name_length - 4] = 0; /* ".npy" */
+    out->size = number(p + 24, 4);
+    out->header = number(p + 42, 4);
+    return 0;
+}
+
+int uni__npz_parse(uni__npz_member *out, int room, const uint8_t *tail, size_t size,
+                   int64_t tail_offset, int64_t *need, const char *name, uni_error *err)
+{
+    *need = -1;
+    size_t at = size >= 22 ? size - 22 : 0;
+    while (size >= 22 && at > 0 && memcmp(tail + at, "PK\x05\x06", 4) != 0)
+        at--;
+    if (size < 22 || memcmp(tail + at, "PK\x05\x06", 4) != 0)
+        return no_archive(err, name);
+    int count = (int)number(tail + at + 10, 2);
+    int64_t begin = number(tail + at + 16, 4);
+    if (begin > tail_offset + (int64_t)at)
+        return no_archive(err, name);
+    if (begin < tail_offset) {
+        *need = begin;
+        return 0;
+    }
+    if (count < 1 || count > room)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "%s has %d arrays, 1 to %d can be read", name,
+                             count, room);
+    const uint8_t *p = tail + (begin - tail_offset), *end = tail + at;
+    for (int i = 0; i < count; i++) {
+        size_t length = 0;
+        UNI_TRY(parse_member(&out[i], p, end, &length, name, err));
+        p += length;
+    }
+    return count;
+}
+
+int uni__npz_local(const uint8_t head[30], int64_t *skip, const char *name, uni_error *err)
+{
+    if (memcmp(head, "PK\x03\x04", 4) != 0)
+        return no_archive(err, name);
+    *skip = 30 + (int64_t)number(head + 26, 2) + (int64_t)number(head + 28, 2);
+    return 0;
+}
