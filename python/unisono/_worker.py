@@ -22,7 +22,7 @@ def _prepare(attachment):
         from unisono import ray
 
         ray.install()
-    if attachment.get("as_ray") or attachment["backend"] == "horovod":
+    if attachment.get("as_ray"):
         from unisono.horovod import _install
 
         _install.install()
@@ -35,6 +35,8 @@ def _set_up_backend(session, attachment):
         from unisono.train.torch import _worker as setup
     elif backend == "tensorflow":
         from unisono.train.tensorflow import _worker as setup
+    elif backend == "horovod":
+        from unisono.train import _horovod_worker as setup
     else:
         return lambda: None
     return setup.set_up(session, attachment["backend_config"])
