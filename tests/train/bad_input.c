@@ -55,8 +55,8 @@ static void trainer_options(uni_program *program)
             "native, tensorflow, torch, horovod, none");
     refused(&(uni_trainer_options){ .launcher = "ssh", .storage_path = storage }, UNI_EINVAL,
             "ssh");
-    refused(&(uni_trainer_options){ .launcher = "slurm", .storage_path = storage },
-            UNI_EUNSUPPORTED, "slurm");
+    refused(&(uni_trainer_options){ .launcher = "slurm", .storage_path = storage }, UNI_ESTATE,
+            "salloc or sbatch");
     refused(&(uni_trainer_options){ .use_gpu = true, .storage_path = storage }, UNI_EUNSUPPORTED,
             "native backend computes on the CPU");
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
