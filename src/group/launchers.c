@@ -210,7 +210,8 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
     snprintf(count, sizeof count, "%d", plan->num_workers);
     int status = hosts ? 0 : UNI_ENOMEM;
     if (status == 0 && is_hydra(program)) {
-        status = words(list, (const char *[]){ program, "-hosts", hosts, "-n", count, "-genvlist",
+        status = words(list, (const char *[]){ program, "-pmi-port", "-disable-auto-cleanup",
+                                               "-hosts", hosts, "-n", count, "-genvlist",
                                                UNI__JOIN_VARIABLE "," UNI__SECRET_VARIABLE,
                                                plan->agent, NULL });
     } else if (status == 0) {
@@ -278,7 +279,8 @@ static int number_of(const char *const *names)
 
 bool uni__launched_look(uni__launched *out)
 {
-    static const char *const rank[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL },
+    static const char *const rank[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMI_ID",
+                                        "SLURM_PROCID", NULL },
                              *const size[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
                                                NULL },
                              *const local[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
@@ -286,13 +288,15 @@ bool uni__launched_look(uni__launched *out)
                              *const local_size[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
                                                      "MPI_LOCALNRANKS", NULL };
     memset(out, 0, sizeof *out);
-    bool by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
+    bool by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMI_ID");
     const char *step = getenv("SLURM_STEP_ID"), *job = getenv("SLURM_JOB_ID");
     /* A batch script has SLURM_PROCID too, but no step of its own that would have started several. */
     if (!by_mpi && (!step || !getenv("SLURM_PROCID")))
         return false;
     out->rank = number_of(rank);
     out->size = number_of(size);
+    if (out->size < 0)
+        out->size = out->rank + 1; /* Hydra with a port instead of a descriptor does not say */
     out->local_rank = number_of(local);
     out->local_size = number_of(local_size);
     if (out->local_size < 0 && getenv("SLURM_STEP_TASKS_PER_NODE")) {
