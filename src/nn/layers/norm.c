@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/preprocess/moments.h"
+
 static int infer_same(const uni_layer *layer, const void *self, int num_inputs,
                       const uni_spec *inputs, uni_spec *output, uni_error *err)
 {
@@ -255,50 +257,6 @@ static uni_tensor *normalization_call(const uni_layer *layer, const void *self, 
     return uni_op_div(tape, uni_op_sub(tape, uni__as_float(tape, inputs[0]), mean), spread);
 }
 
-static double number_at(const uni_column *column, size_t index)
-{
-    const void *data = column->data;
-    switch (column->dtype) {
-    case UNI_F32:
-        return (double)((const float *)data)[index];
-    case UNI_F64:
-        return ((const double *)data)[index];
-    case UNI_I32:
-        return ((const int32_t *)data)[index];
-    case UNI_I64:
-        return (double)((const int64_t *)data)[index];
-    case UNI_I16:
-        return ((const int16_t *)data)[index];
-    case UNI_I8:
-        return ((const int8_t *)data)[index];
-    case UNI_U16:
-        return ((const uint16_t *)data)[index];
-    case UNI_U8:
-    case UNI_B8:
-        return ((const uint8_t *)data)[index];
-    default:
-        return NAN;
-    }
-}
-
-/* Two passes in double: the mean, then the mean of the squared distances from it. */
-static void statistics(const uni_column *data, size_t rows, size_t width, float *mean,
-                       float *variance)
-{
-    for (size_t column = 0; column < width; column++) {
-        double sum = 0, squares = 0;
-        for (size_t row = 0; row < rows; row++)
-            sum += number_at(data, row * width + column);
-        double average = sum / (double)rows;
-        for (size_t row = 0; row < rows; row++) {
-            double distance = number_at(data, row * width + column) - average;
-            squares += distance * distance;
-        }
-        mean[column] = (float)average;
-        variance[column] = (float)(squares / (double)rows);
-    }
-}
-
 static int normalization_adapt(uni_layer *layer, void *self, const uni_column *data, uni_error *err)
 {
     struct normalization *normalization = self;
@@ -308,8 +266,7 @@ static int normalization_adapt(uni_layer *layer, void *self, const uni_column *d
         return uni_error_set(err, UNI_ESTATE,
                              "%s was given its mean and variance; it does not adapt",
                              uni_layer_name(layer));
-    if (data->dtype == UNI_STRING ||
-        isnan(number_at(&(uni_column){ .dtype = data->dtype, .data = "\0\0\0\0\0\0\0" }, 0)))
+    if (data->dtype == UNI_STRING || !uni__dtype_is_plain(data->dtype))
         return uni_error_set(err, UNI_EDTYPE, "%s adapts to numbers of 8 to 64 bits",
                              uni_layer_name(layer));
     int64_t width = data->shape[data->ndim - 1];
@@ -323,7 +280,9 @@ static int normalization_adapt(uni_layer *layer, void *self, const uni_column *d
         rows *= (size_t)data->shape[i];
     float *mean = calloc((size_t)width, sizeof *mean),
           *variance = calloc((size_t)width, sizeof *variance);
-    if (mean == NULL || variance == NULL || rows == 0) {
+    uni__moments moments = { 0 };
+    if (mean == NULL || variance == NULL || rows == 0 ||
+        uni__moments_new(&moments, (size_t)width, NULL) < 0) {
         free(mean);
         free(variance);
         return rows == 0 ? uni_error_set(err, UNI_EINVAL, "%s cannot adapt to no samples (%s)",
@@ -331,7 +290,12 @@ static int normalization_adapt(uni_layer *layer, void *self, const uni_column *d
                          : uni_error_set(err, UNI_ENOMEM, "%s: no memory to adapt",
                                          uni_layer_name(layer));
     }
-    statistics(data, rows, (size_t)width, mean, variance);
+    uni__moments_add(&moments, data->data, data->dtype, rows, false);
+    for (int64_t i = 0; i < width; i++) {
+        mean[i] = (float)moments.mean[i];
+        variance[i] = (float)uni__moments_variance(&moments, (size_t)i);
+    }
+    uni__moments_free(&moments);
     normalization_free(normalization);
     normalization->mean = mean;
     normalization->variance = variance;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "nn/text/text.h"
-#include "nn/text/tokenize.h"
+#include "nn/text/shapes.h"
 
 struct sentence {
     int64_t dim, buckets;
@@ -186,7 +186,7 @@ static uni_tensor *sentence_call(const uni_layer *layer, const void *self_, uni_
     int ignored = 0; /* the visitor never fails */
     for (int64_t row = 0; row < rows; row++) {
         begins[row] = filling.count;
-        ignored = uni__tokenize(&tokenizer, texts[row], fill, &filling);
+        ignored = uni__tokenize(&tokenizer, texts[row].data, texts[row].size, fill, &filling);
     }
     begins[rows] = filling.count;
     uni_tensor *ids = uni_tape_scratch(tape, UNI_I32, 1, &filling.count);
@@ -195,7 +195,7 @@ static uni_tensor *sentence_call(const uni_layer *layer, const void *self_, uni_
     filling.ids = uni_tensor_data(ids);
     filling.count = 0;
     for (int64_t row = 0; row < rows; row++)
-        ignored = uni__tokenize(&tokenizer, texts[row], fill, &filling);
+        ignored = uni__tokenize(&tokenizer, texts[row].data, texts[row].size, fill, &filling);
     (void)ignored;
     return uni_op_embedding_bag(tape, uni_tape_parameter(tape, self->table), ids, offsets,
                                 self->mean ? UNI_COMBINER_MEAN : UNI_COMBINER_SQRTN);

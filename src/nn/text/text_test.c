@@ -5,7 +5,7 @@
  */
 #include "nn/layers/reference.h"
 #include "nn/text/text.h"
-#include "nn/text/tokenize.h"
+#include "nn/text/shapes.h"
 
 #include <unistd.h>
 

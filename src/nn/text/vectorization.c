@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "nn/text/text.h"
-#include "nn/text/tokenize.h"
+#include "nn/text/shapes.h"
 
 struct vectorization {
     uni__tokenizer tokenizer;
@@ -216,10 +216,10 @@ static int vectorization_adapt(uni_layer *layer, void *self_, const uni_column *
     struct counting counting = { &self->tokenizer, &vocabulary, 0, err };
     UNI_TRY(uni__text_expect(uni_layer_name(layer), data->dtype, data->ndim, data->shape, err));
     int status = 0;
+    const uni_string *texts = data->data;
     for (; status == 0 && counting.document < data->shape[0]; counting.document++)
-        status =
-            uni__tokenize(&self->tokenizer, ((const uni_string *)data->data)[counting.document],
-                          count_token, &counting);
+        status = uni__tokenize(&self->tokenizer, texts[counting.document].data,
+                               texts[counting.document].size, count_token, &counting);
     if (status == 0)
         status = uni__vocabulary_sort(
             &vocabulary, self->max_tokens > 0 ? (size_t)self->max_tokens - specials(self) : 0, err);
@@ -318,8 +318,8 @@ static uni_tensor *call_columns(const struct vectorization *self, uni_tape *tape
         memset(data, 0, (size_t)(rows * width) * sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
         struct writing writing = { .self = self, .columns = data + row * width };
-        int ignored =
-            uni__tokenize(&self->tokenizer, texts[row], write_column, &writing); /* never fails */
+        int ignored = uni__tokenize(&self->tokenizer, texts[row].data, texts[row].size,
+                                    write_column, &writing); /* never fails */
         (void)ignored;
     }
     return out;
@@ -333,7 +333,8 @@ static uni_tensor *call_numbers(const struct vectorization *self, uni_tape *tape
     int64_t width = whole ? 1 : self->sequence_length;
     for (int64_t row = 0; !whole && self->sequence_length == 0 && row < rows; row++) {
         struct writing counting = { .self = self };
-        int ignored = uni__tokenize(&self->tokenizer, texts[row], count_only, &counting);
+        int ignored = uni__tokenize(&self->tokenizer, texts[row].data, texts[row].size, count_only,
+                                    &counting);
         (void)ignored;
         width = counting.count > width ? counting.count : width;
     }
@@ -347,7 +348,8 @@ static uni_tensor *call_numbers(const struct vectorization *self, uni_tape *tape
         memset(data, 0, (size_t)(rows * width) * sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
         struct writing writing = { .self = self, .limit = width, .numbers = data + row * width };
-        int ignored = uni__tokenize(&self->tokenizer, texts[row], write_number, &writing);
+        int ignored = uni__tokenize(&self->tokenizer, texts[row].data, texts[row].size,
+                                    write_number, &writing);
         (void)ignored;
     }
     return out;

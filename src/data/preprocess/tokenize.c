@@ -2,7 +2,7 @@
  * tokenize.c - see tokenize.h. One reader turns a range of text into its canonical bytes, one at a
  * time; hashing, comparing, measuring and copying all go through it, so that they cannot differ.
  */
-#include "nn/text/tokenize.h"
+#include "data/preprocess/tokenize.h"
 
 #include <string.h>
 
@@ -138,10 +138,10 @@ static const char *next_token(const uni__tokenizer *tokenizer, const char *at, c
 }
 
 /* All runs of `width` tokens: the begins of the last ones are remembered in a ring. */
-static int visit_runs(const uni__tokenizer *tokenizer, uni_string text, int width,
-                      uni__visit_token visit, void *context)
+static int visit_runs(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
+                      int width, uni__visit_token visit, void *context)
 {
-    const char *begins[UNI__MAX_NGRAMS], *at = text.data, *end = text.data + text.size, *begin;
+    const char *begins[UNI__MAX_NGRAMS], *at = text, *end = text + text_size, *begin;
     for (int seen = 1; (at = next_token(tokenizer, at, end, &begin)) != NULL; seen++) {
         begins[seen % width] = begin;
         if (seen >= width) {
@@ -154,51 +154,17 @@ static int visit_runs(const uni__tokenizer *tokenizer, uni_string text, int widt
     return 0;
 }
 
-int uni__tokenize(const uni__tokenizer *tokenizer, uni_string text, uni__visit_token visit,
-                  void *context)
+int uni__tokenize(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
+                  uni__visit_token visit, void *context)
 {
-    if (text.size == 0)
-        text.data = "";
+    if (text_size == 0)
+        text = "";
     if (tokenizer->split == UNI__SPLIT_NONE)
-        return visit(context, text.data, text.size);
+        return visit(context, text, text_size);
     for (int width = 1; width <= tokenizer->ngrams; width++) {
-        int status = visit_runs(tokenizer, text, width, visit, context);
+        int status = visit_runs(tokenizer, text, text_size, width, visit, context);
         if (status < 0)
             return status;
     }
-    return 0;
-}
-
-/* ---- shapes ---- */
-
-int64_t uni__text_rows(uni_tape *tape, const uni_tensor *text)
-{
-    int ndim = uni_tensor_ndim(text);
-    if (uni_tensor_dtype(text) != UNI_STRING) {
-        uni_tape_fail(tape, UNI_EDTYPE, "the layer reads text, but its input is %s",
-                      uni_dtype_name(uni_tensor_dtype(text)));
-        return -1;
-    }
-    if (ndim != 1 && (ndim != 2 || uni_tensor_dim(text, 1) != 1)) {
-        char shape[UNI_SHAPE_TEXT_SIZE];
-        uni_tape_fail(tape, UNI_ESHAPE, "text must come as (batch,) or (batch, 1), got %s",
-                      uni_shape_text(shape, ndim, uni_tensor_shape(text)));
-        return -1;
-    }
-    return uni_tensor_dim(text, 0);
-}
-
-int uni__text_expect(const char *name, uni_dtype dtype, int ndim, const int64_t *dims,
-                     uni_error *err)
-{
-    if (dtype != UNI_STRING)
-        return uni_error_set(
-            err, UNI_EDTYPE,
-            "%s reads text, but its input is %s; use uni_layer_input(UNI_STRING, 0, NULL)", name,
-            uni_dtype_name(dtype));
-    if (ndim != 1 && (ndim != 2 || dims[1] > 1))
-        return uni_error_set(err, UNI_ESHAPE,
-                             "%s takes text as (batch,) or (batch, 1), got %d dimensions", name,
-                             ndim);
     return 0;
 }

@@ -1,15 +1,18 @@
 /*
- * tokenize.h - text as tokens, and tokens as numbers, for src/nn/text only.
+ * tokenize.h - text as tokens, and tokens as numbers, shared by the preprocessors of datasets and the engine's text layers (src/nn/text).
  *
  * A token is a range of the original text, read through a filter (lower case, punctuation left out,
  * white space between the words of an n-gram as one space), so that nothing is copied or allocated
  * to look one up. The rules are those of Keras's TextVectorization on TensorFlow: lower case,
  * punctuation and white space are ASCII's only. Everything here is const once made: any thread.
  */
-#ifndef UNISONO_NN_TOKENIZE_H
-#define UNISONO_NN_TOKENIZE_H
+#ifndef UNISONO_DATA_TOKENIZE_H
+#define UNISONO_DATA_TOKENIZE_H
 
-#include <unisono/tensor.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unisono/status.h>
 
 enum uni__split { UNI__SPLIT_WHITESPACE, UNI__SPLIT_CHARACTER, UNI__SPLIT_NONE };
 
@@ -23,8 +26,8 @@ typedef struct uni__tokenizer {
 /* Calls visit for every token of the text, in Keras's order; stops at a negative return and hands
  * it on. */
 typedef int (*uni__visit_token)(void *context, const char *token, size_t size);
-int uni__tokenize(const uni__tokenizer *tokenizer, uni_string text, uni__visit_token visit,
-                  void *context) UNI_MUST_USE;
+int uni__tokenize(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
+                  uni__visit_token visit, void *context) UNI_MUST_USE;
 /* The token's canonical bytes: hash, comparison, length, and a copy into `out` (of that length). */
 uint64_t uni__token_hash(const uni__tokenizer *tokenizer, const char *token, size_t size);
 bool uni__token_equal(const uni__tokenizer *tokenizer, const char *token, size_t size,
@@ -61,11 +64,5 @@ int uni__vocabulary_add_word(uni__vocabulary *vocabulary, const char *word, size
 /* By falling count, equal ones by falling bytes; keeps the first `limit` (0: all). */
 int uni__vocabulary_sort(uni__vocabulary *vocabulary, size_t limit, uni_error *err) UNI_MUST_USE;
 void uni__vocabulary_clear(uni__vocabulary *vocabulary);
-
-/* Text of shape (batch) or (batch, 1): how many; -1 with the tape failed. */
-int64_t uni__text_rows(uni_tape *tape, const uni_tensor *text);
-/* The same for a spec at build time. */
-int uni__text_expect(const char *name, uni_dtype dtype, int ndim, const int64_t *dims,
-                     uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/text/tokenize.h"
+#include "data/preprocess/tokenize.h"
 
 static int no_memory(uni_error *err)
 {
