@@ -65,20 +65,22 @@ static int run(const example_options *o, uni_error *err)
     uni_column x = images_x(&train, 1, (const int64_t[]){ 784 });
     uni_column test_x = images_x(&test, 1, (const int64_t[]){ 784 });
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
-    UNI_TRY_GOTO(uni_model_fit(model,
-                               &(uni_fit_options){ .x = &x,
-                                                   .num_x = 1,
-                                                   .y = &x,
-                                                   .num_y = 1,
-                                                   .batch_size = 64,
-                                                   .validation_x = &test_x,
-                                                   .validation_y = &test_x,
-                                                   .epochs = o->epochs,
-                                                   .verbose = o->verbose },
-                               &history, err),
+    UNI_TRY_GOTO(example_fit(o, model,
+                             &(uni_fit_options){ .x = &x,
+                                                 .num_x = 1,
+                                                 .y = &x,
+                                                 .num_y = 1,
+                                                 .batch_size = 64,
+                                                 .validation_x = &test_x,
+                                                 .validation_y = &test_x,
+                                                 .epochs = o->epochs,
+                                                 .verbose = o->verbose },
+                             &history, err),
                  done);
-    UNI_TRY_GOTO(show(model, &test, err), done);
-    printf("test loss: %.4f\n", example_last(history, "val_loss"));
+    if (example_is_chief(o)) {
+        UNI_TRY_GOTO(show(model, &test, err), done);
+        printf("test loss: %.4f\n", example_last(history, "val_loss"));
+    }
 done:
     uni_value_free(history);
     uni_model_free(model);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- the command line ---- */
@@ -13,9 +14,13 @@
 static bool read_options(example_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
-        { "data", required_argument, NULL, 'd' }, { "epochs", required_argument, NULL, 'e' },
-        { "seed", required_argument, NULL, 's' }, { "output", required_argument, NULL, 'o' },
-        { "quiet", no_argument, NULL, 'q' },      { NULL, 0, NULL, 0 },
+        { "data", required_argument, NULL, 'd' },
+        { "epochs", required_argument, NULL, 'e' },
+        { "seed", required_argument, NULL, 's' },
+        { "output", required_argument, NULL, 'o' },
+        { "quiet", no_argument, NULL, 'q' },
+        { "strategy", required_argument, NULL, 't' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -29,10 +34,35 @@ static bool read_options(example_options *options, int argc, char **argv)
             options->output = optarg;
         else if (option == 'q')
             options->verbose = 0;
+        else if (option == 't')
+            options->strategy_name = optarg;
         else
             return false;
     }
     return optind == argc && options->epochs > 0 && options->seed > 0;
+}
+
+/* The strategy by its name, over the workers of `unisono run` (or of TF_CONFIG) where it has any. */
+static int run_under_strategy(example_options *options,
+                              int (*run)(const example_options *options, uni_error *err),
+                              uni_error *err)
+{
+    uni_session *session = NULL;
+    const char *name = options->strategy_name;
+    bool workers = name != NULL && (strncmp(name, "multi_worker", 12) == 0 ||
+                                    strncmp(name, "parameter_server", 16) == 0);
+    if (workers)
+        UNI_TRY(uni_session_open(&session, err));
+    int status = uni_strategy_open(&options->strategy, name != NULL ? name : "none", session, err);
+    if (status == 0 && name != NULL && example_is_chief(options)) {
+        printf("Number of devices: %d\n", uni_strategy_num_replicas_in_sync(options->strategy));
+        fflush(stdout); /* fit writes its lines itself */
+    }
+    if (status == 0)
+        status = run(options, err);
+    uni_strategy_free(options->strategy);
+    uni_session_close(session);
+    return status;
 }
 
 int example_main(int argc, char **argv, example_options defaults, const char *about,
@@ -44,14 +74,58 @@ int example_main(int argc, char **argv, example_options defaults, const char *ab
     options.verbose = isatty(1) ? 1 : 2;
     if (!read_options(&options, argc, argv)) {
         fprintf(stderr,
-                "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n",
+                "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n"
+                "       [--strategy none|mirrored[:DEVICES]|multi_worker|parameter_server]\n",
                 about, argv[0]);
         return 2;
     }
-    if (run(&options, &err) < 0) {
+    if (run_under_strategy(&options, run, &err) < 0) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
         return 1;
     }
+    return 0;
+}
+
+/* ---- training ---- */
+
+double example_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+bool example_is_chief(const example_options *options)
+{
+    return uni_strategy_is_chief(options->strategy);
+}
+
+int example_fit(const example_options *options, uni_model *model, const uni_fit_options *fit,
+                uni_value **history, uni_error *err)
+{
+    uni_fit_options mine = *fit;
+    mine.seed = mine.seed != 0 ? mine.seed : options->seed;
+    /* Without --strategy fit chooses itself how many threads share a step. */
+    if (options->strategy_name == NULL)
+        return uni_model_fit(model, fit, history, err);
+    UNI_TRY(uni_strategy_place(options->strategy, model, err));
+    return uni_strategy_fit(options->strategy, model, &mine, history, err);
+}
+
+int example_fit_and_test(const example_options *options, uni_model *model,
+                         const uni_fit_options *fit, const uni_column *test_x,
+                         const uni_column *test_y, uni_error *err)
+{
+    uni_value *result = NULL;
+    UNI_TRY(example_fit(options, model, fit, NULL, err));
+    if (!example_is_chief(options))
+        return 0;
+    UNI_TRY(uni_model_evaluate(
+        model, &(uni_fit_options){ .x = test_x, .num_x = 1, .y = test_y, .num_y = 1 }, &result,
+        err));
+    printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
+           100 * uni_dict_get_float(result, "accuracy", 0));
+    uni_value_free(result);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * common.h - what the engine's examples share: their command line, and images from CSV files.
+ * common.h - what the engine's examples share: their command line with --strategy, training and testing, images from CSV files.
  *
  * Every example is a main that calls example_main with a function that does the work, so that what is left in its file is
  * the training. One thread.
@@ -9,10 +9,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <unisono/nn.h>
+#include <unisono/native.h>
 
 typedef struct example_options {
     const char *data; /* --data FILE */
+    const char *
+        strategy_name; /* --strategy NAME: none, mirrored, multi_worker, parameter_server ...; none */
+    uni_strategy *strategy; /* opened by example_main */
     int epochs; /* --epochs N */
     uint64_t seed; /* --seed N: of initial weights, shuffling and dropout; 1 */
     const char *output; /* --output DIR: logs and models; NULL: none are written */
@@ -22,6 +25,18 @@ typedef struct example_options {
 /* Reads the command line over the defaults, runs, prints the error; the exit code. */
 int example_main(int argc, char **argv, example_options defaults, const char *about,
                  int (*run)(const example_options *options, uni_error *err));
+
+/* Milliseconds, from any begin. */
+double example_now_ms(void);
+/* Only the chief of several workers prints and writes. */
+bool example_is_chief(const example_options *options);
+/* Puts the model under the strategy and trains it; history may be NULL. */
+UNI_MUST_USE int example_fit(const example_options *options, uni_model *model,
+                             const uni_fit_options *fit, uni_value **history, uni_error *err);
+/* The same, and prints what the model makes of held-out data. */
+UNI_MUST_USE int example_fit_and_test(const example_options *options, uni_model *model,
+                                      const uni_fit_options *fit, const uni_column *test_x,
+                                      const uni_column *test_y, uni_error *err);
 
 /* Where get-data puts a file: $XDG_CACHE_HOME/unisono/data/NAME or ~/.cache/unisono/data/NAME. Static memory. */
 const char *example_cache(const char *name);

@@ -40,7 +40,6 @@ static int make(uni_model **out, uint64_t seed, uni_error *err)
 static int run(const example_options *o, uni_error *err)
 {
     uni_model *model = NULL;
-    uni_value *result = NULL;
     uni_fit_callback *stopping = NULL;
     char *table = NULL;
     image_set train, test;
@@ -52,36 +51,29 @@ static int run(const example_options *o, uni_error *err)
 
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
     UNI_TRY_GOTO(uni_model_summary(model, &table, err), done);
-    fputs(table, stdout);
+    if (example_is_chief(o))
+        fputs(table, stdout);
     fflush(stdout); /* fit writes its lines itself */
     UNI_TRY_GOTO(uni_callback_early_stopping(
                      &stopping,
                      &(uni_early_stopping_options){ .patience = 4, .restore_best_weights = true },
                      err),
                  done);
-    UNI_TRY_GOTO(uni_model_fit(model,
-                               &(uni_fit_options){ .x = &x,
-                                                   .num_x = 1,
-                                                   .y = &y,
-                                                   .num_y = 1,
-                                                   .validation_split = 0.1,
-                                                   .epochs = o->epochs,
-                                                   .verbose = o->verbose,
-                                                   .callbacks = &stopping,
-                                                   .num_callbacks = 1 },
-                               NULL, err),
+    UNI_TRY_GOTO(example_fit_and_test(o, model,
+                                      &(uni_fit_options){ .x = &x,
+                                                          .num_x = 1,
+                                                          .y = &y,
+                                                          .num_y = 1,
+                                                          .validation_split = 0.1,
+                                                          .epochs = o->epochs,
+                                                          .verbose = o->verbose,
+                                                          .callbacks = &stopping,
+                                                          .num_callbacks = 1 },
+                                      &test_x, &test_y, err),
                  done);
-    UNI_TRY_GOTO(
-        uni_model_evaluate(model,
-                           &(uni_fit_options){ .x = &test_x, .num_x = 1, .y = &test_y, .num_y = 1 },
-                           &result, err),
-        done);
-    printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
-           100 * uni_dict_get_float(result, "accuracy", 0));
 done:
     uni_fit_callback_free(stopping);
     free(table);
-    uni_value_free(result);
     uni_model_free(model);
     images_free(&train);
     images_free(&test);

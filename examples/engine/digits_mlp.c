@@ -10,7 +10,6 @@
 static int run(const example_options *o, uni_error *err)
 {
     uni_model *model = NULL;
-    uni_value *result = NULL;
     image_set train, test;
     UNI_TRY(images_load(&train, &test, o->data, 64, 16, err));
     const int64_t shape[] = { 64 };
@@ -35,26 +34,18 @@ static int run(const example_options *o, uni_error *err)
                                        .metric_names = (const char *const[]){ "accuracy", NULL } },
                                    err),
                  done);
-    UNI_TRY_GOTO(uni_model_fit(model,
-                               &(uni_fit_options){ .x = &x,
-                                                   .num_x = 1,
-                                                   .y = &y,
-                                                   .num_y = 1,
-                                                   .validation_x = &test_x,
-                                                   .validation_y = &test_y,
-                                                   .epochs = o->epochs,
-                                                   .verbose = o->verbose },
-                               NULL, err),
+    UNI_TRY_GOTO(example_fit_and_test(o, model,
+                                      &(uni_fit_options){ .x = &x,
+                                                          .num_x = 1,
+                                                          .y = &y,
+                                                          .num_y = 1,
+                                                          .validation_x = &test_x,
+                                                          .validation_y = &test_y,
+                                                          .epochs = o->epochs,
+                                                          .verbose = o->verbose },
+                                      &test_x, &test_y, err),
                  done);
-    UNI_TRY_GOTO(
-        uni_model_evaluate(model,
-                           &(uni_fit_options){ .x = &test_x, .num_x = 1, .y = &test_y, .num_y = 1 },
-                           &result, err),
-        done);
-    printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
-           100 * uni_dict_get_float(result, "accuracy", 0));
 done:
-    uni_value_free(result);
     uni_model_free(model);
     images_free(&train);
     images_free(&test);

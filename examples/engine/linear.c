@@ -24,8 +24,8 @@ static uni_column points(const float *values, int count)
 }
 
 /* evaluate on whole batches of the test, as steps=400//128 in the original. */
-static int evaluate(uni_model *model, const uni_column *x, const uni_column *y, double *loss,
-                    double *mse, uni_error *err)
+static int evaluate(const example_options *o, uni_model *model, const uni_column *x,
+                    const uni_column *y, double *loss, double *mse, uni_error *err)
 {
     uni_value *result = NULL;
     UNI_TRY(uni_model_evaluate(model,
@@ -39,7 +39,8 @@ static int evaluate(uni_model *model, const uni_column *x, const uni_column *y, 
     *loss = uni_dict_get_float(result, "loss", 0);
     *mse = uni_dict_get_float(result, "mse", uni_dict_get_float(result, "mean_squared_error", 0));
     uni_value_free(result);
-    printf("{'validation_loss': %.6g, 'validation_mean_squared_error': %.6g}\n", *loss, *mse);
+    if (example_is_chief(o))
+        printf("{'validation_loss': %.6g, 'validation_mean_squared_error': %.6g}\n", *loss, *mse);
     return 0;
 }
 
@@ -51,17 +52,19 @@ static int train(uni_model *model, const example_options *o, uni_error *err)
     uni_column columns[] = { points(x, TRAIN), points(y, TRAIN), points(test_x, TEST),
                              points(test_y, TEST) };
     double loss[2], mse[2];
-    UNI_TRY(evaluate(model, &columns[2], &columns[3], &loss[0], &mse[0], err));
-    UNI_TRY(uni_model_fit(model,
-                          &(uni_fit_options){ .x = &columns[0],
-                                              .num_x = 1,
-                                              .y = &columns[1],
-                                              .num_y = 1,
-                                              .batch_size = BATCH,
-                                              .epochs = o->epochs,
-                                              .verbose = o->verbose },
-                          NULL, err));
-    UNI_TRY(evaluate(model, &columns[2], &columns[3], &loss[1], &mse[1], err));
+    UNI_TRY(evaluate(o, model, &columns[2], &columns[3], &loss[0], &mse[0], err));
+    UNI_TRY(example_fit(o, model,
+                        &(uni_fit_options){ .x = &columns[0],
+                                            .num_x = 1,
+                                            .y = &columns[1],
+                                            .num_y = 1,
+                                            .batch_size = BATCH,
+                                            .epochs = o->epochs,
+                                            .verbose = o->verbose },
+                        NULL, err));
+    UNI_TRY(evaluate(o, model, &columns[2], &columns[3], &loss[1], &mse[1], err));
+    if (!example_is_chief(o))
+        return 0;
     printf("dLoss: %g, dMSE: %g\n", loss[1] - loss[0], mse[1] - mse[0]);
     puts(loss[1] < loss[0] ? "success!" : "training sanity check failed. loss increased!");
     return 0;

@@ -68,7 +68,6 @@ static int train(uni_model *model, const image_set *train, const image_set *test
                  const example_options *o, uni_error *err)
 {
     uni_batches *batches = NULL;
-    uni_value *result = NULL;
     const int64_t shape[] = { 28, 28 };
     uni_column x = images_x(train, 2, shape), y = images_y(train);
     uni_column test_x = images_x(test, 2, shape), test_y = images_y(test);
@@ -77,21 +76,14 @@ static int train(uni_model *model, const image_set *train, const image_set *test
         &(uni_columns_options){
             .batch_size = 64, .shuffle = true, .repeat = STEPS > 0, .seed = o->seed },
         err));
-    int status = uni_model_fit(model,
-                               &(uni_fit_options){ .batches = batches,
-                                                   .steps_per_epoch = STEPS,
-                                                   .epochs = o->epochs,
-                                                   .verbose = o->verbose },
-                               NULL, err);
+    int status = example_fit_and_test(o, model,
+                                      &(uni_fit_options){ .batches = batches,
+                                                          .steps_per_epoch = STEPS,
+                                                          .epochs = o->epochs,
+                                                          .verbose = o->verbose },
+                                      &test_x, &test_y, err);
     uni_batches_free(batches);
-    UNI_TRY(status);
-    UNI_TRY(uni_model_evaluate(
-        model, &(uni_fit_options){ .x = &test_x, .num_x = 1, .y = &test_y, .num_y = 1 }, &result,
-        err));
-    printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
-           100 * uni_dict_get_float(result, "accuracy", 0));
-    uni_value_free(result);
-    return 0;
+    return status;
 }
 
 static int run(const example_options *o, uni_error *err)

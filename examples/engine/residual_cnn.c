@@ -65,7 +65,6 @@ static int make(uni_model **out, uint64_t seed, uni_error *err)
 static int run(const example_options *o, uni_error *err)
 {
     uni_model *model = NULL;
-    uni_value *result = NULL;
     image_set train, test;
     int status = 0;
     UNI_TRY(images_load(&train, &test, o->data, 3072, 255, err));
@@ -73,25 +72,17 @@ static int run(const example_options *o, uni_error *err)
     uni_column x = images_x(&train, 3, shape), y = images_y(&train);
     uni_column test_x = images_x(&test, 3, shape), test_y = images_y(&test);
     UNI_TRY_GOTO(make(&model, o->seed, err), done);
-    UNI_TRY_GOTO(uni_model_fit(model,
-                               &(uni_fit_options){ .x = &x,
-                                                   .num_x = 1,
-                                                   .y = &y,
-                                                   .num_y = 1,
-                                                   .batch_size = 64,
-                                                   .epochs = o->epochs,
-                                                   .verbose = o->verbose },
-                               NULL, err),
+    UNI_TRY_GOTO(example_fit_and_test(o, model,
+                                      &(uni_fit_options){ .x = &x,
+                                                          .num_x = 1,
+                                                          .y = &y,
+                                                          .num_y = 1,
+                                                          .batch_size = 64,
+                                                          .epochs = o->epochs,
+                                                          .verbose = o->verbose },
+                                      &test_x, &test_y, err),
                  done);
-    UNI_TRY_GOTO(
-        uni_model_evaluate(model,
-                           &(uni_fit_options){ .x = &test_x, .num_x = 1, .y = &test_y, .num_y = 1 },
-                           &result, err),
-        done);
-    printf("test loss: %.4f, test accuracy: %.2f %%\n", uni_dict_get_float(result, "loss", 0),
-           100 * uni_dict_get_float(result, "accuracy", 0));
 done:
-    uni_value_free(result);
     uni_model_free(model);
     images_free(&train);
     images_free(&test);

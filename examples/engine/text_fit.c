@@ -6,15 +6,9 @@
  * Stated: a validation accuracy of at least 83 % (Keras on the same texts: see README.md).
  */
 #include <stdio.h>
-#include <time.h>
 #include "text_data.h"
 
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
+enum { BATCH_SIZE_PER_REPLICA = 64 };
 
 static int compile(uni_model *model, uni_error *err)
 {
@@ -36,29 +30,34 @@ static int compile(uni_model *model, uni_error *err)
                              err);
 }
 
-/* The callbacks of the original, in its order; TensorBoard only when there is a place for its files. Returns how many. */
-static int make_callbacks(uni_fit_callback **out, const char *directory, uni_error *err)
+/* The callbacks of the original, in its order; TensorBoard only when there is a place for its files. All workers stop early, the chief prints.
+ * Returns how many. */
+static int make_callbacks(uni_fit_callback **out, const example_options *o, uni_error *err)
 {
-    UNI_TRY(uni_callback_epoch_dots(&out[0], 1, 0, 0, err));
-    UNI_TRY(uni_callback_early_stopping(&out[1],
+    int count = 0;
+    if (example_is_chief(o))
+        UNI_TRY(uni_callback_epoch_dots(&out[count++], 1, 0, 0, err));
+    UNI_TRY(uni_callback_early_stopping(&out[count++],
                                         &(uni_early_stopping_options){ .monitor = "val_loss",
                                                                        .patience = 2,
                                                                        .mode = UNI_MONITOR_MIN },
                                         err));
-    if (directory == NULL)
-        return 2;
-    UNI_TRY(uni_callback_tensorboard(&out[2], directory, 0, false, err));
-    return 3;
+    if (o->output != NULL && example_is_chief(o))
+        UNI_TRY(uni_callback_tensorboard(&out[count++], o->output, 0, false, err));
+    return count;
 }
 
-static int batches_of(uni_batches **out, const text_set *set, bool shuffle, uint64_t seed,
-                      uni_error *err)
+/* The global batch: each replica takes its part of a step. */
+static int batches_of(uni_batches **out, const text_set *set, const example_options *o,
+                      bool shuffle, uni_error *err)
 {
+    int64_t global =
+        (int64_t)BATCH_SIZE_PER_REPLICA * uni_strategy_num_replicas_in_sync(o->strategy);
     uni_column x = text_x(set, false), y = text_y(set, false);
     return uni_batches_columns(
         out, 1, &x, 1, &y, NULL,
         &(uni_columns_options){
-            .batch_size = 64, .shuffle = shuffle, .drop_remainder = true, .seed = seed },
+            .batch_size = global, .shuffle = shuffle, .drop_remainder = true, .seed = o->seed },
         err);
 }
 
@@ -73,23 +72,26 @@ static int run(const example_options *o, uni_error *err)
     UNI_TRY(text_load(&data, o->data, err));
     UNI_TRY_GOTO(text_model(&model, "sentence_classifier", &data.train, o->seed, err), done);
     UNI_TRY_GOTO(compile(model, err), done);
-    UNI_TRY_GOTO(batches_of(&train, &data.train, true, o->seed, err), done);
-    UNI_TRY_GOTO(batches_of(&valid, &data.valid, false, 0, err), done);
-    UNI_TRY_GOTO(count = make_callbacks(callbacks, o->output, err), done);
-    double begun = now_ms();
-    UNI_TRY_GOTO(uni_model_fit(model,
-                               &(uni_fit_options){ .batches = train,
-                                                   .validation_batches = valid,
-                                                   .epochs = o->epochs,
-                                                   .callbacks = callbacks,
-                                                   .num_callbacks = count },
-                               &history, err),
+    UNI_TRY_GOTO(batches_of(&train, &data.train, o, true, err), done);
+    UNI_TRY_GOTO(batches_of(&valid, &data.valid, o, false, err), done);
+    UNI_TRY_GOTO(count = make_callbacks(callbacks, o, err), done);
+    double begun = example_now_ms();
+    UNI_TRY_GOTO(example_fit(o, model,
+                             &(uni_fit_options){ .batches = train,
+                                                 .validation_batches = valid,
+                                                 .epochs = o->epochs,
+                                                 .callbacks = callbacks,
+                                                 .num_callbacks = count },
+                             &history, err),
                  done);
-    printf("\n \n Time for %.3f ms\n", now_ms() - begun);
+    double elapsed = example_now_ms() - begun;
+    status = 0;
+    if (!example_is_chief(o))
+        goto done;
+    printf("\n \n Time for %.3f ms\n", elapsed);
     printf("%zu epochs, validation loss: %.4f, validation accuracy: %.2f %%\n",
            uni_list_size(uni_dict_get(history, "loss")), example_last(history, "val_loss"),
            100 * example_last(history, "val_accuracy"));
-    status = 0;
 done:
     uni_value_free(history);
     for (int i = 0; i < 3; i++)

@@ -141,17 +141,17 @@ static int fit(uni_model *model, const windows *train, const windows *test,
     uni_column x = window_column(train->x, train->count), y = window_column(train->y, train->count);
     uni_column test_x = window_column(test->x, test->count),
                test_y = window_column(test->y, test->count);
-    return uni_model_fit(model,
-                         &(uni_fit_options){ .x = &x,
-                                             .num_x = 1,
-                                             .y = &y,
-                                             .num_y = 1,
-                                             .batch_size = 32,
-                                             .validation_x = &test_x,
-                                             .validation_y = &test_y,
-                                             .epochs = o->epochs,
-                                             .verbose = o->verbose },
-                         history, err);
+    return example_fit(o, model,
+                       &(uni_fit_options){ .x = &x,
+                                           .num_x = 1,
+                                           .y = &y,
+                                           .num_y = 1,
+                                           .batch_size = 32,
+                                           .validation_x = &test_x,
+                                           .validation_y = &test_y,
+                                           .epochs = o->epochs,
+                                           .verbose = o->verbose },
+                       history, err);
 }
 
 /* Always the likeliest next character; the window slides. */
@@ -198,8 +198,10 @@ static int run(const example_options *o, uni_error *err)
     uni_model_set_seed(model, o->seed);
     UNI_TRY_GOTO(compile(model, err), done);
     UNI_TRY_GOTO(fit(model, &train, &test, o, &history, err), done);
-    UNI_TRY_GOTO(continue_text(model, &text, text.ids + head, err), done);
-    printf("held-out loss: %.4f\n", example_last(history, "val_loss"));
+    if (example_is_chief(o)) {
+        UNI_TRY_GOTO(continue_text(model, &text, text.ids + head, err), done);
+        printf("held-out loss: %.4f\n", example_last(history, "val_loss"));
+    }
 done:
     uni_value_free(history);
     uni_model_free(model);

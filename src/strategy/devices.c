@@ -143,6 +143,19 @@ int uni_device_parse(uni_device *out, const char *text, uni_error *err)
     return 0;
 }
 
+int uni__process_threads(const uni_strategy *strategy)
+{
+    cpu_set_t cpus;
+    const char *asked = getenv("OMP_NUM_THREADS");
+    int count = asked ? atoi(asked) : 0;
+    if (count > 0)
+        return count; /* the launcher gave every worker its share already */
+    count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    if (strategy->comm && strcmp(uni_comm_transport(strategy->comm), "shm") == 0)
+        count /= strategy->size;
+    return count > 1 ? count : 1;
+}
+
 void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before)
 {
     cpu_set_t cpus = strategy->cpus;

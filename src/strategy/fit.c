@@ -2,6 +2,7 @@
  * fit.c - uni_strategy_fit: the engine's own fit, with the strategy's replicas, this rank's part of the data, and the weights in pages that ranks
  * share.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "strategy/internal.h"
@@ -24,13 +25,51 @@ typedef struct sources {
     uni_batches *whole[2], *part[2]; /* training, validation */
 } sources;
 
+/* validation_split: the last part of the arrays becomes the validation's. */
+typedef struct split {
+    uni_column x[2][UNI_MODEL_MAX_INPUTS], y[2][UNI_MODEL_MAX_INPUTS], weights[2];
+} split;
+
+static uni_column rows_of(const uni_column *column, int64_t begin, int64_t end)
+{
+    uni_column rows = *column;
+    rows.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
+    rows.shape[0] = end - begin;
+    return rows;
+}
+
+static int split_arrays(uni_fit_options *o, split *made, uni_error *err)
+{
+    int64_t samples = o->x && o->num_x > 0 && o->x[0].ndim > 0 ? o->x[0].shape[0] : 0;
+    int64_t middle = (int64_t)floor((double)samples * (1 - o->validation_split));
+    if (o->batches || !(o->validation_split < 1) || middle < 1 || middle >= samples ||
+        o->num_x > UNI_MODEL_MAX_INPUTS || o->num_y > UNI_MODEL_MAX_INPUTS)
+        return uni_error_set(err, UNI_EINVAL,
+                             "validation_split %g cannot be used: it is a fraction between 0 and 1 "
+                             "of arrays, and both parts need samples",
+                             o->validation_split);
+    for (int part = 0; part < 2; part++) {
+        int64_t begin = part ? middle : 0, end = part ? samples : middle;
+        for (int i = 0; i < o->num_x; i++)
+            made->x[part][i] = rows_of(&o->x[i], begin, end);
+        for (int i = 0; i < o->num_y; i++)
+            made->y[part][i] = rows_of(&o->y[i], begin, end);
+        if (o->sample_weight)
+            made->weights[part] = rows_of(o->sample_weight, begin, end);
+    }
+    o->x = made->x[0];
+    o->y = made->y[0];
+    o->validation_x = made->x[1];
+    o->validation_y = made->y[1];
+    o->validation_weight = o->sample_weight ? &made->weights[1] : NULL;
+    o->sample_weight = o->sample_weight ? &made->weights[0] : NULL;
+    o->validation_split = 0;
+    return 0;
+}
+
 static int distribute_sources(uni_strategy *strategy, const uni_fit_options *asked,
                               uni_fit_options *options, sources *made, uni_error *err)
 {
-    if (asked->validation_split > 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "validation_split cannot be used under multi_worker: give "
-                             "validation_x and validation_y instead");
     if (!asked->batches) {
         UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->x, asked->num_y, asked->y,
                                   asked->sample_weight, asked, !asked->no_shuffle, &made->whole[0],
@@ -93,14 +132,22 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
 static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
                         uni_value **history, uni_error *err)
 {
-    uni_fit_options options = *asked;
+    uni_fit_options options = *asked, cut = *asked;
+    split halves;
     sources made = { 0 };
     uni_fit_callback *own[2] = { NULL, NULL }, **callbacks = NULL;
     int status;
+    if (asked->validation_split != 0) {
+        UNI_TRY_GOTO(split_arrays(&cut, &halves, err), done);
+        asked = &cut;
+        options = cut;
+    }
     UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
     UNI_TRY_GOTO(wrap_callbacks(strategy, asked, &options, own, &callbacks, err), done);
     options.replica = &strategy->replica;
     options.replicas = strategy->replicas;
+    if (options.threads == 0)
+        options.threads = uni__process_threads(strategy);
     if (!uni_strategy_is_chief(strategy))
         options.verbose = 0;
     status = fit_on_pages(strategy, model, &options, history, err);

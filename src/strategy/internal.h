@@ -69,6 +69,8 @@ const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_mode
 /* devices.c: the calling thread on the strategy's CPUs, and back. */
 void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before);
 void uni__unpin(const uni_strategy *strategy, const cpu_set_t *before);
+/* Threads for the kernels of this process: OMP_NUM_THREADS, or its share of the CPUs when other workers are on this host. */
+int uni__process_threads(const uni_strategy *strategy);
 int uni__device_cpus(cpu_set_t *out, const uni_device *device);
 
 /* multi_worker.c */

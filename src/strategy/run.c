@@ -100,13 +100,10 @@ static int sum_statistics(void *context, float *values, size_t count, uni_error 
 
 static int tape_threads(const uni_strategy *strategy)
 {
-    cpu_set_t cpus;
     if (strategy->devices)
         return strategy->devices[0].num_cpus;
-    if (strategy->replicas == 1)
-        return 0;
-    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    return count / strategy->replicas > 1 ? count / strategy->replicas : 1;
+    int threads = uni__process_threads(strategy);
+    return threads / strategy->replicas > 1 ? threads / strategy->replicas : 1;
 }
 
 /* Threads of the crew take no signals: those are the program's. */

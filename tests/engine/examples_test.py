@@ -5,10 +5,13 @@ is not in the repository comes from examples/engine/get-data; where that cannot 
 """
 
 import csv
+import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "user"))
 import support  # noqa: E402
@@ -129,6 +132,90 @@ def test_text_loop(storage):
     for row, line in zip(rows, table):
         shown = [row["epochs"]] + ["%.4f" % float(row[key]) for key in ("train_loss", "train_acc", "valid_loss", "valid_acc")]
         assert shown == list(line.groups()), (row, line[0])
+
+
+def table_of(out):
+    return re.findall(TABLE, out)
+
+
+def test_one_flag_switches_the_strategy(storage):
+    """The same global batch, so the same table, by replicas in one process, workers of a run, and processes started by hand with TF_CONFIG."""
+    need("fortunes")
+    out, _ = train(storage, "text_loop", "--epochs", "2", "--strategy", "mirrored:2")
+    assert out.startswith("Number of devices: 2\n") and len(table_of(out)) == 2, out
+    reference = [[float(number) for number in row] for row in table_of(out)]
+
+    def same(text):
+        rows = [[float(number) for number in row] for row in table_of(text)]
+        assert len(rows) == 2 and all(abs(a - b) < 2e-3 for row, other in zip(rows, reference) for a, b in zip(row, other)), text
+
+    command = [support.program("unisono"), "run", "-n", "2", "--", example("text_loop"), "--epochs", "2", "--strategy", "multi_worker"]
+    out, _ = run(command, storage, timeout=120)
+    same(out)
+    processes = []
+    for index in range(2):
+        cluster = {"cluster": {"worker": ["localhost:12345", "127.0.0.1:23456"]}, "task": {"type": "worker", "index": index}}
+        processes.append(subprocess.Popen(command[5:], cwd=SOURCE, env=dict(os.environ, TF_CONFIG=json.dumps(cluster)), text=True,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    same(outputs[0][0])
+    assert outputs[1][0] == "", outputs[1]
+
+
+def test_fit_under_strategies(storage):
+    one, _ = train(storage, "digits_cnn", "--epochs", "2", "--quiet", "--strategy", "none")
+    for strategy in ("mirrored:3", "mirrored:cpu:0", "one_device:cpu:0"):
+        out, _ = train(storage, "digits_cnn", "--epochs", "2", "--quiet", "--strategy", strategy)
+        assert abs(number(out, "test loss") - number(one, "test loss")) < 2e-3, (strategy, out, one)
+    out, _ = run([support.program("unisono"), "run", "-n", "3", "--", example("digits_cnn"), "--epochs", "2", "--quiet", "--strategy", "multi_worker"], storage, timeout=120)
+    assert abs(number(out, "test loss") - number(one, "test loss")) < 2e-3, (out, one)
+    _, err = train(storage, "digits_cnn", "--strategy", "wings", expect=1)
+    assert "there are: none, mirrored" in err, err
+
+
+def test_which_is_faster(storage):
+    need("fortunes")
+    out, _ = train(storage, "which_is_faster", "--epochs", "3")
+    assert re.search(r"^mirrored, 4 devices: Time for \d+\.\d+ ms, .*\none_device, 1 device: Time for \d+\.\d+ ms, .*\n.* is faster, \d+\.\d\d times$", out, re.M), out
+
+
+def mat_element(kind, data):
+    return struct.pack("<II", kind, len(data)) + data + b"\0" * (-len(data) % 8)
+
+
+def mat_matrix(name, dims, kind, data):
+    return mat_element(14, mat_element(6, struct.pack("<II", 9, 0)) + mat_element(5, struct.pack("<%di" % len(dims), *dims)) + mat_element(1, name) +
+                       mat_element(kind, data))
+
+
+def write_mat(path, images, labels, count):
+    """As SVHN's files are: X column by column, y from 1 to 10, both compressed."""
+    parts = []
+    for matrix in (mat_matrix(b"X", (32, 32, 3, count), 2, images), mat_matrix(b"y", (count, 1), 2, labels)):
+        packed = zlib.compress(matrix)
+        parts.append(struct.pack("<II", 15, len(packed)) + packed)
+    with open(path, "wb") as file:
+        file.write(b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM" + b"".join(parts))
+
+
+def test_svhn_files(storage):
+    """A file of SVHN's format with something that can be learnt: the digit is how bright the upper rows are."""
+    path, count = os.path.join(storage, "train_32x32.mat"), 320
+    labels = bytes(1 + i % 10 for i in range(count))
+    images = b"".join(bytes(25 * (label % 10) if row < 16 else 128 for _ in range(3 * 32) for row in range(32)) for label in labels)
+    write_mat(path, images, labels, count)
+    out, _ = train(storage, "svhn_loop", "--data", path, "--epochs", "12", "--strategy", "mirrored:2")
+    rows = table_of(out)
+    assert out.startswith("Number of devices: 2") and len(rows) == 12 and "Elapsed time in (ms): " in out, out
+    assert float(rows[-1][1]) < 0.7 * float(rows[0][1]), out
+    with open(path, "rb") as file:
+        whole = file.read()
+    for bad in (b"", whole[:100], whole[:300], whole[:-50], b"MATLAB 7.3" + whole[10:], whole[:140] + b"\xff" * 64 + whole[204:]):
+        with open(path, "wb") as file:
+            file.write(bad)
+        _, err = train(storage, "svhn_loop", "--data", path, expect=1)
+        assert "SVHN" in err or "cannot read" in err, err
 
 
 def sentences(name, count):
