@@ -232,7 +232,7 @@ class _Operators:
         return format(float(self), spec) if spec and int(np.prod(self.shape)) == 1 else format(str(self), spec)
 
     def __array__(self, dtype=None, copy=None):
-        array = self.numpy()
+        array = np.asarray(self.numpy())
         return array if dtype is None or array.dtype == dtype else array.astype(dtype)
 
     def __dlpack__(self, **options):
