@@ -6,6 +6,13 @@
   reports_per_s           2 workers that report a small dictionary in a loop; reports of both ranks per second inside the loop
   lockstep_reports_per_s  the same with v1's Trainer, whose report waits for the driver
   recovery_ms             from kill -9 of a worker to the train function running again in both, median
+
+With real frameworks (python_workloads.py, in the interpreters that have them; in pairs with the same started by hand):
+  torch_speed_ratio, torch_first_step_s   DDP under unisono beside torchrun
+  hvd_torch_samples_per_s                 unisono.horovod.torch beside DDP
+  tf_speed_ratio, tf_first_step_s         MultiWorkerMirroredStrategy under unisono beside TF_CONFIG by hand
+  hvd_keras3_samples_per_s                unisono.horovod.keras on Keras 3 beside MultiWorkerMirroredStrategy with tf_keras
+  tf_recovery_ms                          from kill -9 of a TensorFlow worker to both training again, beside the group's first start
 """
 
 import argparse
@@ -125,6 +132,30 @@ def recovery_ms():
     return (again - killed_at[0]) * 1000
 
 
+FRAMEWORKS = {"torch": ("torch", ["torch_speed_ratio", "torch_first_step_s", "hvd_torch_samples_per_s"]),
+              "tensorflow": ("keras", ["tf_speed_ratio", "tf_first_step_s", "hvd_keras3_samples_per_s", "tf_recovery_ms"])}
+
+
+def frameworks(quick):
+    """The lines of python_workloads.py; when an interpreter or a number is missing, a line that says so."""
+    for part, (group, metrics) in FRAMEWORKS.items():
+        done = subprocess.run([os.path.join(ROOT, "tools/python-env"), "--path" if group != "torch" else group], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, check=False)
+        python, seen = done.stdout.strip(), set()
+        if python and os.access(python, os.X_OK) and subprocess.run([python, "-c", "import cloudpickle, %s" % part], stderr=subprocess.DEVNULL,
+                                                                    check=False).returncode == 0:
+            ran = subprocess.run([python, os.path.join(ROOT, "benchmarks/python_workloads.py"), "--compare", part] + ["--quick"] * quick, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+            for line in ran.stdout.splitlines():
+                if line.startswith('{"bench"'):
+                    print(line, flush=True)
+                    seen.add(json.loads(line)["metric"])
+        for metric in metrics:
+            if metric not in seen:
+                print(json.dumps({"metric": metric, "unit": "", "unisono": None, "peer": None, "peer_name": "missing: no interpreter here has %s and "
+                                  "cloudpickle, or it failed" % part, "ratio": None}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
@@ -136,6 +167,7 @@ def main():
         emit("reports_per_s", "1/s", reports_per_s(2000 if quick else 200000))
         emit("lockstep_reports_per_s", "1/s", lockstep_reports_per_s(500 if quick else 10000))
         emit("recovery_ms", "ms", statistics.median(recovery_ms() for _ in range(1 if quick else 7)))
+        frameworks(quick)
 
 
 if __name__ == "__main__":
