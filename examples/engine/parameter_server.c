@@ -112,10 +112,10 @@ done:
     return status;
 }
 
-static int coordinate(uni_session *session, uni_coordinator *coordinator, task *t,
+static int coordinate(uni_session *session, uni_coordinator *coordinator, task *t, int done,
                       uni_value **result, uni_error *err)
 {
-    for (int epoch = 1; epoch <= EPOCHS && !uni_session_should_stop(session); epoch++) {
+    for (int epoch = done + 1; epoch <= EPOCHS && !uni_session_should_stop(session); epoch++) {
         double loss = 0;
         UNI_TRY(run_epoch(coordinator, &loss, err));
         printf("epoch %d/%d, loss %.4f\n", epoch, EPOCHS, loss);
@@ -126,6 +126,8 @@ static int coordinate(uni_session *session, uni_coordinator *coordinator, task *
             status = uni_coordinator_pull(coordinator, err);
         if (status == 0)
             status = uni_model_get_state(t->model, &state, err);
+        if (status == 0) /* uni_session_restore_model looks for it */
+            status = uni_dict_take(state, "epoch", uni_value_int(epoch - 1));
         if (status == 0)
             status = uni_session_report(session, metrics, &(uni_checkpoint_source){ .dict = state },
                                         err);
@@ -161,8 +163,9 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     UNI_TRY_GOTO(uni_coordinator_open(&coordinator, strategy, steps, err), done);
     UNI_TRY_GOTO(uni_coordinator_per_worker_dataset(coordinator, "train", my_dataset, t, err),
                  done);
-    status = uni_coordinator_is_here(coordinator) ? coordinate(session, coordinator, t, result, err)
-                                                  : uni_coordinator_serve(coordinator, err);
+    status = uni_coordinator_is_here(coordinator)
+                 ? coordinate(session, coordinator, t, epoch, result, err)
+                 : uni_coordinator_serve(coordinator, err);
 done:
     uni_coordinator_close(coordinator);
     uni_strategy_free(strategy);
