@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <unisono/checkpoint.h>
 #include <unisono/comm.h>
+#include <unisono/data.h>
 #include <unisono/value.h>
 
 #ifdef __cplusplus
@@ -88,6 +89,17 @@ UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_ch
  * to free(). */
 UNI_API UNI_MUST_USE int uni_session_checkpoint_dir(uni_session *session, char **out,
                                                     uni_error *err);
+
+/* A dataset that the run's options named, as it was described; the caller unrefs it. */
+UNI_API UNI_MUST_USE int uni_session_dataset(uni_session *session, const char *name,
+                                             uni_dataset **out, uni_error *err);
+/* This rank's shard (rank of world size; what options say of that is not looked at). dataset NULL: the run's of that name; any other is iterated under that name. The
+ * session keeps the iterator and frees it; asking again for a name ends the one before. Reports say where it stands, and after a restart
+ * it goes on behind the checkpoint's iteration: each sample of the epoch is used once, with any number of workers. */
+UNI_API UNI_MUST_USE int uni_session_dataset_shard(uni_session *session, const char *name,
+                                                   uni_dataset *dataset,
+                                                   const uni_data_options *options,
+                                                   uni_dataset_iterator **out, uni_error *err);
 
 /* A communicator of all ranks of the run (comm.h); all of them call it. In a world of one it is a group of one. The caller closes it before the session. */
 UNI_API UNI_MUST_USE int uni_session_comm(uni_session *session, const uni_comm_options *options,

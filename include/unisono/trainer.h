@@ -71,6 +71,7 @@ typedef struct uni_run_options {
     const uni_value *config; /* dictionary or NULL */
     const uni_value *
         attachment; /* for the workers' eyes only: beside the config, written nowhere (the Python door's pickles); or NULL */
+    const uni_value *datasets; /* {name: description as uni_dataset_from_config takes it}, for uni_session_dataset_shard; or NULL */
     uni_sink *const *sinks; /* besides results.jsonl; NULL with 0: progress.csv only */
     int num_sinks; /* -1: none at all, not even progress.csv */
     const uni_checkpoint_policy *policy;

@@ -98,6 +98,9 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "config", uni_value_copy(run->config));
     if (run->attachment)
         status |= uni_dict_take(order, "attachment", uni_value_copy(run->attachment));
+    if (run->datasets)
+        status |= uni_dict_take(order, "datasets", uni_value_copy(run->datasets));
+    status |= uni_dict_take(order, "data_states", uni__run_data_states(run));
     status |= uni_dict_take(order, "rank", uni_value_int(rank));
     status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
     uni__view view;

@@ -149,6 +149,7 @@ struct uni__run {
     uni_value *program; /* argv, or NULL */
     uni_value *config;
     uni_value *attachment; /* in memory only */
+    uni_value *datasets; /* descriptions by name, or NULL */
     uni_checkpoint_policy policy;
     char *score_attribute;
     char *from_checkpoint; /* verified path, or NULL */
@@ -320,5 +321,11 @@ struct uni_trainer {
     pthread_mutex_t lock; /* current: for uni_trainer_stop from any thread */
     uni__run *current;
 };
+
+/* datasets.c */
+/* Every description makes a dataset: a wrong path or key is an error before a worker starts. */
+int uni__run_check_datasets(const uni_value *datasets, uni_error *err) UNI_MUST_USE;
+/* [controller] {name: state} of what is left to read at the checkpoint that the attempt begins from; maybe empty. NULL without memory. */
+uni_value *uni__run_data_states(uni__run *run);
 
 #endif

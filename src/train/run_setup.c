@@ -26,6 +26,7 @@ static void run_free(uni__run *run)
     uni_value_free(run->program);
     uni_value_free(run->config);
     uni_value_free(run->attachment);
+    uni_value_free(run->datasets);
     uni_value_free(run->from_dict);
     if (run->resume_fd >= 0)
         close(run->resume_fd);
@@ -137,6 +138,8 @@ static uni_run_options with_defaults(const uni_run_options *asked, const uni_run
         out.config = defaults->config;
     if (!out.attachment)
         out.attachment = defaults->attachment;
+    if (!out.datasets)
+        out.datasets = defaults->datasets;
     if (!out.num_sinks) {
         out.sinks = defaults->sinks;
         out.num_sinks = defaults->num_sinks;
@@ -169,6 +172,9 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
         return uni_error_set(err, UNI_ENOMEM, "no memory for the config");
     if (asked->attachment && !(run->attachment = uni_value_copy(asked->attachment)))
         return uni_error_set(err, UNI_ENOMEM, "no memory for the attachment");
+    UNI_TRY(uni__run_check_datasets(asked->datasets, err));
+    if (asked->datasets && !(run->datasets = uni_value_copy(asked->datasets)))
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the datasets");
     UNI_TRY(uni_checkpoint_policy_check(asked->policy, err));
     if (asked->policy)
         run->policy = *asked->policy;

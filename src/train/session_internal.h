@@ -35,6 +35,8 @@ struct uni_session {
     char role[16];
     uni_value *config;
     uni_value *attachment;
+    uni_value *datasets, *data_states; /* descriptions by name; what is left of them, or NULL */
+    struct uni__shard *shards; /* iterators that were given out */
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;
     int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
     bool lockstep, detailed, took_checkpoint;
@@ -95,6 +97,11 @@ int uni__session_mail_wait(uni_session *session, int from, const char *key, void
 int uni__session_keep_mail(uni_session *session, uni__wire_frame *frame,
                            uni_error *err) UNI_MUST_USE;
 void uni__session_drop_mail(uni_session *session);
+
+/* session_dataset.c */
+void uni__session_drop_shards(uni_session *session);
+/* Where all iterators stand, as one line of JSON; *out NULL when there are none. The caller frees it. */
+int uni__session_shard_states(const uni_session *session, char **out, uni_error *err) UNI_MUST_USE;
 
 /* session_checkpoint.c */
 /* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */

@@ -7,6 +7,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,6 +65,7 @@ typedef struct autofill {
     double seconds; /* of this iteration */
     bool has_seconds; /* the caller gave its own */
     int count; /* keys that will be added */
+    char *datasets; /* where the dataset shards stand, or NULL; freed when packed */
 } autofill;
 
 static autofill measure(uni_session *session, bool caller_gave_seconds)
@@ -83,6 +85,11 @@ static void pack_key(uni__packer *packer, const char *key)
 
 static void pack_autofill(uni_session *session, uni__packer *packer, const autofill *fill)
 {
+    if (fill->datasets) {
+        pack_key(packer, "_datasets");
+        pack_key(packer, fill->datasets);
+        free(fill->datasets);
+    }
     double wall = uni__wall_seconds();
     pack_key(packer, "_timestamp");
     uni__pack_int(packer, (int64_t)wall);
@@ -111,7 +118,7 @@ static void pack_autofill(uni_session *session, uni__packer *packer, const autof
 /* Names that are filled in; what a caller gives under them is left out, but for _time_this_iter_s. */
 static bool is_autofilled(const uni_session *session, const char *name)
 {
-    static const char *const always[] = { "_timestamp", "_training_iteration" };
+    static const char *const always[] = { "_timestamp", "_training_iteration", "_datasets" };
     static const char *const detailed[] = { "_date", "_hostname", "_node_ip", "_pid",
                                             "_time_total_s" };
     if (name[0] != '_')
@@ -157,9 +164,18 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
         gave_seconds |= names[i][0] == '_' && strcmp(names[i], "_time_this_iter_s") == 0;
         kept += !is_autofilled(session, names[i]);
     }
+    char *datasets = NULL;
     UNI_TRY(uni__session_is_own(session, err));
-    UNI_TRY(begin_iteration(session, err));
+    UNI_TRY(uni__session_shard_states(session, &datasets, err));
+    bound += datasets ? strlen(datasets) + 32 : 0;
+    int begun = begin_iteration(session, err);
+    if (begun < 0) {
+        free(datasets);
+        return begun;
+    }
     autofill fill = measure(session, gave_seconds);
+    fill.datasets = datasets;
+    fill.count += datasets != NULL;
     uint8_t *place = bound <= SHORT_MAX ? uni__ring_reserve(session->page, bound) : NULL;
     uni__packer packer = { .data = place, .capacity = bound, .fixed = true };
     if (!place) {
@@ -210,10 +226,18 @@ int uni_session_report(uni_session *session, const uni_value *metrics,
         kept += !is_autofilled(session, uni_dict_key_at(metrics, i));
     bool gave_seconds = uni_dict_get(metrics, "_time_this_iter_s") != NULL;
     uint64_t iteration = (uint64_t)session->iteration + 1;
+    char *datasets = NULL;
+    UNI_TRY(uni__session_shard_states(session, &datasets, err));
     packer->size = 0;
     packer->overflow = false;
     uni__pack_raw(packer, &iteration, sizeof iteration);
-    uni__pack_map(packer, kept + 2 + !gave_seconds + (session->detailed ? 5 : 0));
+    uni__pack_map(packer,
+                  kept + 2 + !gave_seconds + (session->detailed ? 5 : 0) + (datasets != NULL));
+    if (datasets) {
+        pack_key(packer, "_datasets");
+        pack_key(packer, datasets);
+        free(datasets);
+    }
     for (size_t i = 0; i < count; i++) {
         if (is_autofilled(session, uni_dict_key_at(metrics, i)))
             continue;

@@ -227,6 +227,15 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     uni_value_free(session->attachment);
     session->attachment = attachment ? uni_value_copy(attachment) : NULL;
     status |= attachment && !session->attachment ? UNI_ENOMEM : 0;
+    uni__session_drop_shards(session);
+    uni_value_free(session->datasets);
+    uni_value_free(session->data_states);
+    const uni_value *datasets = uni_dict_get(order, "datasets");
+    const uni_value *data_states = uni_dict_get(order, "data_states");
+    session->datasets = datasets ? uni_value_copy(datasets) : NULL;
+    session->data_states = data_states ? uni_value_copy(data_states) : NULL;
+    status |=
+        (datasets && !session->datasets) || (data_states && !session->data_states) ? UNI_ENOMEM : 0;
     status |= keep_string(&session->run_dir, order, "run_dir");
     status |= keep_string(&session->staging_dir, order, "staging_dir");
     status |= keep_string(&session->name, order, "name");
@@ -291,6 +300,9 @@ void uni__session_free(uni_session *session)
         close(session->resume_fd);
     uni__packer_free(&session->packer);
     uni_value_free(session->config);
+    uni__session_drop_shards(session);
+    uni_value_free(session->datasets);
+    uni_value_free(session->data_states);
     uni_value_free(session->attachment);
     free(session->run_dir);
     free(session->staging_dir);
