@@ -109,6 +109,15 @@ static int check_peers(uni_comm_request *request, uni_error *err)
     return 0;
 }
 
+/* For the plug-in, which has no kernels of its own. A mean is divided at the end. */
+static void combine(const void *context, int dtype, int op, void *into, const void *from,
+                    size_t count)
+{
+    const void *in[2] = { into, from };
+    uni_comm_op what = op == UNI_COMM_MEAN ? UNI_COMM_SUM : (uni_comm_op)op;
+    uni__reduce_many(context, (uni_dtype)dtype, what, 0, in, 2, &into, 1, count);
+}
+
 static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -131,7 +140,9 @@ static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
                             .root = call->root,
                             .count = call->count,
                             .in = call->in,
-                            .out = call->out };
+                            .out = call->out,
+                            .combine = combine,
+                            .combine_context = comm->kernels };
     if (call->op == UNI_COMM_MEAN)
         plain.weight = &request->total_weight;
     int status = mpi->plugin->start(mpi->state, &plain, &request->handle, why);

@@ -12,34 +12,13 @@
 #include <unisono/comm.h>
 
 #include "comm/kinds.h"
-#include "comm/mpi/plugin.h"
+#include "comm/mpi/plugin_internal.h"
 
 #if defined(OPEN_MPI)
 #define FAMILY "openmpi"
 #else
 #define FAMILY "mpich"
 #endif
-
-#define TAG_DATA 1
-#define TAG_NOTE 2
-#define MAX_NOTES 64 /* sent and not known to have left */
-
-typedef struct state {
-    MPI_Comm data, notes;
-    int rank, size;
-    int initialised_here;
-    uni__mpi_note sent[MAX_NOTES];
-    MPI_Request sending[MAX_NOTES];
-    int next_sent;
-} state;
-
-typedef struct handle {
-    MPI_Request requests[2]; /* the call and the weights */
-    int num_requests;
-    void *copy_to; /* what had to go through memory of our own */
-    void *temporary;
-    size_t copy_bytes;
-} handle;
 
 static int fail(int code, const char *what, char *why)
 {
@@ -168,6 +147,8 @@ static void *scatter_target(handle *h, const uni__mpi_call *call, int size, size
 
 static int start_call(state *s, const uni__mpi_call *call, handle *h)
 {
+    if (uni__exchange_is_better(s, call))
+        return uni__exchange_start(s, call, type_of(call->dtype), &h->exchange);
 
     MPI_Datatype type = type_of(call->dtype);
     int count = (int)call->count, size = 1;
@@ -238,6 +219,15 @@ static int plugin_test(void *context, void *argument, int *done, char *why)
 {
     handle *h = argument;
     MPI_Status statuses[2];
+    if (h->exchange) {
+        int code = uni__exchange_step(h->exchange, done);
+        if (code != MPI_SUCCESS)
+            return fail(code, "a collective failed", why);
+        if (!*done)
+            return 0;
+        uni__exchange_free(h->exchange);
+        h->exchange = NULL;
+    }
     int code = MPI_Testall(h->num_requests, h->requests, done, statuses);
     if (code == MPI_ERR_IN_STATUS)
         code = statuses[0].MPI_ERROR != MPI_SUCCESS ? statuses[0].MPI_ERROR : statuses[1].MPI_ERROR;

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 2u
+#define UNI__MPI_PLUGIN_VERSION 3u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -22,6 +22,10 @@ typedef struct uni__mpi_call {
     const void *in;
     void *out;
     double *weight; /* NULL, or summed over the ranks in place */
+    /* into[i] = into[i] op from[i], by the library's own kernels; context is combine_context. */
+    void (*combine)(const void *context, int dtype, int op, void *into, const void *from,
+                    size_t count);
+    const void *combine_context;
 } uni__mpi_call;
 
 /* What a rank tells the others when it waits for long, or gives up. */

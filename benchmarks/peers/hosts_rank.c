@@ -1,0 +1,127 @@
+/*
+ * hosts_rank.c - one rank of ./bench hosts, started by hosts_bench.py with `unisono run --launcher mpi`: all_reduce of float32 sums by plain
+ * MPI_Allreduce, by our transport over MPI, and by the session's own communicator (shared memory inside a host, MPI between hosts), in turn.
+ *
+ * hosts_rank ROUNDS; rank 0 prints "METRIC PLAIN FLAT SESSION RATIO_FLAT RATIO_SESSION" in microseconds, medians over the rounds; RATIO_FLAT is the
+ * median of plain / flat, RATIO_SESSION that of flat / session.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <unisono/session.h>
+
+#include "comm/rendezvous.h"
+
+#define MAX_ROUNDS 64
+
+enum { PLAIN, FLAT, SESSION, NUM_WAYS };
+
+typedef struct bench {
+    uni_comm *flat, *session;
+    float *data[NUM_WAYS];
+} bench;
+
+static void fail(const uni_error *err)
+{
+    fprintf(stderr, "%s\n", err->message);
+    _exit(1);
+}
+
+static double once(bench *it, int way, size_t count, int repetitions)
+{
+    uni_error err = { 0 };
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begun = MPI_Wtime();
+    for (int i = 0; i < repetitions; i++)
+        if (way == PLAIN)
+            MPI_Allreduce(MPI_IN_PLACE, it->data[way], (int)count, MPI_FLOAT, MPI_SUM,
+                          MPI_COMM_WORLD);
+        else if (uni_comm_all_reduce(way == FLAT ? it->flat : it->session, it->data[way],
+                                     it->data[way], count, UNI_F32, UNI_COMM_SUM, &err) < 0)
+            fail(&err);
+    return (MPI_Wtime() - begun) * 1e6 / repetitions;
+}
+
+static void check(bench *it, size_t count, int rank, int size)
+{
+    for (int way = 0; way < NUM_WAYS; way++) {
+        for (size_t i = 0; i < count; i++)
+            it->data[way][i] = (float)((int)(i % 1000) + rank);
+        (void)once(it, way, count, 1);
+        for (size_t i = 0; i < count; i++)
+            if (it->data[way][i] != (float)(size * (int)(i % 1000) + size * (size - 1) / 2)) {
+                fprintf(stderr, "way %d: element %zu is wrong\n", way, i);
+                _exit(1);
+            }
+        memset(it->data[way], 0, count * sizeof(float));
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[MAX_ROUNDS];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    return sorted[count / 2];
+}
+
+static void measure(bench *it, const char *name, size_t count, int repetitions, int rounds)
+{
+    double us[NUM_WAYS][MAX_ROUNDS], flat[MAX_ROUNDS], session[MAX_ROUNDS];
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    check(it, count, rank, size);
+    for (int r = -1; r < rounds; r++)
+        for (int way = 0; way < NUM_WAYS; way++) {
+            double took = once(it, way, count, repetitions);
+            if (r >= 0)
+                us[way][r] = took;
+        }
+    for (int r = 0; r < rounds; r++) {
+        flat[r] = us[PLAIN][r] / us[FLAT][r];
+        session[r] = us[FLAT][r] / us[SESSION][r];
+    }
+    if (rank == 0) {
+        printf("%s %.2f %.2f %.2f %.3f %.3f\n", name, median(us[PLAIN], rounds),
+               median(us[FLAT], rounds), median(us[SESSION], rounds), median(flat, rounds),
+               median(session, rounds));
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    uni_error err = { 0 };
+    uni_session *session = NULL;
+    uni_comm_buffer *buffer = NULL;
+    bench it = { 0 };
+    size_t most = 11000000 / 4;
+    int rounds = argc > 1 ? atoi(argv[1]) : 11, level;
+    rounds = rounds < 1 || rounds > MAX_ROUNDS ? 11 : rounds;
+    if (uni_session_open(&session, &err) < 0)
+        fail(&err);
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    if (uni__comm_open_mpi(&it.flat, NULL, NULL, NULL, &err) < 0 ||
+        uni_session_comm(session, NULL, &it.session, &err) < 0 ||
+        uni_comm_alloc(it.session, most * sizeof(float), &buffer, &err) < 0)
+        fail(&err);
+    it.data[PLAIN] = malloc(most * sizeof(float));
+    it.data[FLAT] = malloc(most * sizeof(float));
+    it.data[SESSION] = uni_comm_buffer_data(buffer);
+    measure(&it, "4kb", 1024, 200, rounds);
+    measure(&it, "64kb", 16384, 100, rounds);
+    measure(&it, "1mb", 250000, 20, rounds);
+    measure(&it, "11mb", most, 2, rounds);
+    MPI_Barrier(MPI_COMM_WORLD);
+    _exit(0);
+}
