@@ -21,6 +21,7 @@ typedef struct door_state {
     PyObject *error; /* unisono.Error */
     PyTypeObject *array_type, *trainer_type, *iterator_type, *session_type;
     PyTypeObject *comm_type, *buffer_type, *request_type, *buckets_type; /* comm.c */
+    PyTypeObject *table_type, *dataset_type, *data_iterator_type; /* data.h */
 } door_state;
 
 /* The state of the module that a heap type belongs to. */

@@ -3,7 +3,7 @@
  */
 #include <unisono/version.h>
 
-#include "door.h"
+#include "data.h"
 
 static int add_error(PyObject *module, door_state *state)
 {
@@ -26,6 +26,9 @@ static int setup(PyObject *module)
         door_trainer_init(module, state) < 0 || door_iterator_init(module, state) < 0 ||
         door_session_init(module, state) < 0 || door_comm_init(module, state) < 0)
         return -1;
+    if (door_table_init(module, state) < 0 || door_dataset_init(module, state) < 0 ||
+        door_data_iterator_init(module, state) < 0)
+        return -1;
     return PyModule_AddStringConstant(module, "version", uni_version());
 }
 
@@ -41,6 +44,9 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->buffer_type);
     Py_VISIT(state->request_type);
     Py_VISIT(state->buckets_type);
+    Py_VISIT(state->table_type);
+    Py_VISIT(state->dataset_type);
+    Py_VISIT(state->data_iterator_type);
     return 0;
 }
 
@@ -56,6 +62,9 @@ static int clear(PyObject *module)
     Py_CLEAR(state->buffer_type);
     Py_CLEAR(state->request_type);
     Py_CLEAR(state->buckets_type);
+    Py_CLEAR(state->table_type);
+    Py_CLEAR(state->dataset_type);
+    Py_CLEAR(state->data_iterator_type);
     return 0;
 }
 

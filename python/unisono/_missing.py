@@ -10,7 +10,6 @@ INSTEAD = {
     "unisono.put": "an argument of the train function (its config or a closure): there is no object store",
     "unisono.wait": "Trainer.run_iterator",
     "unisono.tune": "a loop over Trainer.run: hyperparameter search is not part of this version",
-    "unisono.data": "NumPy arrays or the framework's own datasets in the train function: datasets are not part of this version",
     "unisono.serve": "nothing: serving is not what unisono does",
     "unisono.rllib": "nothing: reinforcement learning is not what unisono does",
     "unisono.keras": "the C engine (docs/engine.md): its Python surface is not part of this version",
@@ -25,7 +24,6 @@ INSTEAD = {
     "unisono.train.lightgbm": "DataParallelTrainer with your own loop",
     "unisono.train.lightning": "TorchTrainer with your own loop",
     "unisono.train.huggingface": "TorchTrainer with your own loop",
-    "unisono.train.get_dataset_shard": "the framework's own sharding (DistributedSampler, tf.data): datasets are not part of this version",
 }
 
 

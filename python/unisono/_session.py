@@ -28,7 +28,21 @@ class Current:
         self.resources = attachment.get("resources") or {}
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
+        self._datasets, self._shards = attachment.get("datasets"), {}
         self.at_end = []  # called before the session ends: what hangs on it lets go
+
+    def dataset_shard(self, name):
+        """Made once a name: an iteration goes on where the one before ended."""
+        if self._datasets is None:
+            warnings.warn("the trainer was given no dataset: get_dataset_shard returns None", UserWarning, stacklevel=4)
+            return None
+        from unisono.data import _shards
+
+        if isinstance(self._datasets, bytes):
+            self._datasets = _codec.loads(self._datasets)
+        if name not in self._shards:
+            self._shards[name] = _shards.shard(self._datasets, name, self.session.world_rank, self.session.world_size)
+        return self._shards[name]
 
     def end(self):
         while self.at_end:
@@ -213,12 +227,11 @@ def node_rank():
 
 
 def get_dataset_shard(name=None):
+    """This worker's part of a dataset that the trainer was given; each iteration over it is an epoch."""
     here = current()
     if here is None:
         return outside("get_dataset_shard")
-    from unisono._missing import INSTEAD
-
-    raise NotImplementedError("train.get_dataset_shard is not offered; use " + INSTEAD["unisono.train.get_dataset_shard"])
+    return here.dataset_shard(name)
 
 
 def should_stop():

@@ -99,6 +99,10 @@ static int load_small(uni__root *root, uni_error *err)
     UNI_TRY_GOTO(uni__loaded_source(&loaded, whole, source, ends, err), done);
     ends = NULL;
     root->skipped = uni__reader_skipped(reader);
+    if (root->bad.max_skipped > 0 && root->skipped > root->bad.max_skipped)
+        status = uni_error_set(err, UNI_EFORMAT,
+                               "%lld bad rows were skipped, and no more than %lld are allowed",
+                               (long long)root->skipped, (long long)root->bad.max_skipped);
     root->loaded = true;
     *source = loaded;
 done:

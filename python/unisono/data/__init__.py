@@ -1,7 +1,35 @@
-"""Datasets are not part of this version; the place is kept."""
+"""Datasets: read, transform, shuffle, shard and batch, by the library's own threads (docs/data.md).
+
+    ds = data.read_csv("train.csv").random_shuffle(seed=1)
+    for batch in ds.iter_batches(batch_size=256):   # dictionaries of NumPy arrays
+        ...
+
+A dataset is a recipe; rows are read when somebody iterates, each iteration is an epoch. Trainer(datasets={"train": ds}) gives every worker its shard
+(train.get_dataset_shard("train")).
+"""
+
+_READERS = ("from_arrow", "from_generator", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas", "from_tf",
+            "from_torch", "range", "range_tensor", "read_arrow", "read_binary_files", "read_csv", "read_datasource", "read_idx", "read_images",
+            "read_json", "read_numpy", "read_parquet", "read_sql", "read_sqlite", "read_text", "read_tfrecords")
+_LAZY = dict({name: "_read" for name in _READERS}, Dataset="_dataset", DataIterator="_dataset", DatasetPipeline="_pipeline", Schema="_schema",
+             ActorPoolStrategy="_compat", DataContext="_compat", TensorArray="_convert", Datasource="datasource", ReadTask="datasource")
+_MODULES = ("datasource", "extensions", "preprocessor", "preprocessors")
+__all__ = sorted(set(_LAZY) | set(_MODULES))
 
 
 def __getattr__(name):
+    import importlib
+
+    if name in _LAZY:
+        value = getattr(importlib.import_module("unisono.data." + _LAZY[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module("unisono.data." + name)
     from unisono._missing import complain
 
-    return complain("unisono.data", name)
+    return complain("unisono.data", name, __all__)
+
+
+def __dir__():
+    return __all__

@@ -44,12 +44,6 @@ class DataParallelTrainer:
     def __init__(self, train_loop_per_worker, *, train_loop_config=None, backend_config=None, scaling_config=None, dataset_config=None,
                  run_config=None, datasets=None, metadata=None, preprocessor=None, resume_from_checkpoint=None):
         _driver.check_arity(train_loop_per_worker)
-        if datasets:
-            from unisono._missing import INSTEAD
-
-            raise NotImplementedError("%s(datasets=) is not offered; use %s" % (type(self).__name__, INSTEAD["unisono.train.get_dataset_shard"]))
-        if preprocessor is not None:
-            raise NotImplementedError("%s(preprocessor=) is not offered; prepare the data in the train function" % type(self).__name__)
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
             raise TypeError("resume_from_checkpoint must be a Checkpoint, not %s" % type(resume_from_checkpoint).__name__)
         self.train_loop_per_worker, self.train_loop_config = train_loop_per_worker, train_loop_config
@@ -57,6 +51,7 @@ class DataParallelTrainer:
         self.scaling_config = config_of(ScalingConfig, scaling_config)
         self.run_config = config_of(RunConfig, run_config)
         self.metadata, self.starting_checkpoint = metadata, resume_from_checkpoint
+        self.datasets, self.preprocessor, self.dataset_config = datasets or {}, preprocessor, dataset_config
         self._resume_run = None
         _driver.check_backend(self.backend_config.name)
 
@@ -71,6 +66,10 @@ class DataParallelTrainer:
 
     def _options(self, group, sinks):
         extra = {"metadata": _codec.describable(self.metadata or {}), "resources": self.scaling_config._worker()}
+        if self.datasets:
+            from unisono.data import _shards
+
+            extra["datasets"] = _shards.pack(self.datasets, getattr(self.dataset_config, "datasets_to_split", "all"), self.preprocessor)
         run = {"policy": self.run_config.checkpoint_config._policy(), "sinks": sinks or None, "resume_run": self._resume_run}
         start = self.starting_checkpoint
         if start is not None and not self._resume_run:

@@ -89,15 +89,15 @@ class Trainer:
     # ---- runs ----
 
     def _options(self, train_func, config, dataset, checkpoint, strategy, sinks=None):
-        if dataset is not None:
-            from unisono._missing import INSTEAD
-
-            raise NotImplementedError("Trainer.run(dataset=) is not offered; use " + INSTEAD["unisono.train.get_dataset_shard"])
         strategy = strategy or CheckpointStrategy()
         run = {"policy": strategy._policy(), "v1_checkpoints": True, "sinks": sinks or None}
         if checkpoint is not None:
             run["from_dict"] = _codec.encode_dict(checkpoint if isinstance(checkpoint, dict) else self.load_checkpoint_from_path(checkpoint))
         extra = {"score_attribute": strategy._attribute()}
+        if dataset is not None:
+            from unisono.data import _shards
+
+            extra["datasets"] = _shards.pack(dataset)
         return self._group.options(train_func, config, hook=self._hook, extra=extra, **run)
 
     def _check_active(self):

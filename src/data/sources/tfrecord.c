@@ -373,8 +373,11 @@ static int infer_file(uni__example_infer *infer, const char *path, int64_t limit
         }
         if (length < 0 || length + UNI__TFRECORD_FRAME > cursor.size - at)
             break;
-        status = uni__example_infer_add(infer, cursor.bytes + at + UNI__TFRECORD_HEADER,
-                                        (size_t)length, err);
+        const uint8_t *body = cursor.bytes + at + UNI__TFRECORD_HEADER;
+        status =
+            !uni__tfrecord_data_good(body, length)
+                ? uni_error_set(err, UNI_EFORMAT, "the bytes are damaged (their CRC does not fit)")
+                : uni__example_infer_add(infer, body, (size_t)length, err);
         if (status < 0 && (!skip || status != UNI_EFORMAT)) {
             uni_error_prefix(err, "%s: the record at byte %lld", path, (long long)at);
             goto done;

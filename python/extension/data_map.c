@@ -1,0 +1,207 @@
+/*
+ * data_map.c - Python functions as stages of a dataset, and Python objects as sources.
+ *
+ * The library calls these from its own threads; each call takes the GIL. An exception of the function stops the iteration: its traceback is kept in
+ * the dataset's own box (a list that Python gave) and raised again by whoever asked for the batch, the library carries its text.
+ */
+#include "data.h"
+
+#include <string.h>
+
+typedef struct python_function {
+    door_state *state;
+    PyObject *module_holder; /* the Table type: keeps the module and so `state` alive */
+    PyObject *function;
+    PyObject *box; /* a list; gets the exception */
+} python_function;
+
+static void function_free(void *context)
+{
+    python_function *function = context;
+    if (!Py_IsInitialized()) /* the interpreter is gone; so is what it held */
+        return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    Py_XDECREF(function->function);
+    Py_XDECREF(function->box);
+    Py_XDECREF(function->module_holder);
+    PyMem_Free(function);
+    PyGILState_Release(gil);
+}
+
+static python_function *function_new(door_state *state, PyObject *callable, PyObject *box)
+{
+    python_function *function = PyMem_Calloc(1, sizeof *function);
+    if (!function) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    function->state = state;
+    function->module_holder = Py_NewRef((PyObject *)state->table_type);
+    function->function = Py_NewRef(callable);
+    function->box = Py_NewRef(box);
+    return function;
+}
+
+/* The exception that is set goes into the box and its text into err. */
+static int keep_exception(const python_function *function, const char *what, uni_error *err)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback && value)
+        PyException_SetTraceback(value, traceback);
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    const char *message = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    PyObject *name = type ? PyObject_GetAttrString(type, "__name__") : NULL;
+    const char *class_ = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    int status = uni_error_set(err, UNI_EFUNCTION, "%s: %s: %s", what, class_ ? class_ : "?",
+                               message ? message : "?");
+    PyErr_Clear();
+    if (value && PyList_Append(function->box, value) < 0)
+        PyErr_Clear();
+    Py_XDECREF(name);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return status;
+}
+
+/* The answer must be a Table; the reference to what is in it goes to *out. */
+static int take_table(const python_function *function, PyObject *answer, const char *what,
+                      uni_table **out, uni_error *err)
+{
+    uni_table *table = answer ? door_table_of(function->state, answer) : NULL;
+    *out = table ? uni_table_ref(table) : NULL;
+    Py_XDECREF(answer);
+    return table ? 0 : keep_exception(function, what, err);
+}
+
+static int call_map(void *context, uni_table *in, uni_table **out, uni_error *err)
+{
+    python_function *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *table = door_table_take(function->state, uni_table_ref(in));
+    PyObject *answer = table ? PyObject_CallFunctionObjArgs(function->function, table, NULL) : NULL;
+    Py_XDECREF(table);
+    int status = take_table(function, answer, "the dataset's function failed", out, err);
+    PyGILState_Release(gil);
+    return status;
+}
+
+/* map(function, box, name, batch_size, changes_rows, in_order, schema): function takes a Table and returns one. */
+PyObject *door_dataset_map(PyObject *self, PyObject *arguments)
+{
+    door_state *state = door_state_of(self);
+    PyObject *callable, *box, *schema;
+    const char *name;
+    long long batch_size;
+    int changes_rows, in_order;
+    uni_error err = { 0 };
+    uni_dataset *out = NULL;
+    if (!PyArg_ParseTuple(arguments, "OO!sLppO", &callable, &PyList_Type, &box, &name, &batch_size,
+                          &changes_rows, &in_order, &schema))
+        return NULL;
+    uni_table *like = NULL;
+    if (schema != Py_None && !(like = door_table_of(state, schema)))
+        return NULL;
+    python_function *function = function_new(state, callable, box);
+    if (!function)
+        return NULL;
+    int status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = uni_dataset_map_batches(&out, ((dataset_object *)self)->dataset,
+                                     &(uni_map_options){ .function = call_map,
+                                                         .context = function,
+                                                         .free_context = function_free,
+                                                         .name = name,
+                                                         .batch_size = batch_size,
+                                                         .changes_rows = changes_rows != 0,
+                                                         .in_order = in_order != 0,
+                                                         .schema = like },
+                                     &err);
+    Py_END_ALLOW_THREADS;
+    return status < 0 ? door_raise(state, &err) : door_dataset_take(state, out);
+}
+
+/* ---- sources in Python ---- */
+
+static int call_range(void *context, int64_t begin, int64_t end, uni_table **out, uni_error *err)
+{
+    python_function *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *answer =
+        PyObject_CallFunction(function->function, "LL", (long long)begin, (long long)end);
+    int status = take_table(function, answer, "the dataset's source failed", out, err);
+    PyGILState_Release(gil);
+    return status;
+}
+
+/* function() is an iterator of Tables. */
+static int call_open(void *context, void **cursor, uni_error *err)
+{
+    python_function *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *iterable = PyObject_CallNoArgs(function->function);
+    PyObject *iterator = iterable ? PyObject_GetIter(iterable) : NULL;
+    Py_XDECREF(iterable);
+    *cursor = iterator;
+    int status = iterator ? 0 : keep_exception(function, "the dataset's source failed", err);
+    PyGILState_Release(gil);
+    return status;
+}
+
+static int call_next(void *context, void *cursor, uni_table **out, uni_error *err)
+{
+    python_function *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *answer = PyIter_Next(cursor);
+    int status = 0;
+    if (answer || PyErr_Occurred()) {
+        status = take_table(function, answer, "the dataset's source failed", out, err);
+        status = status < 0 ? status : 1;
+    }
+    PyGILState_Release(gil);
+    return status;
+}
+
+static void call_close(void *context, void *cursor)
+{
+    if (!cursor || !Py_IsInitialized())
+        return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    Py_DECREF((PyObject *)cursor);
+    PyGILState_Release(gil);
+}
+
+/* from_python(function, box, name, num_rows): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables. */
+PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
+{
+    door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
+    PyObject *callable, *box;
+    const char *name;
+    long long num_rows;
+    uni_error err = { 0 };
+    uni_dataset *out = NULL;
+    if (!PyArg_ParseTuple(arguments, "OO!sL", &callable, &PyList_Type, &box, &name, &num_rows))
+        return NULL;
+    python_function *function = function_new(state, callable, box);
+    if (!function)
+        return NULL;
+    uni_source_callbacks callbacks = { .name = name, .context = function, .free = function_free };
+    if (num_rows >= 0) {
+        callbacks.num_rows = num_rows;
+        callbacks.read_range = call_range;
+    } else {
+        callbacks.open = call_open;
+        callbacks.next = call_next;
+        callbacks.close = call_close;
+    }
+    int status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = uni_dataset_from_callbacks(&out, &callbacks, &err);
+    Py_END_ALLOW_THREADS;
+    if (status < 0)
+        function_free(function);
+    return status < 0 ? door_raise(state, &err) : door_dataset_take(state, out);
+}

@@ -1,0 +1,300 @@
+/*
+ * data_read.c - Dataset.read(kind, paths, options): the library's sources. options is a dict with the names of the fields of uni_csv_options and its like;
+ * what is not there has its default. The GIL is released while files are opened.
+ */
+#include "data.h"
+
+#include <string.h>
+
+/* What an options dict was turned into; the strings belong to the dict. */
+typedef struct reading {
+    PyObject *options;
+    door_state *state;
+    int num_paths;
+    const char **paths;
+    const char **columns, **column_names, **null_values, **names;
+    uni_field *types;
+    int num_types;
+    uni_bad_data bad;
+    bool failed;
+} reading;
+
+static PyObject *option(reading *r, const char *key)
+{
+    PyObject *value = PyDict_GetItemString(r->options, key);
+    return value == Py_None ? NULL : value;
+}
+
+static long long number(reading *r, const char *key)
+{
+    PyObject *value = option(r, key);
+    long long out = value ? PyLong_AsLongLong(value) : 0;
+    r->failed |= PyErr_Occurred() != NULL;
+    return out;
+}
+
+static bool truth(reading *r, const char *key)
+{
+    PyObject *value = option(r, key);
+    int out = value ? PyObject_IsTrue(value) : 0;
+    r->failed |= out < 0;
+    return out > 0;
+}
+
+static const char *text(reading *r, const char *key)
+{
+    PyObject *value = option(r, key);
+    const char *out = value ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    r->failed |= value && !out;
+    return out;
+}
+
+static char character(reading *r, const char *key)
+{
+    const char *out = text(r, key);
+    if (out && (strlen(out) != 1)) {
+        PyErr_Format(PyExc_ValueError, "%s must be one ASCII character, not '%s'", key, out);
+        r->failed = true;
+    }
+    return out ? *out : 0;
+}
+
+static const char **names(reading *r, const char *key)
+{
+    PyObject *value = option(r, key);
+    const char **out = NULL;
+    Py_ssize_t count;
+    r->failed |= value && door_names(value, &out, &count) < 0;
+    return out;
+}
+
+static uni_dtype dtype(reading *r, const char *key)
+{
+    const char *name = text(r, key);
+    int out = name ? uni_dtype_from_name(name) : 0;
+    if (name && !out) {
+        PyErr_Format(PyExc_TypeError, "there is no element type %s", name);
+        r->failed = true;
+    }
+    return (uni_dtype)out;
+}
+
+/* (name, kind, dtype, shape) as Table.schema has them. */
+static bool one_type(PyObject *tuple, uni_field *field)
+{
+    static const char *const kinds[] = { "", "number", "string", "binary", "list" };
+    const char *name, *kind, *element;
+    PyObject *shape;
+    if (!PyArg_ParseTuple(tuple, "sssO!", &name, &kind, &element, &PyTuple_Type, &shape))
+        return false;
+    *field = (uni_field){ .name = name, .dtype = (uni_dtype)uni_dtype_from_name(element) };
+    for (int i = 1; i <= UNI_FIELD_LIST; i++)
+        if (strcmp(kinds[i], kind) == 0)
+            field->kind = (uni_field_kind)i;
+    field->ndim = (int)PyTuple_Size(shape);
+    if (!field->kind || !field->dtype || field->ndim >= UNI_MAX_DIMS) {
+        PyErr_Format(PyExc_TypeError, "column %s cannot be of type %s %s", name, kind, element);
+        return false;
+    }
+    for (int i = 0; i < field->ndim; i++)
+        field->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    return !PyErr_Occurred();
+}
+
+static void read_types(reading *r)
+{
+    PyObject *list = option(r, "types");
+    Py_ssize_t count = list ? PyList_Size(list) : 0;
+    if (count <= 0)
+        return;
+    r->types = PyMem_Calloc((size_t)count, sizeof *r->types);
+    r->failed |= !r->types;
+    for (Py_ssize_t i = 0; r->types && i < count && !r->failed; i++)
+        r->failed |= !one_type(PyList_GetItem(list, i), &r->types[i]);
+    r->num_types = (int)count;
+}
+
+static bool begin(reading *r, PyObject *paths)
+{
+    Py_ssize_t count = 0;
+    r->failed = door_names(paths, &r->paths, &count) < 0;
+    r->num_paths = (int)count;
+    r->columns = names(r, "columns");
+    r->column_names = names(r, "column_names");
+    r->null_values = names(r, "null_values");
+    r->names = names(r, "names");
+    r->bad =
+        (uni_bad_data){ .skip = truth(r, "skip_bad"), .max_skipped = number(r, "max_skipped") };
+    if (!r->failed)
+        read_types(r);
+    return !r->failed;
+}
+
+static void end(reading *r)
+{
+    PyMem_Free(r->paths);
+    PyMem_Free(r->columns);
+    PyMem_Free(r->column_names);
+    PyMem_Free(r->null_values);
+    PyMem_Free(r->names);
+    PyMem_Free(r->types);
+}
+
+#define OPEN(call)                                                                                 \
+    do {                                                                                           \
+        if (r->failed)                                                                             \
+            return -1;                                                                             \
+        int status_;                                                                               \
+        Py_BEGIN_ALLOW_THREADS;                                                                    \
+        status_ = (call);                                                                          \
+        Py_END_ALLOW_THREADS;                                                                      \
+        return status_;                                                                            \
+    } while (0)
+
+static int read_csv(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_csv_options o = { .delimiter = character(r, "delimiter"),
+                          .quote = character(r, "quote"),
+                          .no_header = truth(r, "no_header"),
+                          .column_names = r->column_names,
+                          .columns = r->columns,
+                          .types = r->types,
+                          .num_types = r->num_types,
+                          .float_dtype = dtype(r, "float_dtype"),
+                          .null_values = r->null_values,
+                          .block_bytes = number(r, "block_bytes"),
+                          .infer_rows = number(r, "infer_rows"),
+                          .bad = r->bad };
+    OPEN(uni_dataset_read_csv(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_json(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_json_options o = { .columns = r->columns,
+                           .types = r->types,
+                           .num_types = r->num_types,
+                           .infer_rows = number(r, "infer_rows"),
+                           .block_bytes = number(r, "block_bytes"),
+                           .bad = r->bad };
+    OPEN(uni_dataset_read_json(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_text(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_text_options o = { .column = text(r, "column"),
+                           .keep_empty = truth(r, "keep_empty"),
+                           .block_bytes = number(r, "block_bytes"),
+                           .bad = r->bad };
+    OPEN(uni_dataset_read_text(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_tfrecords(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_tfrecord_options o = { .raw = truth(r, "raw"),
+                               .columns = r->columns,
+                               .types = r->types,
+                               .num_types = r->num_types,
+                               .infer_rows = number(r, "infer_rows"),
+                               .block_bytes = number(r, "block_bytes"),
+                               .bad = r->bad };
+    OPEN(uni_dataset_read_tfrecords(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_images(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_image_options o = { .height = (int)number(r, "height"),
+                            .width = (int)number(r, "width"),
+                            .channels = (int)number(r, "channels"),
+                            .include_paths = truth(r, "include_paths"),
+                            .labels = truth(r, "labels"),
+                            .rescale = truth(r, "rescale"),
+                            .bad = r->bad };
+    OPEN(uni_dataset_read_images(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_idx(reading *r, uni_dataset **out, uni_error *err)
+{
+    int count = 0;
+    while (r->names && r->names[count])
+        count++;
+    if (count != r->num_paths) {
+        PyErr_SetString(PyExc_ValueError, "read_idx needs a name for each file");
+        r->failed = true;
+    }
+    OPEN(uni_dataset_read_idx(out, count, r->names, r->paths, err));
+}
+
+static int read_binary(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_binary_options o = { .include_paths = truth(r, "include_paths") };
+    OPEN(uni_dataset_read_binary(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_sqlite(reading *r, uni_dataset **out, uni_error *err)
+{
+    const char *table = text(r, "table");
+    uni_sqlite_options o = { .columns = r->columns,
+                             .infer_rows = number(r, "infer_rows"),
+                             .bad = r->bad };
+    if (r->num_paths != 1 || !table) {
+        PyErr_SetString(PyExc_ValueError, "read_sqlite needs one file and a table or a query");
+        r->failed = true;
+    }
+    OPEN(uni_dataset_read_sqlite(out, r->paths[0], table, &o, err));
+}
+
+static int read_numpy(reading *r, uni_dataset **out, uni_error *err)
+{
+    uni_numpy_options o = { .column = text(r, "column") };
+    OPEN(uni_dataset_read_numpy(out, r->num_paths, r->paths, &o, err));
+}
+
+static int read_range(reading *r, uni_dataset **out, uni_error *err)
+{
+    long long n = number(r, "n");
+    OPEN(uni_dataset_range(out, n, err));
+}
+
+static int read_table(reading *r, uni_dataset **out, uni_error *err)
+{
+    PyObject *object = option(r, "table");
+    uni_table *table = object ? door_table_of(r->state, object) : NULL;
+    r->failed |= !table;
+    OPEN(uni_dataset_from_table(out, table, err));
+}
+
+static const struct kind {
+    const char *name;
+    int (*read)(reading *r, uni_dataset **out, uni_error *err);
+} kinds[] = {
+    { "csv", read_csv },       { "json", read_json },
+    { "text", read_text },     { "tfrecords", read_tfrecords },
+    { "images", read_images }, { "idx", read_idx },
+    { "binary", read_binary }, { "sqlite", read_sqlite },
+    { "numpy", read_numpy },   { "range", read_range },
+    { "table", read_table },
+};
+
+PyObject *door_dataset_read(PyObject *class_, PyObject *arguments)
+{
+    reading r = { .state = PyType_GetModuleState((PyTypeObject *)class_) };
+    const char *name;
+    PyObject *paths;
+    uni_error err = { 0 };
+    uni_dataset *out = NULL;
+    int status = -1;
+    if (!PyArg_ParseTuple(arguments, "sOO!", &name, &paths, &PyDict_Type, &r.options))
+        return NULL;
+    const struct kind *kind = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            kind = &kinds[i];
+    if (!kind)
+        return PyErr_Format(PyExc_ValueError, "there is no source %s", name);
+    if (begin(&r, paths))
+        status = kind->read(&r, &out, &err);
+    end(&r);
+    if (status < 0)
+        return PyErr_Occurred() ? NULL : door_raise(r.state, &err);
+    return door_dataset_take(r.state, out);
+}

@@ -1,0 +1,115 @@
+"""A user's function in processes of its own, for work that holds the interpreter. Tables go over pipes as their buffers."""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import weakref
+
+from unisono import _codec
+from unisono.data._dataset import TableHolder
+
+_WORKER = "from unisono.data import _processes; _processes.serve()"
+
+
+def _send(stream, data):
+    stream.write(len(data).to_bytes(8, "little"))
+    stream.write(data)
+    stream.flush()
+
+
+def _receive(stream):
+    size = stream.read(8)
+    if len(size) < 8:
+        raise EOFError
+    return stream.read(int.from_bytes(size, "little"))
+
+
+def serve():
+    """The other process: a function first, then tables, until the pipe ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the function prints is not an answer
+    stream = sys.stdin.buffer
+    try:
+        sys.path[:] = pickle.loads(_receive(stream))
+        function = _codec.loads(_receive(stream))
+        while True:
+            holder = pickle.loads(_receive(stream))
+            try:
+                answer = (True, TableHolder(function(holder.table)))
+            except Exception as error:
+                answer = (False, error)
+            try:
+                data = pickle.dumps(answer, protocol=5)
+            except Exception:
+                data = pickle.dumps((False, RuntimeError(repr(answer[1]))), protocol=5)
+            _send(answers, data)
+    except EOFError:
+        pass
+
+
+class _Process:
+    def __init__(self, function):
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([package] + [entry for entry in [os.environ.get("PYTHONPATH")] if entry]))
+        self.process = subprocess.Popen([sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        _send(self.process.stdin, pickle.dumps(sys.path))
+        _send(self.process.stdin, function)
+
+    def __call__(self, table):
+        try:
+            _send(self.process.stdin, pickle.dumps(TableHolder(table), protocol=5))
+            good, answer = pickle.loads(_receive(self.process.stdout))
+        except (EOFError, OSError):
+            raise RuntimeError("a process of map_batches died (exit status %s)" % self.process.wait()) from None
+        if not good:
+            raise answer
+        return answer.table
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def _close_all(processes):
+    for process in processes:
+        process.close()
+
+
+class InProcesses:
+    """function(Table) -> Table in one of `size` processes, which are started when they are first needed."""
+
+    def __init__(self, function, size):
+        self.function, self.size = function, size
+        self._reset()
+
+    def _reset(self):
+        self.free, self.started, self.lock, self.all = queue.SimpleQueue(), 0, threading.Lock(), []
+
+    def __getstate__(self):
+        return {"function": self.function, "size": self.size}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._reset()
+
+    def _take(self):
+        with self.lock:
+            if self.free.empty() and self.started < self.size:
+                if not self.started:
+                    weakref.finalize(self, _close_all, self.all)  # also when the interpreter ends
+                process = _Process(_codec.dumps(self.function))
+                self.started += 1
+                self.all.append(process)
+                return process
+        return self.free.get()
+
+    def __call__(self, table):
+        process = self._take()
+        try:
+            return process(table)
+        finally:
+            self.free.put(process)

@@ -1,0 +1,465 @@
+"""Where datasets come from: files, memory, frameworks, and sources of the user's own."""
+
+import builtins
+import os
+
+import numpy
+
+from unisono.data import _convert
+from unisono.data._dataset import Dataset, TableHolder
+
+_ERRORS = ("raise", "skip")
+
+
+def _paths(paths):
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return [os.path.expanduser(os.fspath(path)) for path in paths]
+
+
+def _bad(options, on_error, max_errors):
+    """on_error="skip": rows that cannot be read are left out and counted (stats()["skipped"]); at most max_errors of them."""
+    if on_error not in _ERRORS:
+        raise ValueError('on_error must be "raise" or "skip", not %r' % (on_error,))
+    options.update(skip_bad=on_error == "skip", max_skipped=max_errors or 0)
+    return options
+
+
+def _types(types):
+    """{"name": "float32" | ("float32", (28, 28)) | str | bytes | "list of int64"} as the library has them."""
+    out = []
+    for name, kind in (types or {}).items():
+        shape = ()
+        if isinstance(kind, tuple):
+            kind, shape = kind
+        if kind in (str, "string", "str"):
+            out.append((name, "string", "uint8", ()))
+        elif kind in (bytes, "binary", "bytes"):
+            out.append((name, "binary", "uint8", ()))
+        elif isinstance(kind, str) and kind.startswith("list of "):
+            out.append((name, "list", numpy.dtype(kind[8:]).name, ()))
+        else:
+            out.append((name, "number", numpy.dtype(kind).name, tuple(shape)))
+    return out
+
+
+def _read(kind, paths, **options):
+    out = Dataset(("read", kind, _paths(paths), {key: value for key, value in options.items() if value is not None}))
+    out._native  # a file that is not there is an error now
+    return out
+
+
+def _refuse(function, ignored):
+    """Options of Ray's that have no meaning here are accepted when they are None."""
+    given = sorted(name for name, value in ignored.items() if value is not None)
+    if given:
+        raise TypeError("%s has no option %s" % (function, ", ".join(given)))
+
+
+_IGNORED = ("filesystem", "parallelism", "override_num_blocks", "ray_remote_args", "meta_provider", "partition_filter", "partitioning", "shuffle",
+            "ignore_missing_paths", "file_extensions", "concurrency", "num_cpus", "num_gpus", "memory", "arrow_open_stream_args")
+
+
+def _drop_ignored(function, more):
+    _refuse(function, {name: value for name, value in more.items() if name not in _IGNORED})
+
+
+# ---- files ----
+
+
+def read_csv(paths, *, delimiter=None, quote=None, header=True, column_names=None, columns=None, types=None, float_dtype=None, null_values=None,
+             block_bytes=None, infer_rows=None, on_error="raise", max_errors=None, **more):
+    """Files, directories or globs of CSV (RFC 4180); .gz and .zst too. types: {"name": "float32", ...} for what shall not be inferred."""
+    _drop_ignored("read_csv", more)
+    options = dict(delimiter=delimiter, quote=quote, no_header=not header, column_names=column_names, columns=columns, types=_types(types),
+                   float_dtype=None if float_dtype is None else numpy.dtype(float_dtype).name, null_values=null_values, block_bytes=block_bytes,
+                   infer_rows=infer_rows)
+    return _read("csv", paths, **_bad(options, on_error, max_errors))
+
+
+def read_json(paths, *, columns=None, types=None, block_bytes=None, infer_rows=None, lines=True, on_error="raise", max_errors=None, **more):
+    """JSON lines, or one file with a list of objects."""
+    _drop_ignored("read_json", more)
+    return _read("json", paths, **_bad(dict(columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows), on_error,
+                                       max_errors))
+
+
+def read_text(paths, *, column="text", drop_empty_lines=True, block_bytes=None, on_error="raise", max_errors=None, encoding="utf-8", **more):
+    """One line a row."""
+    _drop_ignored("read_text", more)
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
+        raise ValueError("read_text reads UTF-8, not %s" % encoding)
+    return _read("text", paths, **_bad(dict(column=column, keep_empty=not drop_empty_lines, block_bytes=block_bytes), on_error, max_errors))
+
+
+def read_tfrecords(paths, *, raw=False, columns=None, types=None, block_bytes=None, infer_rows=None, tf_schema=None, on_error="raise",
+                   max_errors=None, **more):
+    """tf.train.Example records; raw=True: the records as they are, in the column "bytes"."""
+    _drop_ignored("read_tfrecords", more)
+    return _read("tfrecords", paths, **_bad(dict(raw=raw, columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows),
+                                            on_error, max_errors))
+
+
+_MODES = {None: 0, "L": 1, "RGB": 3, "RGBA": 4}
+
+
+def read_images(paths, *, size=None, mode=None, include_paths=False, labels=False, rescale=False, on_error="raise", max_errors=None, **more):
+    """JPEG and PNG files: the column "image" (height, width, channels). size: (height, width) to scale to; labels: the number of the image's folder."""
+    _drop_ignored("read_images", more)
+    if mode not in _MODES:
+        raise ValueError("mode must be one of L, RGB and RGBA, not %r" % (mode,))
+    height, width = size or (0, 0)
+    return _read("images", paths, **_bad(dict(height=int(height), width=int(width), channels=_MODES[mode], include_paths=include_paths,
+                                              labels=labels, rescale=rescale), on_error, max_errors))
+
+
+def read_numpy(paths, *, column="data", **more):
+    """.npy and .npz files."""
+    _drop_ignored("read_numpy", more)
+    return _read("numpy", paths, column=column)
+
+
+def read_idx(files, **named):
+    """The files of MNIST and its like: read_idx({"image": "train-images-idx3-ubyte", "label": "train-labels-idx1-ubyte.gz"})."""
+    files = dict(files or {}, **named)
+    return _read("idx", list(files.values()), names=list(files))
+
+
+def read_binary_files(paths, *, include_paths=False, **more):
+    """A file a row, in the column "bytes"."""
+    _drop_ignored("read_binary_files", more)
+    return _read("binary", paths, include_paths=include_paths)
+
+
+def read_sqlite(path, table, *, columns=None, infer_rows=None, on_error="raise", max_errors=None):
+    """A table of a SQLite file, or a query (SELECT ...)."""
+    return _read("sqlite", path, **_bad(dict(table=table, columns=columns, infer_rows=infer_rows), on_error, max_errors))
+
+
+def read_sql(sql, connection_factory, **more):
+    """Rows of a query over a DB-API connection (connection_factory() makes one). A SQLite file is read by the library itself: read_sqlite."""
+    _drop_ignored("read_sql", more)
+
+    def rows():
+        connection = connection_factory()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(sql)
+            names = [column[0] for column in cursor.description]
+            while True:
+                block = cursor.fetchmany(4096)
+                if not block:
+                    return
+                yield _convert.from_rows([dict(zip(names, row)) for row in block])
+        finally:
+            connection.close()
+
+    return _stream(_OneThread(rows), "sql")
+
+
+class _OneThread:
+    """A generator that runs in one thread of its own: connections of databases do not like to change threads."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self):
+        import queue
+        import threading
+
+        blocks, stop = queue.Queue(2), threading.Event()
+
+        def put(item):
+            while not stop.is_set():
+                try:
+                    return blocks.put(item, timeout=0.1)
+                except queue.Full:
+                    pass
+
+        def work():
+            try:
+                for block in self.function():
+                    put((block, None))
+                    if stop.is_set():
+                        return
+                put((None, None))
+            except BaseException as error:  # raised again by whoever reads
+                put((None, error))
+
+        threading.Thread(target=work, name="unisono-sql", daemon=True).start()
+        try:
+            while True:
+                block, error = blocks.get()
+                if error is not None:
+                    raise error
+                if block is None:
+                    return
+                yield block
+        finally:
+            stop.set()
+
+
+# ---- Parquet and Arrow, by pyarrow ----
+
+
+def _need(module, what, package):
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ImportError("%s needs %s, which is not installed: pip install %s" % (what, package, package)) from None
+
+
+class _Parquet:
+    """Row groups as ranges of rows: their sizes are in the files' ends, so that any range can be read."""
+
+    def __init__(self, paths, columns):
+        parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
+        self.columns, self.groups, self.rows = columns, [], 0
+        for path in paths:
+            file = parquet.ParquetFile(path)
+            if columns:
+                missing = [name for name in columns if name not in file.schema_arrow.names]
+                if missing:
+                    raise KeyError("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names)))
+            for group in builtins.range(file.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                self.groups.append((path, group, self.rows, self.rows + count))
+                self.rows += count
+        self.starts = numpy.array([group[2] for group in self.groups], dtype=numpy.int64)
+        self._last = (None, None)
+
+    def __getstate__(self):
+        return dict(self.__dict__, _last=(None, None))
+
+    def _group(self, number):
+        import pyarrow.parquet as parquet
+
+        last, table = self._last
+        if last != number:
+            path, group = self.groups[number][:2]
+            table = parquet.ParquetFile(path).read_row_group(group, columns=self.columns, use_threads=False)
+            self._last = (number, table)
+        return table
+
+    def __call__(self, begin, end):
+        import pyarrow
+
+        if not self.groups:
+            raise ValueError("the Parquet files have no rows")
+        if begin == end:
+            return _convert.from_arrow(self._group(0).slice(0, 0))
+        parts, number = [], int(numpy.searchsorted(self.starts, begin, side="right")) - 1
+        while begin < end:
+            first, last = self.groups[number][2:]
+            stop = min(end, last)
+            parts.append(self._group(number).slice(begin - first, stop - begin))
+            begin, number = stop, number + 1
+        return _convert.from_arrow(parts[0] if len(parts) == 1 else pyarrow.concat_tables(parts))
+
+
+def _find(paths, suffixes):
+    import glob
+
+    out = []
+    for path in _paths(paths):
+        if os.path.isdir(path):
+            found = sorted(os.path.join(folder, name) for folder, folders, names in os.walk(path) for name in names
+                           if name.endswith(suffixes) and not name.startswith((".", "_")))
+        elif glob.has_magic(path) and not os.path.exists(path):
+            found = sorted(glob.glob(path, recursive=True))
+        else:
+            found = [path]
+        if not found or not os.path.exists(found[0]):
+            raise FileNotFoundError("there is no file %s" % path)
+        out += found
+    return out
+
+
+def read_parquet(paths, *, columns=None, **more):
+    """Parquet files, by pyarrow; every worker reads only the row groups that it needs."""
+    _drop_ignored("read_parquet", more)
+    source = _Parquet(_find(paths, (".parquet", ".pq", ".parq")), columns)
+    return _python(source, "parquet", source.rows)
+
+
+def read_arrow(paths, **more):
+    """Arrow IPC files (Feather version 2), mapped."""
+    _drop_ignored("read_arrow", more)
+    feather = _need("pyarrow.feather", "read_arrow", "pyarrow")
+    import pyarrow
+
+    return from_arrow([feather.read_table(path, memory_map=True) for path in _find(paths, (".arrow", ".feather", ".ipc"))] or pyarrow.table({}))
+
+
+# ---- memory ----
+
+
+def _table(table):
+    return Dataset(("table", TableHolder(table)))
+
+
+def from_items(items, **more):
+    """Dictionaries by their keys; numbers and text in the column "item"; any other objects as they are."""
+    return _table(_convert.from_rows(items))
+
+
+def range(n, **more):
+    """One column "id" with 0 to n - 1."""
+    return Dataset(("read", "range", [], {"n": int(n)}))
+
+
+def range_tensor(n, *, shape=(1,), **more):
+    """One column "data": row i is an array of that shape filled with i."""
+    return range(n)._map(_Fill(tuple(shape)), "range_tensor", 0, False, False)
+
+
+class _Fill:
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __call__(self, table):
+        ids = _convert.to_numpy(table)["id"]
+        return _convert.from_columns({"data": numpy.ones((len(ids),) + self.shape, numpy.int64) * ids.reshape((-1,) + (1,) * len(self.shape))})
+
+
+def from_numpy(arrays, column="data"):
+    """An array, a list of arrays (one below the other) or a dictionary of arrays; shared, not copied."""
+    if isinstance(arrays, dict):
+        return _table(_convert.from_columns(arrays))
+    if isinstance(arrays, (list, tuple)):
+        arrays = numpy.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    return _table(_convert.from_columns({column: arrays}))
+
+
+from_numpy_refs = from_numpy
+
+
+def from_pandas(frames, **more):
+    if isinstance(frames, (list, tuple)):
+        import pandas
+
+        frames = pandas.concat(frames, ignore_index=True)
+    return _table(_convert.from_pandas(frames))
+
+
+def from_arrow(tables, **more):
+    if isinstance(tables, (list, tuple)):
+        import pyarrow
+
+        tables = pyarrow.concat_tables(tables)
+    return _table(_convert.from_arrow(tables))
+
+
+class _TorchItems:
+    """Rows of a PyTorch dataset that knows its length, by number."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __call__(self, begin, end):
+        items = [self.dataset[i] for i in builtins.range(begin, max(end, begin + 1))]
+        table = _convert.from_rows([_plain(item) for item in items])
+        return table if begin < end else table.slice(0, 0)
+
+
+def _plain(item):
+    """(features, label) as columns; dictionaries as they are."""
+    if isinstance(item, dict):
+        return {name: _value(value) for name, value in item.items()}
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return {"item": _value(item[0]), "label": _value(item[1])}
+    if isinstance(item, (tuple, list)):
+        return {"item_%d" % i: _value(value) for i, value in enumerate(item)}
+    return {"item": _value(item)}
+
+
+def _value(value):
+    found = _convert._as_array(value)
+    return value if found is None else found
+
+
+def from_torch(dataset, **more):
+    """A PyTorch dataset: by number when it has a length (any order), otherwise as a stream. Pairs become the columns "item" and "label"."""
+    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+        return _python(_TorchItems(dataset), "torch", len(dataset))
+
+    def rows():
+        block = []
+        for item in dataset:
+            block.append(_plain(item))
+            if len(block) == 256:
+                yield _convert.from_rows(block)
+                block = []
+        if block:
+            yield _convert.from_rows(block)
+
+    return _stream(rows, "torch")
+
+
+def from_tf(dataset, batch_size=256):
+    """A tf.data.Dataset, read once now (it cannot be sent to workers). Pairs become the columns "item" and "label"."""
+    blocks = []
+    for batch in dataset.batch(batch_size).as_numpy_iterator():
+        blocks.append(_plain(batch))
+    if not blocks:
+        raise ValueError("the tf.data.Dataset has no rows")
+    return _table(_convert.from_columns({name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}))
+
+
+from_huggingface = from_torch
+
+
+# ---- sources of the user's own ----
+
+
+def _python(function, name, rows):
+    out = Dataset(("python", function, name, rows))
+    out._guard(lambda: out._native)
+    return out
+
+
+def _stream(function, name):
+    return _python(function, name, -1)
+
+
+def from_generator(function, name="generator"):
+    """function() gives an iterator of rows (dictionaries or anything else) or of batches (dictionaries of arrays, data frames); called once an epoch."""
+    return _stream(_Blocks(function), name)
+
+
+class _Blocks:
+    """Rows and batches as Tables."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self):
+        rows = []
+        for item in self.function():
+            if _is_batch(item):
+                if rows:
+                    yield _convert.from_rows(rows)
+                    rows = []
+                yield _convert.from_user(item)
+                continue
+            rows.append(item)
+            if len(rows) == 256:
+                yield _convert.from_rows(rows)
+                rows = []
+        if rows:
+            yield _convert.from_rows(rows)
+
+
+def _is_batch(item):
+    if hasattr(item, "iloc") or type(item).__module__.split(".")[0] == "pyarrow":
+        return True
+    return isinstance(item, dict) and bool(item) and all(isinstance(value, numpy.ndarray) and value.ndim > 0 for value in item.values()) \
+        and len({len(value) for value in item.values()}) == 1 and len(next(iter(item.values()))) > 1
+
+
+def read_datasource(datasource, *, parallelism=-1, override_num_blocks=None, ray_remote_args=None, concurrency=None, **read_args):
+    """A Datasource: its read tasks give blocks of rows."""
+    from unisono.data.datasource import blocks_of
+
+    return _stream(blocks_of(datasource, parallelism, read_args), type(datasource).__name__)

@@ -1,0 +1,108 @@
+"""Sources of the user's own, as Ray has them: a Datasource gives ReadTasks, each of which gives blocks of rows."""
+
+from unisono.data import _convert
+
+__all__ = ["BlockMetadata", "Datasource", "ReadTask", "Reader", "SimpleTensorFlowDatasource", "SimpleTorchDatasource"]
+
+
+class BlockMetadata:
+    """What is known of a block before it is read; nothing of it is needed."""
+
+    def __init__(self, num_rows=None, size_bytes=None, schema=None, input_files=None, exec_stats=None):
+        self.num_rows, self.size_bytes, self.schema = num_rows, size_bytes, schema
+        self.input_files, self.exec_stats = input_files, exec_stats
+
+
+class ReadTask:
+    """A function without arguments that returns blocks: lists of rows, dictionaries of arrays, data frames, pyarrow tables."""
+
+    def __init__(self, read_fn, metadata=None, schema=None):
+        self.read_fn, self.metadata = read_fn, metadata
+
+    def __call__(self):
+        return self.read_fn()
+
+
+class Reader:
+    def get_read_tasks(self, parallelism):
+        raise NotImplementedError
+
+    def estimate_inmemory_data_size(self):
+        return None
+
+
+class Datasource:
+    """Made by the user: either get_read_tasks(parallelism) or, as older versions had it, prepare_read(parallelism, **read_args) or create_reader."""
+
+    def get_name(self):
+        return type(self).__name__
+
+    def estimate_inmemory_data_size(self):
+        return None
+
+    def create_reader(self, **read_args):
+        return _Old(self, read_args)
+
+    def prepare_read(self, parallelism, **read_args):
+        raise NotImplementedError("a Datasource needs get_read_tasks, create_reader or prepare_read")
+
+
+class _Old(Reader):
+    def __init__(self, datasource, arguments):
+        self.datasource, self.arguments = datasource, arguments
+
+    def get_read_tasks(self, parallelism):
+        return self.datasource.prepare_read(parallelism, **self.arguments)
+
+
+class SimpleTensorFlowDatasource(Datasource):
+    """The elements of the tf.data.Dataset that dataset_factory() makes, as they are."""
+
+    def prepare_read(self, parallelism, dataset_factory):
+        def read():
+            return [list(dataset_factory())]
+
+        return [ReadTask(read)]
+
+
+class SimpleTorchDatasource(Datasource):
+    """The elements of the PyTorch dataset that dataset_factory() makes, as they are."""
+
+    def prepare_read(self, parallelism, dataset_factory):
+        def read():
+            dataset = dataset_factory()
+            return [[dataset[i] for i in range(len(dataset))] if hasattr(dataset, "__len__") else list(dataset)]
+
+        return [ReadTask(read)]
+
+
+def _blocks(answer):
+    """A task may return one block, or an iterable of them."""
+    if isinstance(answer, dict) or hasattr(answer, "iloc") or type(answer).__module__.split(".")[0] == "pyarrow":
+        return [answer]
+    return answer
+
+
+class blocks_of:
+    """All blocks of a datasource as Tables, once an epoch. Its tasks are made again in every process that reads."""
+
+    def __init__(self, datasource, parallelism, read_args):
+        self.datasource, self.parallelism, self.read_args = datasource, parallelism, read_args
+
+    def _tasks(self):
+        count = self.parallelism if self.parallelism and self.parallelism > 0 else 1
+        source = self.datasource
+        if isinstance(source, type):
+            source = source(**self.read_args)
+        if hasattr(source, "get_read_tasks"):
+            return source.get_read_tasks(count)
+        return source.create_reader(**self.read_args).get_read_tasks(count)
+
+    def __call__(self):
+        for task in self._tasks():
+            for block in _blocks(task()):
+                rows = list(block) if isinstance(block, (list, tuple)) else None
+                if rows is None:
+                    yield _convert.from_user(block)
+                elif rows:
+                    yield _convert.from_rows(rows)
