@@ -264,12 +264,38 @@ class EpochDots(Callback):
         sys.stdout.flush()
 
 
+def _make_report_callback():
+    from unisono import _session
+    from unisono.train.tensorflow.keras import make_report_callback
+
+    base = make_report_callback(Callback)
+
+    class ReportCheckpointCallback(base):
+        __doc__ = base.__doc__
+        _late = None
+
+        def _engine_form(self):
+            return self, {"on_" + event for event in self._used | {"epoch_begin", "train_end"}}
+
+        def _handle(self, event, logs):
+            here = _session.current()
+            if event == "epoch_end" and here is not None and here.mode == "v1" and here.session.world_size > 1:
+                # The chief ends an epoch before the others, and a report of v1's trainer waits for all: it is made when all are past the end.
+                self._late = dict(logs)
+                return
+            if self._late is not None:
+                late, self._late = self._late, None
+                super()._handle("epoch_end", late)
+            super()._handle(event, logs)
+            if here is not None and here.session.should_stop():
+                self.model.stop_training = True
+
+    return ReportCheckpointCallback
+
+
 def __getattr__(name):
     # unisono.train is loaded only for those who report from a worker.
     if name == "ReportCheckpointCallback":
-        from unisono.train.tensorflow.keras import make_report_callback
-
-        value = make_report_callback(Callback)
-        globals()[name] = value
+        value = globals()[name] = _make_report_callback()
         return value
     raise AttributeError("module %r has no attribute %r" % (__name__, name))

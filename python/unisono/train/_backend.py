@@ -63,7 +63,7 @@ class HorovodConfig(BackendConfig):
         return {"timeout_s": self.timeout_s}
 
 
-_BY_NAME = {"torch": TorchConfig, "tensorflow": TensorflowConfig, "horovod": HorovodConfig, "none": BackendConfig}
+_BY_NAME = {"torch": TorchConfig, "tensorflow": TensorflowConfig, "horovod": HorovodConfig, "none": BackendConfig, "native": BackendConfig}
 
 
 def backend_config(backend):
