@@ -1,0 +1,170 @@
+/*
+ * data_command.c - `unisono data`: what a dataset is, before anything is trained: its columns, its first rows, how many there are, and which worker
+ * would read which bytes.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unisono/data.h>
+
+#include "cli/command.h"
+#include "cli/format.h"
+#include "cli/table.h"
+
+typedef struct data_values {
+    long long workers, rows;
+    bool json;
+    const char *color;
+} data_values;
+
+static const cli_option data_options[] = {
+    { NULL, "workers", 'n', CLI_INT, offsetof(data_values, workers), "N", "1", NULL, NULL,
+      "plan: for so many workers" },
+    { NULL, "rows", 0, CLI_INT, offsetof(data_values, rows), "N", "5", NULL, NULL,
+      "head: so many rows" },
+    CLI_JSON_OPTION(data_values),
+    CLI_COLOR_OPTION(data_values),
+    CLI_END_OPTION,
+};
+
+/* ---- plan ---- */
+
+static void print_pieces(cli_table *table, const uni_value *shard)
+{
+    const uni_value *pieces = uni_dict_get(shard, "pieces");
+    int64_t rows = uni_dict_get_int(shard, "rows", -1);
+    for (size_t i = 0; i < uni_list_size(pieces); i++) {
+        const uni_value *piece = uni_list_get(pieces, i);
+        cli_table_cell(table, 0, "%lld", (long long)uni_dict_get_int(shard, "rank", 0));
+        cli_table_cell(table, 0, "%s", uni_dict_get_string(piece, "file", "(memory)"));
+        cli_table_cell(table, 0, "%s %lld to %lld", uni_dict_get_string(piece, "unit", ""),
+                       (long long)uni_dict_get_int(piece, "begin", 0),
+                       (long long)uni_dict_get_int(piece, "end", 0));
+        if (rows >= 0 && i == 0)
+            cli_table_cell(table, 0, "%lld", (long long)rows);
+        else
+            cli_table_cell(table, 0, "%s", "");
+    }
+}
+
+static int call_plan(cli_context *context, uni_dataset *dataset, const data_values *values,
+                     uni_error *err)
+{
+    static const cli_column columns[] = { { "rank", true, 0, 0 },
+                                          { "file", false, 0, 20 },
+                                          { "reads", false, 0, 0 },
+                                          { "rows", true, 1, 0 } };
+    uni_value *plan = NULL;
+    char *order = NULL;
+    UNI_TRY(uni_dataset_plan(dataset, (int)values->workers, &plan, err));
+    if (values->json)
+        return cli_print_json(context, plan);
+    int status = uni_dataset_order(dataset, &order, err);
+    cli_table *table = cli_table_new(columns, 4);
+    for (size_t i = 0; table && i < uni_list_size(plan); i++)
+        print_pieces(table, uni_list_get(plan, i));
+    if (table && status == 0) {
+        cli_table_print(table, &context->out, 0);
+        fprintf(context->out.out, "order %s\n", order);
+    }
+    cli_table_free(table);
+    free(order);
+    uni_value_free(plan);
+    return status;
+}
+
+/* ---- the others ---- */
+
+static int call_schema(cli_context *context, uni_dataset *dataset, const data_values *values,
+                       uni_error *err)
+{
+    const uni_table *schema = NULL;
+    UNI_TRY(uni_dataset_schema(dataset, &schema, err));
+    uni_value *answer = uni_value_dict();
+    for (int i = 0; i < uni_table_num_columns(schema); i++) {
+        const uni_field *field = &uni_table_column_at(schema, i)->field;
+        char text[96];
+        uni_field_text(text, sizeof text, field);
+        if (!values->json)
+            fprintf(context->out.out, "%s: %s\n", field->name, text);
+        else if (uni_dict_take(answer, field->name, uni_value_string(text)) < 0)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the columns");
+    }
+    if (values->json)
+        return cli_print_json(context, answer);
+    uni_value_free(answer);
+    return 0;
+}
+
+static int call_head(cli_context *context, uni_dataset *dataset, const data_values *values,
+                     uni_error *err)
+{
+    char *text = NULL;
+    UNI_TRY(uni_dataset_show(dataset, values->rows, &text, err));
+    fputs(text, context->out.out);
+    free(text);
+    return 0;
+}
+
+static int call_count(cli_context *context, uni_dataset *dataset, const data_values *values,
+                      uni_error *err)
+{
+    int64_t rows = 0;
+    UNI_TRY(uni_dataset_count(dataset, &rows, err));
+    fprintf(context->out.out, "%lld\n", (long long)rows);
+    return 0;
+}
+
+static const struct action {
+    const char *name;
+    int (*call)(cli_context *context, uni_dataset *dataset, const data_values *values,
+                uni_error *err);
+} actions[] = {
+    { "plan", call_plan }, { "head", call_head }, { "schema", call_schema }, { "count", call_count }
+};
+
+static int call_data(cli_context *context, const cli_parsed *parsed)
+{
+    const data_values *values = parsed->values;
+    uni_dataset *dataset = NULL;
+    uni_error err = { 0 };
+    const struct action *action = NULL;
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+        action = strcmp(parsed->args[0], actions[i].name) == 0 ? &actions[i] : action;
+    if (!action) {
+        uni_error_set(&err, UNI_EINVAL, "there is no `data %s`; it is plan, head, schema or count",
+                      parsed->args[0]);
+        return cli_fail(context, "data", &err);
+    }
+    int status = uni_dataset_read(&dataset, parsed->num_args - 1,
+                                  (const char *const *)parsed->args + 1, &err);
+    if (status == 0)
+        status = action->call(context, dataset, values, &err);
+    uni_dataset_unref(dataset);
+    return status < 0 ? cli_fail(context, "data", &err) : status;
+}
+
+static const cli_example data_examples[] = {
+    { "unisono data schema train.csv", "the columns and their types" },
+    { "unisono data head --rows 3 train.csv", "the first rows, as JSON lines" },
+    { "unisono data plan -n 4 'parts/*.csv'", "which worker reads which bytes of which file" },
+    { NULL, NULL },
+};
+
+const cli_command cli_data_command = {
+    .name = "data",
+    .arguments = "plan|head|schema|count FILES...",
+    .summary = "look at a dataset: columns, rows, and what each worker would read",
+    .description =
+        "Files, directories and patterns of .csv, .tsv, .npy, .npz, .jsonl, .tfrecord and .txt, "
+        "also with .gz "
+        "or .zst behind. plan prints for each rank the files and the ranges of them that it reads, "
+        "and the "
+        "order that samples come in; head the first rows; schema the columns; count the rows.",
+    .options = data_options,
+    .values_size = sizeof(data_values),
+    .min_args = 2,
+    .max_args = -1,
+    .completes = "plan|head|schema|count",
+    .examples = data_examples,
+    .call = call_data,
+};
