@@ -20,6 +20,7 @@
 typedef struct door_state {
     PyObject *error; /* unisono.Error */
     PyTypeObject *array_type, *trainer_type, *iterator_type, *session_type;
+    PyTypeObject *tuner_type; /* tune.c */
     PyTypeObject *comm_type, *buffer_type, *request_type, *buckets_type; /* comm.c */
     PyTypeObject *table_type, *dataset_type, *data_iterator_type; /* data.h */
 } door_state;
@@ -46,6 +47,7 @@ uni_array *door_array_of(PyObject *array); /* borrowed */
 int door_trainer_init(PyObject *module, door_state *state);
 int door_iterator_init(PyObject *module, door_state *state);
 int door_session_init(PyObject *module, door_state *state);
+int door_tune_init(PyObject *module, door_state *state); /* tune.c */
 int door_comm_init(PyObject *module, door_state *state);
 PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tuple);
 typedef struct door_run door_run;

@@ -24,7 +24,7 @@ static int setup(PyObject *module)
     door_state *state = PyModule_GetState(module);
     if (add_error(module, state) < 0 || door_array_init(module, state) < 0 ||
         door_trainer_init(module, state) < 0 || door_iterator_init(module, state) < 0 ||
-        door_session_init(module, state) < 0 || door_comm_init(module, state) < 0)
+        door_session_init(module, state) < 0 || door_comm_init(module, state) < 0 || door_tune_init(module, state) < 0)
         return -1;
     if (door_table_init(module, state) < 0 || door_dataset_init(module, state) < 0 ||
         door_data_iterator_init(module, state) < 0)
@@ -40,6 +40,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->trainer_type);
     Py_VISIT(state->iterator_type);
     Py_VISIT(state->session_type);
+    Py_VISIT(state->tuner_type);
     Py_VISIT(state->comm_type);
     Py_VISIT(state->buffer_type);
     Py_VISIT(state->request_type);
@@ -58,6 +59,7 @@ static int clear(PyObject *module)
     Py_CLEAR(state->trainer_type);
     Py_CLEAR(state->iterator_type);
     Py_CLEAR(state->session_type);
+    Py_CLEAR(state->tuner_type);
     Py_CLEAR(state->comm_type);
     Py_CLEAR(state->buffer_type);
     Py_CLEAR(state->request_type);

@@ -9,7 +9,6 @@ INSTEAD = {
     "unisono.get": "the list that Trainer.run returns: there is no object store",
     "unisono.put": "an argument of the train function (its config or a closure): there is no object store",
     "unisono.wait": "Trainer.run_iterator",
-    "unisono.tune": "a loop over Trainer.run: hyperparameter search is not part of this version",
     "unisono.serve": "nothing: serving is not what unisono does",
     "unisono.rllib": "nothing: reinforcement learning is not what unisono does",
     "unisono.keras": "the C engine (docs/engine.md): its Python surface is not part of this version",

@@ -26,6 +26,7 @@ class Current:
         self.metadata = attachment.get("metadata") or {}
         self.allow_pickle = bool(attachment.get("allow_pickle"))
         self.resources = attachment.get("resources") or {}
+        self.in_trainer = bool((attachment.get("tune") or {}).get("trainer"))  # a trial of a trainer's loop
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
         self._datasets, self._shards = attachment.get("datasets"), {}

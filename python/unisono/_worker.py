@@ -54,6 +54,7 @@ def _save_failure(session, secret, error):
         pickled = None
     data = _codec.dumps((pickled, type(error).__name__, str(error), text))
     path = os.path.join(session.run_dir, _driver.FAILURE_FILE % session.world_rank)
+    os.makedirs(session.run_dir, mode=0o700, exist_ok=True)  # a trial's is made when it is needed
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(_key.mac(data, secret) + data)
@@ -69,6 +70,10 @@ def _run(session, function_name):
         _prepare(attachment)
         finish = _set_up_backend(session, attachment)
         function, config, arity, hook = _codec.loads(attachment["call"])
+        if "tune" in attachment:
+            from unisono.tune import _trial
+
+            session, function, config, arity = _trial.prepare(session, attachment, function, arity)
         with _session.begin(session, attachment):
             if hook is not None:
                 hook()

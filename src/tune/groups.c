@@ -186,6 +186,7 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
 {
     const uni_tuner *tuner = groups->tuner;
     const uni_tuner_options *spec = &tuner->spec->options;
+    int workers = spec->num_workers > 0 ? spec->num_workers : 1;
     slot *mine = &groups->slots[place];
     empty_slot(mine);
     const char *name = strrchr(order->run_dir, '/');
@@ -201,12 +202,12 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
                         &(uni_trainer_options){
                             .main = tuner->asked.main,
                             .worker_program = tuner->asked.worker_program,
-                            .num_workers = spec->num_workers,
+                            .num_workers = workers,
                             .backend = spec->backend,
-                            .cpus_per_worker = spec->cpus_per_trial / spec->num_workers,
-                            .memory_per_worker = spec->memory_per_trial / spec->num_workers,
+                            .cpus_per_worker = spec->cpus_per_trial / workers,
+                            .memory_per_worker = spec->memory_per_trial / workers,
                             .use_gpu = spec->gpus_per_trial > 0,
-                            .gpus_per_worker = spec->gpus_per_trial / spec->num_workers,
+                            .gpus_per_worker = spec->gpus_per_trial / workers,
                             .name = mine->name,
                             .storage_path = tuner->dir,
                             .environment = spec->environment,

@@ -164,10 +164,17 @@ static int count_places(uni_tuner *tuner, int *out, uni_error *err)
     return 0;
 }
 
+/* A framework is set up by its trainer, once a process: such trials are ordinary runs. */
+static bool needs_group(const uni_tuner_options *spec)
+{
+    return spec->num_workers > 1 || (spec->backend && strcmp(spec->backend, "none") != 0 &&
+                                     strcmp(spec->backend, "native") != 0);
+}
+
 static int make_places(uni_tuner *tuner, uni_error *err)
 {
     const uni_tuner_options *spec = &tuner->spec->options;
-    int workers = spec->num_workers > 0 ? spec->num_workers : 1;
+    bool alone = !needs_group(spec);
     UNI_TRY(count_places(tuner, &tuner->num_places, err));
     tuner->places = calloc((size_t)tuner->num_places, sizeof *tuner->places);
     char *logs = uni__path_join(tuner->dir, ".workers", NULL);
@@ -185,11 +192,11 @@ static int make_places(uni_tuner *tuner, uni_error *err)
             &(uni_trainer_options){ .main = tuner->asked.main,
                                     .worker_program = tuner->asked.worker_program,
                                     .num_workers = tuner->num_places,
-                                    .backend = workers == 1 ? spec->backend : NULL,
-                                    .cpus_per_worker = workers == 1 ? spec->cpus_per_trial : 0,
-                                    .memory_per_worker = workers == 1 ? spec->memory_per_trial : 0,
-                                    .use_gpu = workers == 1 && spec->gpus_per_trial > 0,
-                                    .gpus_per_worker = workers == 1 ? spec->gpus_per_trial : 0,
+                                    .backend = alone ? spec->backend : NULL,
+                                    .cpus_per_worker = alone ? spec->cpus_per_trial : 0,
+                                    .memory_per_worker = alone ? spec->memory_per_trial : 0,
+                                    .use_gpu = alone && spec->gpus_per_trial > 0,
+                                    .gpus_per_worker = alone ? spec->gpus_per_trial : 0,
                                     .storage_path = tuner->storage,
                                     .environment = spec->environment,
                                     .working_directory = spec->working_directory,
@@ -197,7 +204,7 @@ static int make_places(uni_tuner *tuner, uni_error *err)
                                     .handle_signals = tuner->asked.handle_signals },
             logs, err);
     free(logs);
-    if (status == 0 && workers > 1)
+    if (status == 0 && needs_group(spec))
         status = uni__groups_new(&tuner->groups, tuner, err);
     return status == 0 ? uni__keeper_new(&tuner->keeper, tuner->crew, spec->policy, err) : status;
 }

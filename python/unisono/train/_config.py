@@ -133,10 +133,9 @@ class RunConfig(_Shown):
     def __post_init__(self):
         if self.local_dir is not None:
             raise DeprecationWarning("RunConfig(local_dir=) is gone: use storage_path")
-        for name in ("storage_filesystem", "stop", "progress_reporter"):
+        for name in ("storage_filesystem", "progress_reporter"):
             if getattr(self, name) is not None:
-                raise ValueError("RunConfig(%s=) is not offered%s" % (name, {"stop": "; end the train function's loop instead",
-                                                                              "storage_filesystem": "; storage_path is a local path"}.get(name, "")))
+                raise ValueError("RunConfig(%s=) is not offered%s" % (name, {"storage_filesystem": "; storage_path is a local path"}.get(name, "")))
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
         self.sync_config = self.sync_config or SyncConfig()

@@ -60,6 +60,8 @@ class DataParallelTrainer:
     def _group(self):
         scaling, run = self.scaling_config, self.run_config
         failures = run.failure_config.max_failures
+        if run.stop is not None:
+            raise ValueError("RunConfig(stop=) is for a Tuner; end the train function's loop instead")
         return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
                              num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
                              **check_resources(scaling.resources_per_worker, scaling.use_gpu))

@@ -199,11 +199,12 @@ class Trainer:
         return self.logdir
 
     def to_tune_trainable(self, train_func, dataset=None):
-        from unisono._missing import INSTEAD
+        """What tune.run takes: every trial runs train_func in this trainer's number of workers, with the trial's config."""
+        from unisono.tune._trainable import of_v1_trainer
 
         if self._group.trainer.is_started:
             raise RuntimeError("to_tune_trainable is for a Trainer that is not started")
-        raise NotImplementedError("Trainer.to_tune_trainable is not offered; use " + INSTEAD["unisono.tune"])
+        return of_v1_trainer(self, train_func, dataset)
 
     def to_worker_group(self, train_cls, *args, **kwargs):
         raise NotImplementedError("Trainer.to_worker_group is not offered; use Trainer.run, whose workers stay warm between runs")

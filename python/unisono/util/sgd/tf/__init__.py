@@ -10,8 +10,10 @@ __all__ = ["TFTrainer", "TFTrainable"]
 
 
 def __getattr__(name):
-    from unisono._missing import INSTEAD, complain
+    from unisono._missing import complain
 
-    if name == "TFTrainable":
-        raise AttributeError("unisono.util.sgd.tf.TFTrainable is not offered; use " + INSTEAD["unisono.tune"])
+    if name == "TFTrainable":  # imports the tuner only when somebody tunes
+        from unisono.tune.tf_trainable import TFTrainable
+
+        return TFTrainable
     return complain("unisono.util.sgd.tf", name)

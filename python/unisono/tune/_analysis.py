@@ -1,0 +1,290 @@
+"""What an experiment found: ResultGrid (Ray 2.x) and ExperimentAnalysis (1.x) over the same trials."""
+
+import math
+import os
+
+from unisono import _codec, _key
+from unisono._driver import FAILURE_FILE
+from unisono._unisono import Error
+from unisono.tune import _space
+
+
+class TuneError(Error):
+    """The experiment, or one of its trials, failed."""
+
+
+class RemoteTraceback(Exception):
+    """What the worker's own traceback looked like."""
+
+    def __str__(self):
+        return "\n\n" + self.args[0]
+
+
+def _exception_of(trial, secret):
+    """The exception that ended the trial, as itself where its worker could hand it over."""
+    if trial["status"] != "ERROR":
+        return None
+    places = [trial["dir"]] + sorted((os.path.join(trial["dir"], name) for name in os.listdir(trial["dir"]) if name.startswith("run_"))
+                                     if os.path.isdir(trial["dir"]) else [], reverse=True)
+    for place in places:
+        try:
+            with open(os.path.join(place, FAILURE_FILE % 0), "rb") as file:
+                code, data = file.read(32), file.read()
+        except OSError:
+            continue
+        if secret is None or not _key.fits(data, code, secret):
+            continue
+        pickled, name, message, text = _codec.loads(data)
+        try:
+            error = _codec.loads(pickled) if pickled is not None else None
+        except Exception:  # a class that cannot be made from its arguments
+            error = None
+        if not isinstance(error, BaseException):
+            error = TuneError("%s: %s" % (name, message))
+        error.__cause__ = RemoteTraceback(text)
+        return error
+    return TuneError(trial["error"] or "the trial failed")
+
+
+class TrialCheckpoint:
+    """Ray 1.x's trial.checkpoint: .value is the directory."""
+
+    def __init__(self, path):
+        self.value = self.dir_or_data = path
+
+
+class Trial:
+    def __init__(self, trial, results):
+        self._trial, self._results = trial, results
+        self.index = trial["trial"]
+        self.trial_id = "%05d" % self.index
+        self.config = self.evaluated_params = results.decode(trial["config"])
+        self.last_result = dict(trial["metrics"] or {}, config=self.config, trial_id=self.trial_id)
+        self.logdir = self.local_path = self.path = trial["dir"]
+        self.status = trial["status"]
+        self.checkpoint = TrialCheckpoint(trial["checkpoint"])
+        self.error_msg = trial["error"]
+
+    @property
+    def metric_analysis(self):
+        out = {}
+        for metrics in self._results.history(self.index):
+            for key, value in _flat(metrics).items():
+                if isinstance(value, (int, float)):
+                    at = out.setdefault(key, {"max": -math.inf, "min": math.inf, "sum": 0.0, "n": 0})
+                    at.update(last=value, max=max(at["max"], value), min=min(at["min"], value), sum=at["sum"] + value, n=at["n"] + 1)
+        return {key: {"max": at["max"], "min": at["min"], "avg": at["sum"] / at["n"], "last": at["last"]} for key, at in out.items()}
+
+    def get_error(self):
+        return _exception_of(self._trial, self._results.secret)
+
+    def __repr__(self):
+        return "trial_%s" % self.trial_id
+
+    __str__ = __repr__
+
+
+def _flat(tree, prefix=""):
+    out = {}
+    for key, value in (tree or {}).items():
+        if isinstance(value, dict):
+            out.update(_flat(value, prefix + str(key) + "/"))
+        else:
+            out[prefix + str(key)] = value
+    return out
+
+
+def _pandas():
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError("a DataFrame needs pandas, which is not installed: pip install pandas") from None
+    return pandas
+
+
+class Results:
+    """The library's results, read once; what both faces use."""
+
+    def __init__(self, tuner, objects, secret, metric, mode):
+        self.tuner, self.objects, self.secret = tuner, objects, secret
+        self.metric, self.mode = metric, mode
+        self.trials = tuner.trials()
+        self._history = None
+
+    def decode(self, config):
+        return _space.decode(config, self.objects)
+
+    def history(self, index):
+        if self._history is None:
+            self._history = {}
+            for trial, _, metrics in self.tuner.reports():
+                self._history.setdefault(trial, []).append(metrics)
+        return self._history.get(index, [])
+
+    def best(self, metric, mode, scope):
+        metric, mode = metric or self.metric, mode or self.mode
+        if not metric:
+            raise ValueError("no metric: give one here or in the TuneConfig")
+        if not mode:
+            raise ValueError("no mode: give \"min\" or \"max\" here or in the TuneConfig")
+        if mode not in ("min", "max"):
+            raise ValueError('mode must be "min" or "max", not %r' % (mode,))
+        if scope not in ("last", "all", "avg"):
+            raise ValueError('scope must be "last", "all" or "avg", not %r' % (scope,))
+        return self.tuner.best(metric, mode, scope)
+
+    def value(self, index, metric, mode, scope):
+        values = [_flat(metrics).get(metric.replace(".", "/")) for metrics in self.history(index)]
+        values = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
+        if not values:
+            return None
+        return {"last": lambda: values[-1], "avg": lambda: sum(values) / len(values), "all": lambda: (max if mode == "max" else min)(values)}[scope]()
+
+    def rows(self, metric=None, mode=None):
+        rows = []
+        for trial in self.trials:
+            metrics = trial["metrics"]
+            if metric is not None:
+                scored = [(_flat(each).get(metric), each) for each in self.history(trial["trial"])]
+                scored = [pair for pair in scored if isinstance(pair[0], (int, float)) and math.isfinite(pair[0])]
+                if not scored:
+                    continue
+                metrics = (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
+            row = _flat(metrics)
+            row["trial_id"] = "%05d" % trial["trial"]
+            row.update({"config/" + key: value for key, value in _flat(self.decode(trial["config"])).items()})
+            row["logdir"] = trial["dir"]
+            rows.append(row)
+        return rows
+
+
+# ---- Ray 2.x ----
+
+
+class ResultGrid:
+    """The results of a Tuner: len, [i], iteration, get_best_result, get_dataframe."""
+
+    def __init__(self, results):
+        self._results = results
+        self.experiment_path, self.filesystem = results.tuner.dir, "local"
+
+    def _result(self, trial):
+        from unisono.train._checkpoint import Checkpoint
+        from unisono.train._result import Result
+
+        config = self._results.decode(trial["config"])
+        out = Result.__new__(Result)
+        out.metrics = dict(trial["metrics"] or {}, config=config, trial_id="%05d" % trial["trial"])
+        out.checkpoint = Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None
+        out.error = _exception_of(trial, self._results.secret)
+        out.path, out.config, out.filesystem = trial["dir"], config, "local"
+        history = self._results.history(trial["trial"])
+        try:
+            out.metrics_dataframe = _pandas().DataFrame([_flat(metrics) for metrics in history]) if history else None
+        except ImportError:
+            out.metrics_dataframe = None
+        best = trial["best_checkpoint"]
+        out.best_checkpoints = [(Checkpoint(best), out.metrics)] if best else []
+        return out
+
+    def __len__(self):
+        return len(self._results.trials)
+
+    def __getitem__(self, index):
+        return self._result(self._results.trials[index])
+
+    def __iter__(self):
+        return (self._result(trial) for trial in self._results.trials)
+
+    @property
+    def errors(self):
+        return [error for error in (_exception_of(trial, self._results.secret) for trial in self._results.trials) if error is not None]
+
+    @property
+    def num_errors(self):
+        return sum(trial["status"] == "ERROR" for trial in self._results.trials)
+
+    @property
+    def num_terminated(self):
+        return sum(trial["status"] == "TERMINATED" for trial in self._results.trials)
+
+    def get_best_result(self, metric=None, mode=None, scope="last", filter_nan_and_inf=True):
+        """The Result of the best trial; RuntimeError names what was reported when no trial has the metric."""
+        return self._result(self._results.trials[self._results.best(metric, mode, scope)])
+
+    def get_dataframe(self, filter_metric=None, filter_mode=None):
+        if filter_mode and not filter_metric:
+            raise ValueError("filter_mode needs filter_metric")
+        return _pandas().DataFrame(self._results.rows(filter_metric, filter_mode or self._results.mode))
+
+    def __repr__(self):
+        return "ResultGrid<%d trials, %d errors>" % (len(self), self.num_errors)
+
+
+# ---- Ray 1.x ----
+
+
+class ExperimentAnalysis:
+    """What tune.run returns."""
+
+    def __init__(self, results):
+        self._results = results
+        self.trials = [Trial(trial, results) for trial in results.trials]
+        self.experiment_path = results.tuner.dir
+        self.default_metric, self.default_mode = results.metric, results.mode
+
+    def get_best_trial(self, metric=None, mode=None, scope="last", filter_nan_and_inf=True):
+        return self.trials[self._results.best(metric, mode, scope)]
+
+    def get_best_config(self, metric=None, mode=None, scope="last"):
+        return self.get_best_trial(metric, mode, scope).config
+
+    def get_best_logdir(self, metric=None, mode=None, scope="last"):
+        return self.get_best_trial(metric, mode, scope).logdir
+
+    def get_best_checkpoint(self, trial, metric=None, mode=None):
+        from unisono.train._checkpoint import Checkpoint
+
+        path = trial._trial["best_checkpoint"] or trial._trial["checkpoint"]
+        return Checkpoint(path) if path else None
+
+    def get_last_checkpoint(self, trial=None, metric=None, mode=None):
+        trial = trial or self.get_best_trial(metric, mode)
+        return trial.checkpoint.value
+
+    best_trial = property(lambda self: self.get_best_trial())
+    best_config = property(lambda self: self.best_trial.config)
+    best_logdir = property(lambda self: self.best_trial.logdir)
+    best_result = property(lambda self: self.best_trial.last_result)
+    best_checkpoint = property(lambda self: self.get_best_checkpoint(self.best_trial))
+
+    @property
+    def best_dataframe(self):
+        return self.trial_dataframes[self.best_logdir]
+
+    @property
+    def best_result_df(self):
+        return _pandas().DataFrame([_flat(self.best_result)])
+
+    @property
+    def results(self):
+        return {trial.trial_id: trial.last_result for trial in self.trials}
+
+    @property
+    def results_df(self):
+        frame = _pandas().DataFrame([_flat(trial.last_result) for trial in self.trials])
+        return frame.set_index("trial_id") if len(frame) else frame
+
+    @property
+    def trial_dataframes(self):
+        pandas = _pandas()
+        return {trial.logdir: pandas.DataFrame([_flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
+
+    def dataframe(self, metric=None, mode=None):
+        return _pandas().DataFrame(self._results.rows(metric, mode))
+
+    def get_all_configs(self, prefix=False):
+        return {trial.logdir: trial.config for trial in self.trials}
+
+    def stats(self):
+        return {"timestamp": os.path.getmtime(self.experiment_path)}

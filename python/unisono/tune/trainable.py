@@ -1,0 +1,93 @@
+"""Trainable: the class form. setup, step (one iteration, returns its metrics), save_checkpoint, load_checkpoint, cleanup."""
+
+import os
+
+from unisono import _session
+
+
+class Trainable:
+    """Override setup(config), step() and, for schedulers that pause, save_checkpoint(directory) and load_checkpoint(directory)."""
+
+    def __init__(self, config=None):
+        self.config, self.iteration = config or {}, 0
+
+    def setup(self, config):
+        """Once, before the first step."""
+
+    def step(self):
+        raise NotImplementedError("a Trainable needs step(), which returns a dictionary of metrics")
+
+    def save_checkpoint(self, checkpoint_dir):
+        """Writes into the directory, or returns a dictionary. Not overridden: no checkpoints."""
+        return None
+
+    def load_checkpoint(self, checkpoint):
+        """Gets what save_checkpoint wrote: the directory, or the dictionary."""
+
+    def cleanup(self):
+        """Once, at the end."""
+
+    @property
+    def training_iteration(self):
+        return self.iteration
+
+    @property
+    def logdir(self):
+        here = _session.current()
+        return None if here is None else here.session.run_dir
+
+
+class ClassTrial:
+    """A Trainable as a train function: steps until it says done or the tuner ends it."""
+
+    def __init__(self, kind, frequency=0, at_end=False):
+        self.kind, self.frequency, self.at_end = kind, frequency, at_end
+        self.__name__ = kind.__name__
+
+    def _load(self, trainable):
+        from unisono.train._checkpoint import Checkpoint  # noqa: F401
+
+        given = _session.get_checkpoint()
+        if given is None:
+            return
+        data = given.to_dict() if given._data is not None or _is_dict(given) else None
+        if data is None:
+            trainable.load_checkpoint(given.path)
+        else:
+            trainable.load_checkpoint({key: value for key, value in data.items() if not key.startswith("_")})
+        trainable.iteration = int((data or {}).get("_current_checkpoint_id") or 0)
+
+    def _checkpoint(self, trainable):
+        from unisono.train._checkpoint import Checkpoint
+
+        directory = _session.current().session.checkpoint_dir()
+        saved = trainable.save_checkpoint(directory)
+        if isinstance(saved, dict):
+            os.rmdir(directory)
+            return Checkpoint.from_dict(saved)
+        if not os.listdir(directory):
+            os.rmdir(directory)
+            return None
+        return Checkpoint.from_directory(directory)
+
+    def __call__(self, config):
+        trainable = self.kind.__new__(self.kind)
+        Trainable.__init__(trainable, config)
+        trainable.setup(config)
+        try:
+            self._load(trainable)
+            done = False
+            while not done:
+                result = trainable.step()
+                trainable.iteration += 1
+                done = bool(result.get("done"))
+                due = (self.frequency and trainable.iteration % self.frequency == 0) or (done and self.at_end)
+                _session.report(result, checkpoint=self._checkpoint(trainable) if due else None)
+        finally:
+            trainable.cleanup()
+
+
+def _is_dict(checkpoint):
+    from unisono import _unisono
+
+    return checkpoint.path is not None and _unisono.checkpoint_info(checkpoint.path)["is_dict"]

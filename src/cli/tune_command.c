@@ -1,0 +1,245 @@
+/*
+ * tune_command.c - `unisono tune`: running an experiment from a spec file, going on with one, and looking at it. The pictures are tune_page.c's, the live view tune_view.c's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "cli/tune_view.h"
+
+typedef struct tune_values {
+    const char *storage, *color, *metric, *mode, *scope, *output, *name;
+    long long samples, concurrent, seed;
+    bool json, retry, csv;
+} tune_values;
+
+static const cli_option tune_options[] = {
+    { "Running", "samples", 'n', CLI_INT, offsetof(tune_values, samples), "N", NULL, NULL, NULL,
+      "number of samples, instead of the spec's num_samples" },
+    { NULL, "concurrent", 'j', CLI_INT, offsetof(tune_values, concurrent), "N", NULL, NULL, NULL,
+      "trials at the same time, instead of the spec's max_concurrent" },
+    { NULL, "seed", 0, CLI_INT, offsetof(tune_values, seed), "N", NULL, NULL, NULL,
+      "the same seed gives the same configs" },
+    { NULL, "name", 0, CLI_STRING, offsetof(tune_values, name), "NAME", NULL, NULL, NULL,
+      "name of the experiment, tune_YYYY-MM-DD_HH-MM-SS unless given" },
+    { NULL, "retry", 0, CLI_FLAG, offsetof(tune_values, retry), NULL, NULL, NULL, NULL,
+      "resume: failed trials get one more chance" },
+    { "Looking", "metric", 'm', CLI_STRING, offsetof(tune_values, metric), "NAME", NULL, NULL, NULL,
+      "go by this metric instead of the experiment's" },
+    { NULL, "mode", 0, CLI_CHOICE, offsetof(tune_values, mode), "MODE", NULL, NULL, "min|max",
+      "which value of the metric is better" },
+    { NULL, "scope", 0, CLI_CHOICE, offsetof(tune_values, scope), "SCOPE", "last", NULL,
+      "last|all|avg", "best: by the last report, the best of all, or the average" },
+    { NULL, "output", 'o', CLI_STRING, offsetof(tune_values, output), "FILE", NULL, NULL, "<file>",
+      "plot: where the HTML page goes, tune.html in the experiment's directory unless given" },
+    { NULL, "csv", 0, CLI_FLAG, offsetof(tune_values, csv), NULL, NULL, NULL, NULL,
+      "show: the whole table as CSV" },
+    CLI_STORAGE_OPTION(tune_values),
+    CLI_JSON_OPTION(tune_values),
+    CLI_COLOR_OPTION(tune_values),
+    CLI_END_OPTION,
+};
+
+/* ---- running ---- */
+
+static int exit_code_of(cli_context *context, int status, const uni_error *err)
+{
+    if (status == 0)
+        return UNI_EXIT_OK;
+    int code = cli_fail(context, "tune", err);
+    return status == UNI_EPREEMPTED  ? UNI_EXIT_PREEMPTED
+           : status == UNI_EFUNCTION ? UNI_EXIT_FAILURE
+                                     : code;
+}
+
+static int run_to_end(cli_context *context, uni_tuner *tuner, tune_view *view)
+{
+    uni_error err = { 0 };
+    int status = uni_tuner_fit(tuner, &err);
+    tune_view_end(view, uni_tuner_results(tuner));
+    uni_tuner_free(tuner);
+    return exit_code_of(context, status, &err);
+}
+
+static int run_spec(cli_context *context, const tune_values *values, const cli_parsed *parsed,
+                    const char *path)
+{
+    uni_value *dict = NULL;
+    uni_tune_spec *spec = NULL;
+    uni_tuner *tuner = NULL;
+    uni_error err = { 0 };
+    tune_view view = { .terminal = &context->out, .begun = context->now };
+    int status = uni_json_read_file(&dict, path, &err);
+    if (status == 0)
+        status = uni_tune_spec_read(&spec, dict, &err);
+    if (status == 0 && uni_tune_spec_options(spec)->function)
+        status = uni_error_set(&err, UNI_EINVAL,
+                               "%s: \"function\" is for programs that have it (uni_main, Python); "
+                               "the command runs a \"program\"",
+                               path);
+    if (status == 0) {
+        uni_tuner_options options = *uni_tune_spec_options(spec);
+        if (cli_given(parsed, "samples"))
+            options.num_samples = (int)values->samples;
+        if (cli_given(parsed, "concurrent"))
+            options.max_concurrent = (int)values->concurrent;
+        if (cli_given(parsed, "seed"))
+            options.seed = (uint64_t)values->seed;
+        options.name = values->name ? values->name : options.name;
+        options.storage_path = values->storage ? values->storage : options.storage_path;
+        options.handle_signals = true;
+        options.progress = tune_view_show;
+        options.context = &view;
+        status = uni_tuner_new(&tuner, &options, &err);
+    }
+    int code = status < 0 ? cli_fail(context, "tune", &err) : run_to_end(context, tuner, &view);
+    uni_tune_spec_free(spec);
+    uni_value_free(dict);
+    return code;
+}
+
+static int resume(cli_context *context, const tune_values *values, const char *name)
+{
+    uni_tuner *tuner = NULL;
+    uni_error err = { 0 };
+    tune_view view = { .terminal = &context->out, .begun = context->now };
+    if (uni_tuner_open(&tuner, name,
+                       &(uni_tuner_options){ .storage_path = values->storage,
+                                             .handle_signals = true,
+                                             .progress = tune_view_show,
+                                             .context = &view },
+                       values->retry, &err) < 0)
+        return cli_fail(context, "tune", &err);
+    return run_to_end(context, tuner, &view);
+}
+
+/* ---- looking ---- */
+
+static uni_scope scope_of(const tune_values *values)
+{
+    return strcmp(values->scope, "all") == 0   ? UNI_SCOPE_ALL
+           : strcmp(values->scope, "avg") == 0 ? UNI_SCOPE_AVG
+                                               : UNI_SCOPE_LAST;
+}
+
+static int show(cli_context *context, const tune_values *values, const uni_tune_results *results)
+{
+    char *text = NULL;
+    uni_error err = { 0 };
+    if (values->csv) {
+        if (uni_tune_csv(results, true, &text, &err) < 0)
+            return cli_fail(context, "tune", &err);
+        fputs(text, context->out.out);
+        free(text);
+        return UNI_EXIT_OK;
+    }
+    if (values->json)
+        return cli_print_json(context, uni_tune_table(results, true));
+    tune_view_table(&context->out, results, values->metric, values->mode, 0);
+    return UNI_EXIT_OK;
+}
+
+static int best(cli_context *context, const tune_values *values, const uni_tune_results *results)
+{
+    uni_error err = { 0 };
+    int64_t trial;
+    if (uni_tune_best(results, values->metric, values->mode, scope_of(values), &trial, &err) < 0)
+        return cli_fail(context, "tune", &err);
+    uni_value *out = uni_value_dict();
+    char *dir = uni_trial_dir(results, trial),
+         *checkpoint = uni_trial_checkpoint(results, trial, true);
+    const uni_value *metrics = uni_trial_metrics(results, trial);
+    int failed = uni_dict_take(out, "trial", uni_value_int(trial));
+    failed |= uni_dict_take(out, "config", uni_value_copy(uni_trial_config(results, trial)));
+    failed |= uni_dict_take(out, "metrics", metrics ? uni_value_copy(metrics) : uni_value_null());
+    failed |= uni_dict_take(out, "directory", uni_value_string(dir));
+    failed |= uni_dict_take(out, "checkpoint",
+                            checkpoint ? uni_value_string(checkpoint) : uni_value_null());
+    free(dir);
+    free(checkpoint);
+    if (failed) {
+        uni_value_free(out);
+        out = NULL;
+    }
+    return cli_print_json(context, out);
+}
+
+static int plot(cli_context *context, const tune_values *values, const uni_tune_results *results)
+{
+    uni__text page = { 0 };
+    uni_error err = { 0 };
+    char *path = values->output ? strdup(values->output)
+                                : uni__path_join(uni_tune_results_dir(results), "tune.html", NULL);
+    int status = tune_page(results, values->metric, values->mode, &page, &err);
+    if (status == 0 && (page.failed || !path))
+        status = uni_error_set(&err, UNI_ENOMEM, "no memory for the page");
+    if (status == 0)
+        status = uni__write_file(path, page.data, page.size, false, &err);
+    if (status == 0)
+        fprintf(context->out.out, "%s\n", path);
+    uni__text_free(&page);
+    free(path);
+    return status < 0 ? cli_fail(context, "tune", &err) : UNI_EXIT_OK;
+}
+
+static int tune(cli_context *context, const cli_parsed *parsed)
+{
+    const tune_values *values = parsed->values;
+    const char *what = parsed->args[0], *name = parsed->args[1];
+    uni_tune_results *results = NULL;
+    uni_error err = { 0 };
+    static const char *const looks[] = { "show", "best", "plot" };
+    int look = -1;
+    for (int i = 0; i < 3; i++)
+        look = strcmp(looks[i], what) == 0 ? i : look;
+    if (look < 0 && strcmp(what, "resume") != 0) {
+        if (name) {
+            uni_error_set(&err, UNI_EINVAL,
+                          "`%s %s`? There are: SPEC.json, resume, show, best, plot", what, name);
+            return cli_fail(context, "tune", &err);
+        }
+        return run_spec(context, values, parsed, what);
+    }
+    if (!name) {
+        uni_error_set(&err, UNI_EINVAL, "%s which experiment? Give its directory or its name",
+                      what);
+        return cli_fail(context, "tune", &err);
+    }
+    if (look < 0)
+        return resume(context, values, name);
+    if (uni_tune_results_open(&results, name, values->storage, &err) < 0)
+        return cli_fail(context, "tune", &err);
+    int code = look == 0   ? show(context, values, results)
+               : look == 1 ? best(context, values, results)
+                           : plot(context, values, results);
+    uni_tune_results_free(results);
+    return code;
+}
+
+static const cli_example tune_examples[] = {
+    { "unisono tune spec.json", "run the trials that the file describes" },
+    { "unisono tune resume digits", "go on after a kill, a crash or Ctrl-C" },
+    { "unisono tune show digits", "the table of the newest experiment of that name" },
+    { "unisono tune best digits --metric loss --mode min", "config and checkpoint of the best" },
+    { "unisono tune plot digits", "parallel coordinates and learning curves, one HTML file" },
+    { NULL, NULL },
+};
+
+const cli_command cli_tune_command = {
+    .name = "tune",
+    .arguments = "SPEC.json | resume|show|best|plot DIR",
+    .summary = "search hyperparameters with any program",
+    .description =
+        "Runs many trials of one program, each with its own values of the parameters in the spec's "
+        "space, and finds the best (docs/tune.md). A trial is an ordinary program: \"{lr}\" in its "
+        "arguments is replaced, UNISONO_CONFIG has the whole config as JSON, and it reports with "
+        "`unisono report`, the library, or JSON lines on descriptor UNISONO_REPORT_FD.",
+    .options = tune_options,
+    .values_size = sizeof(tune_values),
+    .min_args = 1,
+    .max_args = 2,
+    .completes = "resume|show|best|plot",
+    .examples = tune_examples,
+    .call = tune,
+};

@@ -1,0 +1,27 @@
+/* tune_view.h - how an experiment looks: the live table on a terminal, lines in a pipe, the page. Thread: main. */
+#ifndef UNISONO_CLI_TUNE_VIEW_H
+#define UNISONO_CLI_TUNE_VIEW_H
+
+#include <unisono/tune.h>
+
+#include "base/text.h"
+#include "cli/terminal.h"
+
+typedef struct tune_view {
+    const cli_terminal *terminal;
+    double begun, shown;
+    int lines; /* of the table that is on the screen */
+    int64_t done; /* that were told of in a pipe */
+} tune_view;
+
+void tune_view_show(void *view, const uni_tune_results *results); /* uni_tuner_options.progress */
+void tune_view_end(tune_view *view, const uni_tune_results *results);
+/* most: rows at most, 0: all; returns how many lines were printed. metric and mode may be NULL. */
+int tune_view_table(const cli_terminal *terminal, const uni_tune_results *results,
+                    const char *metric, const char *mode, int most);
+
+/* tune_page.c */
+int tune_page(const uni_tune_results *results, const char *metric, const char *mode, uni__text *out,
+              uni_error *err) UNI_MUST_USE;
+
+#endif
