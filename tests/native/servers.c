@@ -70,9 +70,15 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES },
                                               x),
                               uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, y) };
-    UNI_TRY_GOTO(
-        uni_strategy_open(&strategy, uni_dict_get_string(config, "strategy", "none"), session, err),
-        done);
+    if (uni_dict_get_bool(config, "no_replica", false))
+        UNI_TRY_GOTO(
+            uni_strategy_parameter_server(
+                &strategy, session, &(uni_parameter_server_options){ .no_replica = true }, err),
+            done);
+    else
+        UNI_TRY_GOTO(uni_strategy_open(&strategy, uni_dict_get_string(config, "strategy", "none"),
+                                       session, err),
+                     done);
     UNI_TRY_GOTO(make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"), err),
                  done);
     UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
@@ -406,6 +412,8 @@ static void *kill_members(void *argument)
     const char *dir;
     while (!(dir = uni_trainer_latest_run_dir(k->trainer)) && !k->over)
         scenario_sleep_ms(5);
+    if (dir)
+        scenario_wait_checkpoint(dir, 1); /* everybody is at work */
     for (int i = 0; dir && k->ranks[i] >= 0 && !k->over; i++) {
         scenario_sleep_ms(k->every_ms);
         int pid = k->over ? 0 : scenario_worker_pid(dir, k->ranks[i]);
@@ -506,6 +514,21 @@ static void asynchronous_killed(uni_program *program)
     CHECK(scenario_nothing_left(scenario_storage()));
 }
 
+/* Without a replica a server goes back to the last checkpoint; the others and the coordinator go on. */
+static void server_without_replica(uni_program *program)
+{
+    static const int ranks[] = { 3, 4, -1 };
+    uni_value *config = slow_config("parameter_server", false, 40);
+    CHECK(uni_dict_take(config, "optimizer", uni_value_string("rmsprop")) == 0);
+    CHECK(uni_dict_take(config, "no_replica", uni_value_bool(true)) == 0);
+    uni_result *killed = run_and_kill(program, config, ranks, SIGKILL, 150, 0);
+    const uni_value *returned = uni_result_returned(killed, 0);
+    CHECK(uni_result_attempts(killed) == 1);
+    CHECK(uni_dict_get_int(uni_dict_get(returned, "stats"), "restored", 0) == 2);
+    CHECK(number_at(returned, "loss", 39) < 0.5 * number_at(returned, "loss", 0));
+    uni_result_free(killed);
+}
+
 /* ---- mistakes ---- */
 
 static void mistakes_are_told(uni_program *program)
@@ -545,5 +568,6 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "coordinator_killed", coordinator_killed },
                                { "members_stopped", members_stopped },
                                { "asynchronous_killed", asynchronous_killed },
+                               { "server_without_replica", server_without_replica },
                                { "mistakes_are_told", mistakes_are_told },
                                { NULL, NULL } };
