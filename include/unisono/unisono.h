@@ -6,7 +6,9 @@
 #include <unisono/checkpoint.h>
 #include <unisono/comm.h>
 #include <unisono/data.h>
+#include <unisono/data_readers.h>
 #include <unisono/log.h>
+#include <unisono/preprocess.h>
 #include <unisono/run.h>
 #include <unisono/session.h>
 #include <unisono/status.h>

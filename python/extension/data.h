@@ -40,5 +40,6 @@ PyObject *door_merge_states(PyObject *class_, PyObject *states);
 int door_table_init(PyObject *module, door_state *state);
 int door_dataset_init(PyObject *module, door_state *state);
 int door_data_iterator_init(PyObject *module, door_state *state);
+int door_preprocessor_init(PyObject *module); /* data_preprocess.c */
 
 #endif

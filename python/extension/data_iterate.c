@@ -219,5 +219,7 @@ static PyType_Spec spec = { "unisono._unisono.DataIterator", sizeof(data_iterato
 int door_data_iterator_init(PyObject *module, door_state *state)
 {
     state->data_iterator_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
-    return state->data_iterator_type ? PyModule_AddType(module, state->data_iterator_type) : -1;
+    if (!state->data_iterator_type || PyModule_AddType(module, state->data_iterator_type) < 0)
+        return -1;
+    return door_preprocessor_init(module);
 }

@@ -1,0 +1,72 @@
+/*
+ * preprocess.h - preprocessors of datasets: fitted once, applied as a transform, saved as a small dictionary with the checkpoint.
+ *
+ * A preprocessor is made by the name of its kind and a dictionary of options; `columns` is a list of names and required unless said otherwise. Columns are replaced
+ * where they stand. Missing values stay missing and are passed over when it is fitted.
+ *
+ *   StandardScaler  columns                 (x - mean) / deviation, as float32; a column that never changes gives 0
+ *   MinMaxScaler    columns                 (x - min) / (max - min)
+ *   MaxAbsScaler    columns                 x / max |x|
+ *   Normalizer      columns, norm           each row over the columns: "l2" (default), "l1", "max"; needs no fit
+ *   SimpleImputer   columns, strategy       "mean" (default), "most_frequent", "constant" (fill_value)
+ *   OrdinalEncoder  columns                 values in sorted order to int64 0 ...; unknown ones become missing
+ *   LabelEncoder    label_column            the same for one column; an unknown value is an error
+ *   OneHotEncoder   columns, max_categories values to a vector of float32 with one 1; unknown ones are all 0. max_categories: keeps the most frequent
+ *   Concatenator    columns, output_column_name ("concat_out"), dtype ("float32")   side by side into one; needs no fit
+ *   Tokenizer       columns, max_tokens, output_sequence_length, standardize, split, ngrams   text to numbers of words, as TextVectorization: 0 padding,
+ *                   1 unknown, then by falling frequency; without output_sequence_length the longest text of the fit
+ *
+ * Thread rule: fit on one thread; a fitted one may be applied by any number at once.
+ *
+ * @example
+ * uni_preprocessor *scaler = NULL;
+ * uni_dataset *rows = NULL, *scaled = NULL;
+ * uni_value *options = NULL;
+ * const char *text = "{\"columns\": [\"id\"]}";
+ * UNI_TRY(uni_json_read(&options, text, strlen(text), err));
+ * UNI_TRY(uni_dataset_range(&rows, 1000, err));
+ * UNI_TRY(uni_preprocessor_new(&scaler, "StandardScaler", options, err));
+ * UNI_TRY(uni_preprocessor_fit(scaler, rows, err));
+ * UNI_TRY(uni_preprocessor_transform(&scaled, scaler, rows, err));
+ * uni_dataset_unref(scaled);
+ * uni_dataset_unref(rows);
+ * uni_preprocessor_unref(scaler);
+ * uni_value_free(options);
+ * @end
+ */
+#ifndef UNISONO_PREPROCESS_H
+#define UNISONO_PREPROCESS_H
+
+#include <unisono/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct uni_preprocessor uni_preprocessor;
+
+UNI_API UNI_MUST_USE int uni_preprocessor_new(uni_preprocessor **out, const char *kind,
+                                              const uni_value *options, uni_error *err);
+UNI_API uni_preprocessor *uni_preprocessor_ref(uni_preprocessor *preprocessor);
+UNI_API void uni_preprocessor_unref(uni_preprocessor *preprocessor);
+
+/* Reads the dataset once. A second fit is UNI_ESTATE when a transform holds the preprocessor. */
+UNI_API UNI_MUST_USE int uni_preprocessor_fit(uni_preprocessor *preprocessor, uni_dataset *dataset,
+                                              uni_error *err);
+UNI_API bool uni_preprocessor_is_fitted(const uni_preprocessor *preprocessor);
+/* Lazy; not fitted is UNI_ESTATE. */
+UNI_API UNI_MUST_USE int uni_preprocessor_transform(uni_dataset **out,
+                                                    uni_preprocessor *preprocessor,
+                                                    uni_dataset *from, uni_error *err);
+UNI_API UNI_MUST_USE int uni_preprocessor_apply(uni_preprocessor *preprocessor, uni_table *in,
+                                                uni_table **out, uni_error *err);
+/* {"kind", "version", "options", "state"}: plain data (JSON, a checkpoint), and back. */
+UNI_API UNI_MUST_USE int
+uni_preprocessor_save(uni_value **out, const uni_preprocessor *preprocessor, uni_error *err);
+UNI_API UNI_MUST_USE int uni_preprocessor_load(uni_preprocessor **out, const uni_value *saved,
+                                               uni_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

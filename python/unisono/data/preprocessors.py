@@ -1,0 +1,282 @@
+"""Preprocessors: fitted once on a dataset, applied to datasets and batches, saved as plain data (to_dict) with a checkpoint.
+
+    scaler = StandardScaler(columns=["x"]).fit(train)
+    train, test = scaler.transform(train), scaler.transform(test)
+
+They run in the library, on its threads, and share their arithmetic with the engine's Normalization and TextVectorization layers.
+"""
+
+from unisono._unisono import Preprocessor as _Library
+from unisono.data import _convert
+
+__all__ = ["BatchMapper", "Chain", "Concatenator", "LabelEncoder", "MaxAbsScaler", "MinMaxScaler", "Normalizer", "OneHotEncoder", "OrdinalEncoder",
+           "Preprocessor", "SimpleImputer", "StandardScaler", "Tokenizer"]
+
+
+class PreprocessorNotFittedException(RuntimeError):
+    """transform before fit."""
+
+
+class _Apply:
+    """A preprocessor as a function of Tables that can be sent to workers."""
+
+    def __init__(self, preprocessor):
+        self.preprocessor = preprocessor
+
+    def __call__(self, table):
+        return self.preprocessor._table(table)
+
+
+class Preprocessor:
+    """fit, transform, fit_transform and transform_batch."""
+
+    _is_fittable = True
+
+    def fit(self, ds):
+        raise NotImplementedError
+
+    def fit_transform(self, ds):
+        return self.fit(ds).transform(ds)
+
+    def transform(self, ds):
+        """A new dataset; nothing is read yet."""
+        self._check()
+        return ds._map(_Apply(self), type(self).__name__, 0, False, False)
+
+    def transform_batch(self, batch):
+        """A batch (a dictionary of arrays, a data frame ...) in the same form."""
+        self._check()
+        table = self._table(_convert.from_user(batch))
+        return _convert.to_pandas(table) if hasattr(batch, "iloc") else _convert.to_numpy(table)
+
+    def _check(self):
+        if not self.is_fitted():
+            raise PreprocessorNotFittedException("this %s was not fitted: call fit(dataset) first" % type(self).__name__)
+
+    def is_fitted(self):
+        return True
+
+    def _table(self, table):
+        raise NotImplementedError
+
+
+class _InLibrary(Preprocessor):
+    """One of the library's (include/unisono/preprocess.h)."""
+
+    def _init(self, **options):
+        self._options = {key: value for key, value in options.items() if value is not None}
+        self._library = _Library(type(self).__name__, self._options)
+
+    def fit(self, ds):
+        library = _Library(type(self).__name__, self._options)
+        dataset = ds if hasattr(ds, "_native") else ds._dataset
+        dataset._guard(library.fit, dataset._native)
+        self._library = library
+        return self
+
+    def is_fitted(self):
+        return self._library.save()["state"] is not None
+
+    def _table(self, table):
+        return self._library.apply(table)
+
+    @property
+    def stats_(self):
+        """What was found by fit."""
+        return self._library.save()["state"]
+
+    def to_dict(self):
+        """Plain data, for a checkpoint; Preprocessor.from_dict makes it again."""
+        return self._library.save()
+
+    def __getstate__(self):
+        return {"_options": self._options, "saved": self._library.save()}
+
+    def __setstate__(self, state):
+        self._options, self._library = state["_options"], _Library.load(state["saved"])
+
+    def __repr__(self):
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % pair for pair in self._options.items()))
+
+
+def from_dict(saved):
+    """A preprocessor from what to_dict gave."""
+    out = _BY_NAME[saved["kind"]].__new__(_BY_NAME[saved["kind"]])
+    out.__setstate__({"_options": saved["options"], "saved": saved})
+    return out
+
+
+Preprocessor.from_dict = staticmethod(from_dict)
+
+
+class StandardScaler(_InLibrary):
+    """(x - mean) / deviation of each column."""
+
+    def __init__(self, columns, output_columns=None):
+        self._init(columns=list(columns))
+
+
+class MinMaxScaler(_InLibrary):
+    """(x - min) / (max - min) of each column."""
+
+    def __init__(self, columns, output_columns=None):
+        self._init(columns=list(columns))
+
+
+class MaxAbsScaler(_InLibrary):
+    """x / max |x| of each column."""
+
+    def __init__(self, columns, output_columns=None):
+        self._init(columns=list(columns))
+
+
+class SimpleImputer(_InLibrary):
+    """Missing values: the mean, the most frequent value, or a constant."""
+
+    def __init__(self, columns, strategy="mean", fill_value=None):
+        self._init(columns=list(columns), strategy=strategy, fill_value=fill_value)
+
+
+class OrdinalEncoder(_InLibrary):
+    """Values to whole numbers in sorted order."""
+
+    def __init__(self, columns, encode_lists=True):
+        self._init(columns=list(columns))
+
+
+class LabelEncoder(_InLibrary):
+    """The same for a column of labels; a value that was not there is an error."""
+
+    def __init__(self, label_column):
+        self._init(label_column=label_column)
+
+    def inverse_transform_batch(self, batch):
+        values = next(iter(self.stats_.values()))
+        name = self._options["label_column"]
+        return dict(batch, **{name: [values[int(i)] for i in batch[name]]})
+
+
+class OneHotEncoder(_InLibrary):
+    """Values to vectors with one 1."""
+
+    def __init__(self, columns, max_categories=None):
+        self._init(columns=list(columns), max_categories=max_categories)
+
+
+class Tokenizer(_InLibrary):
+    """Text to numbers of words: 0 padding, 1 unknown, then by falling frequency."""
+
+    def __init__(self, columns, max_tokens=None, output_sequence_length=None, standardize=None, split=None, ngrams=None):
+        self._init(columns=list(columns), max_tokens=max_tokens, output_sequence_length=output_sequence_length, standardize=standardize, split=split,
+                   ngrams=ngrams)
+
+
+class Normalizer(_InLibrary):
+    """Each row over the columns, by its l2, l1 or max norm."""
+
+    _is_fittable = False
+
+    def __init__(self, columns, norm="l2"):
+        self._init(columns=list(columns), norm=norm)
+
+    def fit(self, ds):
+        return self
+
+
+class Concatenator(_InLibrary):
+    """Number columns side by side in one vector. Without columns (or with exclude) all of a dataset's that are numbers."""
+
+    _is_fittable = False
+
+    def __init__(self, columns=None, output_column_name="concat_out", include=None, exclude=None, dtype=None, raise_if_missing=False):
+        import numpy
+
+        self._given = columns or include
+        self._given = [self._given] if isinstance(self._given, str) else self._given
+        self._exclude = [exclude] if isinstance(exclude, str) else list(exclude or [])
+        self._name = output_column_name
+        if dtype is not None and numpy.dtype(dtype) != numpy.float32:
+            self._cast = numpy.dtype(dtype).name
+        else:
+            self._cast = None
+        self._library = None
+        self._options = {"output_column_name": output_column_name}
+        if self._given:
+            self._make(list(self._given))
+
+    def _make(self, columns):
+        self._init(columns=[name for name in columns if name not in self._exclude], output_column_name=self._name)
+
+    def fit(self, ds):
+        if self._library is None:
+            self._make([name for name, kind, _, _ in ds.schema().fields if kind == "number"])
+        return self
+
+    def transform(self, ds):
+        out = super(Concatenator, self.fit(ds)).transform(ds)
+        return out.cast(self._name, self._cast) if self._cast else out
+
+    def transform_batch(self, batch):
+        if self._library is None:
+            self._make([name for name in batch])
+        return super().transform_batch(batch)
+
+    def is_fitted(self):
+        return True
+
+    def __getstate__(self):
+        state = dict(self.__dict__, _library=None)
+        return dict(state, saved=None if self._library is None else self._library.save())
+
+    def __setstate__(self, state):
+        saved = state.pop("saved")
+        self.__dict__.update({"_exclude": [], "_cast": None, "_given": saved["options"]["columns"] if saved else None,
+                              "_name": state["_options"].get("output_column_name", "concat_out")}, **state)
+        self._library = None if saved is None else _Library.load(saved)
+
+
+class BatchMapper(Preprocessor):
+    """A function of batches."""
+
+    _is_fittable = False
+
+    def __init__(self, fn, batch_format="pandas", batch_size=None):
+        self.fn, self.batch_format, self.batch_size = fn, batch_format, batch_size
+
+    def fit(self, ds):
+        return self
+
+    def transform(self, ds):
+        return ds.map_batches(self.fn, batch_format=self.batch_format, batch_size=self.batch_size)
+
+    def transform_batch(self, batch):
+        return self.fn(batch)
+
+
+class Chain(Preprocessor):
+    """One after the other; each is fitted on what the ones before made."""
+
+    def __init__(self, *preprocessors):
+        self.preprocessors = preprocessors
+
+    def fit(self, ds):
+        for preprocessor in self.preprocessors:
+            ds = preprocessor.fit_transform(ds)
+        return self
+
+    def transform(self, ds):
+        for preprocessor in self.preprocessors:
+            ds = preprocessor.transform(ds)
+        return ds
+
+    def transform_batch(self, batch):
+        for preprocessor in self.preprocessors:
+            batch = preprocessor.transform_batch(batch)
+        return batch
+
+    def is_fitted(self):
+        return all(preprocessor.is_fitted() for preprocessor in self.preprocessors)
+
+
+_BY_NAME = {kind.__name__: kind for kind in (StandardScaler, MinMaxScaler, MaxAbsScaler, SimpleImputer, OrdinalEncoder, LabelEncoder, OneHotEncoder,
+                                              Tokenizer, Normalizer, Concatenator)}

@@ -1,0 +1,379 @@
+/*
+ * scale.c - preprocessors of numbers: StandardScaler, MinMaxScaler, MaxAbsScaler, Normalizer, SimpleImputer, Concatenator. The statistics are those of moments.c, a column of
+ * tensors has one of each for every element. Results are float32.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "data/preprocess/moments.h"
+#include "data/preprocess/preprocess.h"
+
+static int no_memory(uni_error *err)
+{
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a preprocessor");
+}
+
+/* ---- statistics of all columns ---- */
+
+static int moments_begin(uni_preprocessor *p, const uni_table *schema, uni_error *err)
+{
+    uni__moments *all = calloc((size_t)p->num_columns + 1, sizeof *all);
+    p->fitting = all;
+    if (all == NULL)
+        return no_memory(err);
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = NULL;
+        UNI_TRY(uni__preprocess_column(p, schema, i, true, &column, err));
+        if (!uni__dtype_is_plain(column->field.dtype))
+            return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is of half precision; cast it",
+                                 p->class_->name, p->columns[i]);
+        UNI_TRY(uni__moments_new(&all[i], (size_t)uni__preprocess_width(&column->field), err));
+    }
+    all[p->num_columns].width = 0; /* the end */
+    return 0;
+}
+
+static int moments_observe(uni_preprocessor *p, const uni_table *table, uni_error *err)
+{
+    uni__moments *all = p->fitting;
+    size_t rows = (size_t)uni_table_num_rows(table);
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = NULL;
+        UNI_TRY(uni__preprocess_column(p, table, i, true, &column, err));
+        const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
+        const char *data = uni_array_data(column->values);
+        size_t row_bytes = all[i].width * uni_dtype_size(column->field.dtype);
+        if (valid == NULL)
+            uni__moments_add(&all[i], data, column->field.dtype, rows, true);
+        for (size_t row = 0; valid != NULL && row < rows; row++)
+            if (valid[row])
+                uni__moments_add(&all[i], data + row * row_bytes, column->field.dtype, 1, true);
+    }
+    return 0;
+}
+
+static void moments_free(void *fitting)
+{
+    uni__moments *all = fitting;
+    for (uni__moments *one = all; one != NULL && one->width > 0; one++)
+        uni__moments_free(one);
+    free(all);
+}
+
+/* {"column": [[shift ...], [scale ...]]}: y = (x - shift) * scale, element by element. */
+static int put_numbers(uni_value *list, const double *numbers, size_t count)
+{
+    uni_value *inner = uni_value_list();
+    for (size_t i = 0; i < count; i++)
+        if (uni_list_take(inner, uni_value_float(numbers[i])) < 0) {
+            uni_value_free(inner);
+            return UNI_ENOMEM;
+        }
+    return uni_list_take(list, inner);
+}
+
+/* What the kind makes of one element's statistics. */
+typedef void (*rule)(const uni__moments *m, size_t i, double *shift, double *scale);
+
+static void standard(const uni__moments *m, size_t i, double *shift, double *scale)
+{
+    double deviation = sqrt(uni__moments_variance(m, i));
+    *shift = m->mean[i];
+    *scale = deviation > 0 ? 1 / deviation : 0;
+}
+
+static void min_max(const uni__moments *m, size_t i, double *shift, double *scale)
+{
+    double span = m->high[i] - m->low[i];
+    *shift = m->count[i] > 0 ? m->low[i] : 0;
+    *scale = span > 0 && isfinite(span) ? 1 / span : 0;
+}
+
+static void max_abs(const uni__moments *m, size_t i, double *shift, double *scale)
+{
+    double largest = fmax(fabs(m->low[i]), fabs(m->high[i]));
+    *shift = 0;
+    *scale = largest > 0 && isfinite(largest) ? 1 / largest : 0;
+}
+
+static int finish_column(uni_value *state, const char *name, const uni__moments *m, rule make)
+{
+    double *numbers = calloc(m->width * 2 + 1, sizeof *numbers);
+    uni_value *pair = uni_value_list();
+    for (size_t i = 0; numbers != NULL && i < m->width; i++)
+        make(m, i, &numbers[i], &numbers[m->width + i]);
+    int status = numbers == NULL ? UNI_ENOMEM : put_numbers(pair, numbers, m->width);
+    if (status == 0)
+        status = put_numbers(pair, numbers + m->width, m->width);
+    free(numbers);
+    if (status < 0) {
+        uni_value_free(pair);
+        return status;
+    }
+    return uni_dict_take(state, name, pair);
+}
+
+static int finish_with(uni_preprocessor *p, rule make, uni_error *err)
+{
+    const uni__moments *all = p->fitting;
+    p->state = uni_value_dict();
+    for (int i = 0; i < p->num_columns; i++)
+        if (p->state == NULL || finish_column(p->state, p->columns[i], &all[i], make) < 0)
+            return no_memory(err);
+    return 0;
+}
+
+static int standard_finish(uni_preprocessor *p, uni_error *err)
+{
+    return finish_with(p, standard, err);
+}
+
+static int min_max_finish(uni_preprocessor *p, uni_error *err)
+{
+    return finish_with(p, min_max, err);
+}
+
+static int max_abs_finish(uni_preprocessor *p, uni_error *err)
+{
+    return finish_with(p, max_abs, err);
+}
+
+/* ---- y = (x - shift) * scale ---- */
+
+struct scaling {
+    size_t width;
+    double *shift, *scale; /* of one column; the next one follows */
+};
+
+static int scaling_prepare(uni_preprocessor *p, uni_error *err)
+{
+    struct scaling *all = calloc((size_t)p->num_columns + 1, sizeof *all);
+    p->ready = all;
+    if (all == NULL)
+        return no_memory(err);
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_value *pair = uni_dict_get(p->state, p->columns[i]);
+        const uni_value *shift = uni_list_get(pair, 0), *scale = uni_list_get(pair, 1);
+        size_t width = uni_list_size(shift);
+        if (width == 0 || uni_list_size(scale) != width)
+            return uni_error_set(err, UNI_EFORMAT, "the saved %s has no numbers for column \"%s\"",
+                                 p->class_->name, p->columns[i]);
+        all[i].shift = calloc(width * 2, sizeof *all[i].shift);
+        if (all[i].shift == NULL)
+            return no_memory(err);
+        all[i].width = width;
+        all[i].scale = all[i].shift + width;
+        for (size_t k = 0; k < width; k++) {
+            all[i].shift[k] = uni_value_as_float(uni_list_get(shift, k), 0);
+            all[i].scale[k] = uni_value_as_float(uni_list_get(scale, k), 0);
+        }
+    }
+    return 0;
+}
+
+static void scaling_free(void *ready)
+{
+    for (struct scaling *one = ready; one != NULL && one->width > 0; one++)
+        free(one->shift);
+    free(ready);
+}
+
+/* A column of float32 of the same shape, to be filled; missing values of whole numbers become NaN. */
+static int new_like(uni_table_column *out, const uni_table_column *in, int64_t rows, uni_error *err)
+{
+    int64_t shape[UNI_MAX_DIMS] = { rows };
+    for (int i = 0; i < in->field.ndim; i++)
+        shape[i + 1] = in->field.shape[i];
+    *out = (uni_table_column){ .field = in->field };
+    out->field.dtype = UNI_F32;
+    return uni_array_new(&out->values, UNI_F32, in->field.ndim + 1, shape, err);
+}
+
+static void scale_values(const struct scaling *scaling, const uni_table_column *in, int64_t rows,
+                         float *out)
+{
+    const void *data = uni_array_data(in->values);
+    const uint8_t *valid = in->valid != NULL ? uni_array_data(in->valid) : NULL;
+    for (int64_t row = 0; row < rows; row++)
+        for (size_t k = 0; k < scaling->width; k++) {
+            size_t index = (size_t)row * scaling->width + k;
+            double value = uni__plain_number(data, in->field.dtype, index);
+            out[index] = valid != NULL && !valid[row]
+                             ? NAN
+                             : (float)((value - scaling->shift[k]) * scaling->scale[k]);
+        }
+}
+
+static int scaling_apply(const uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err)
+{
+    const struct scaling *all = p->ready;
+    int64_t rows = uni_table_num_rows(in);
+    uni_table *table = uni_table_ref(in);
+    int status = 0;
+    for (int i = 0; i < p->num_columns && status == 0; i++) {
+        const uni_table_column *column = NULL;
+        uni_table_column scaled = { 0 };
+        uni_table *next = NULL;
+        status = uni__preprocess_column(p, table, i, true, &column, err);
+        if (status == 0 && (size_t)uni__preprocess_width(&column->field) != all[i].width)
+            status = uni_error_set(err, UNI_ESHAPE,
+                                   "%s was fitted to %zu numbers a row of column \"%s\", not %lld",
+                                   p->class_->name, all[i].width, p->columns[i],
+                                   (long long)uni__preprocess_width(&column->field));
+        if (status == 0)
+            status = new_like(&scaled, column, rows, err);
+        if (status == 0) {
+            scale_values(&all[i], column, rows, uni_array_data(scaled.values));
+            status = uni__preprocess_replace(&next, table, p->columns[i], &scaled, err);
+        }
+        uni_array_unref(scaled.values);
+        if (status == 0) {
+            uni_table_unref(table);
+            table = next;
+        }
+    }
+    if (status < 0)
+        uni_table_unref(table);
+    else
+        *out = table;
+    return status;
+}
+
+#define SCALER(finish_)                                                                            \
+    .needs_fit = true, .begin = moments_begin, .observe = moments_observe, .finish = (finish_),    \
+    .prepare = scaling_prepare, .apply = scaling_apply, .free_fitting = moments_free,              \
+    .free_ready = scaling_free
+const uni__preprocess_class uni__standard_scaler = { .name = "StandardScaler",
+                                                     SCALER(standard_finish) };
+const uni__preprocess_class uni__min_max_scaler = { .name = "MinMaxScaler",
+                                                    SCALER(min_max_finish) };
+const uni__preprocess_class uni__max_abs_scaler = { .name = "MaxAbsScaler",
+                                                    SCALER(max_abs_finish) };
+
+/* ---- Concatenator and Normalizer: rows over several columns ---- */
+
+/* All columns side by side as float32: (rows, width). */
+static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_array **out,
+                        uni_error *err)
+{
+    int64_t rows = uni_table_num_rows(in), width = 0, at = 0;
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = NULL;
+        UNI_TRY(uni__preprocess_column(p, in, i, true, &column, err));
+        width += uni__preprocess_width(&column->field);
+    }
+    UNI_TRY(uni_array_new(out, UNI_F32, 2, (const int64_t[]){ rows, width }, err));
+    float *to = uni_array_data(*out);
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = uni_table_find(in, p->columns[i]);
+        int64_t own = uni__preprocess_width(&column->field);
+        const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
+        const void *data = uni_array_data(column->values);
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t k = 0; k < own; k++)
+                to[row * width + at + k] = valid != NULL && !valid[row]
+                                               ? NAN
+                                               : (float)uni__plain_number(data, column->field.dtype,
+                                                                          (size_t)(row * own + k));
+        at += own;
+    }
+    return 0;
+}
+
+static int concatenator_apply(const uni_preprocessor *p, uni_table *in, uni_table **out,
+                              uni_error *err)
+{
+    const char *name = uni_dict_get_string(p->options, "output_column_name", "concat_out");
+    uni_array *joined = NULL;
+    int status = 0;
+    UNI_TRY(side_by_side(p, in, &joined, err));
+    UNI_TRY_GOTO(uni_table_new(out, uni_table_num_rows(in), err), done);
+    for (int i = 0; i < uni_table_num_columns(in) && status == 0; i++) {
+        const uni_table_column *column = uni_table_column_at(in, i);
+        bool taken = strcmp(column->field.name, name) == 0;
+        for (int k = 0; k < p->num_columns && !taken; k++)
+            taken = strcmp(column->field.name, p->columns[k]) == 0;
+        if (!taken)
+            status = uni_table_add(*out, column, err);
+    }
+    if (status == 0)
+        status = uni_table_add_array(*out, name, joined, err);
+    if (status < 0) {
+        uni_table_unref(*out);
+        *out = NULL;
+    }
+done:
+    uni_array_unref(joined);
+    return status;
+}
+
+const uni__preprocess_class uni__concatenator = { .name = "Concatenator",
+                                                  .apply = concatenator_apply };
+
+static double norm_of(const float *row, int64_t width, const char *norm)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < width; k++) {
+        double value = fabs((double)row[k]);
+        if (norm[1] == '2')
+            sum += value * value;
+        else
+            sum = norm[0] == 'm' ? fmax(sum, value) : sum + value;
+    }
+    return norm[1] == '2' ? sqrt(sum) : sum;
+}
+
+static int normalizer_prepare(uni_preprocessor *p, uni_error *err)
+{
+    const char *norm = uni_dict_get_string(p->options, "norm", "l2");
+    if (strcmp(norm, "l1") != 0 && strcmp(norm, "l2") != 0 && strcmp(norm, "max") != 0)
+        return uni_error_set(err, UNI_EINVAL, "Normalizer: norm is l1, l2 or max, not %s", norm);
+    return 0;
+}
+
+static int normalizer_apply(const uni_preprocessor *p, uni_table *in, uni_table **out,
+                            uni_error *err)
+{
+    const char *norm = uni_dict_get_string(p->options, "norm", "l2");
+    uni_array *joined = NULL;
+    UNI_TRY(side_by_side(p, in, &joined, err));
+    int64_t rows = uni_table_num_rows(in), width = uni_array_shape(joined)[1], at = 0;
+    float *data = uni_array_data(joined);
+    for (int64_t row = 0; row < rows; row++) {
+        double size = norm_of(data + row * width, width, norm);
+        for (int64_t k = 0; k < width && size > 0; k++)
+            data[row * width + k] = (float)((double)data[row * width + k] / size);
+    }
+    uni_table *table = uni_table_ref(in);
+    int status = 0;
+    for (int i = 0; i < p->num_columns && status == 0; i++) {
+        const uni_table_column *column = uni_table_find(table, p->columns[i]);
+        int64_t own = uni__preprocess_width(&column->field);
+        uni_table_column scaled = { 0 };
+        uni_table *next = NULL;
+        status = new_like(&scaled, column, rows, err);
+        for (int64_t row = 0; status == 0 && row < rows; row++)
+            memcpy((float *)uni_array_data(scaled.values) + row * own, data + row * width + at,
+                   (size_t)own * sizeof(float));
+        if (status == 0)
+            status = uni__preprocess_replace(&next, table, p->columns[i], &scaled, err);
+        uni_array_unref(scaled.values);
+        at += own;
+        if (status == 0) {
+            uni_table_unref(table);
+            table = next;
+        }
+    }
+    uni_array_unref(joined);
+    if (status < 0)
+        uni_table_unref(table);
+    else
+        *out = table;
+    return status;
+}
+
+const uni__preprocess_class uni__normalizer = { .name = "Normalizer",
+                                                .prepare = normalizer_prepare,
+                                                .apply = normalizer_apply };

@@ -1,0 +1,223 @@
+/*
+ * tokens.c - Tokenizer: text to the numbers of its words, by the tokenizer and the vocabulary that the engine's TextVectorization uses. 0 is padding, 1 an unknown word.
+ * State: {"vocabulary": [words by falling frequency], "length": n}.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/preprocess/preprocess.h"
+#include "data/preprocess/tokenize.h"
+
+#define FIRST_WORD 2
+
+struct words {
+    uni__tokenizer tokenizer;
+    uni__vocabulary vocabulary;
+    int64_t length; /* of the longest text, or what was asked for */
+};
+
+static int no_memory(uni_error *err)
+{
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a Tokenizer");
+}
+
+static int read_options(const uni_preprocessor *p, uni__tokenizer *out, uni_error *err)
+{
+    const char *standardize =
+                   uni_dict_get_string(p->options, "standardize", "lower_and_strip_punctuation"),
+               *split = uni_dict_get_string(p->options, "split", "whitespace");
+    out->lower = strncmp(standardize, "lower", 5) == 0;
+    out->strip = strstr(standardize, "strip_punctuation") != NULL;
+    out->split = strcmp(split, "character") == 0 ? UNI__SPLIT_CHARACTER : UNI__SPLIT_WHITESPACE;
+    out->ngrams = (int)uni_dict_get_int(p->options, "ngrams", 1);
+    if (out->ngrams < 1 || out->ngrams > UNI__MAX_NGRAMS ||
+        (strcmp(split, "character") != 0 && strcmp(split, "whitespace") != 0))
+        return uni_error_set(err, UNI_EINVAL,
+                             "Tokenizer: split is whitespace or character and ngrams 1 to %d",
+                             UNI__MAX_NGRAMS);
+    return 0;
+}
+
+static void words_free(void *self)
+{
+    struct words *words = self;
+    if (words != NULL)
+        uni__vocabulary_clear(&words->vocabulary);
+    free(words);
+}
+
+static int words_begin(uni_preprocessor *p, const uni_table *schema, uni_error *err)
+{
+    struct words *words = calloc(1, sizeof *words);
+    p->fitting = words;
+    if (words == NULL)
+        return no_memory(err);
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = NULL;
+        UNI_TRY(uni__preprocess_column(p, schema, i, false, &column, err));
+        if (column->field.kind != UNI_FIELD_STRING)
+            return uni_error_set(err, UNI_EDTYPE, "Tokenizer: column \"%s\" is not text",
+                                 p->columns[i]);
+    }
+    return read_options(p, &words->tokenizer, err);
+}
+
+struct counting {
+    struct words *words;
+    int64_t tokens;
+    uni_error *err;
+};
+
+static int count_token(void *context, const char *token, size_t size)
+{
+    struct counting *counting = context;
+    struct words *words = counting->words;
+    int64_t found = uni__vocabulary_find(&words->vocabulary, &words->tokenizer, token, size);
+    if (found < 0) {
+        UNI_TRY(
+            uni__vocabulary_add(&words->vocabulary, &words->tokenizer, token, size, counting->err));
+        found = (int64_t)words->vocabulary.count - 1;
+    }
+    words->vocabulary.words[found].count++;
+    counting->tokens++;
+    return 0;
+}
+
+static int words_observe(uni_preprocessor *p, const uni_table *table, uni_error *err)
+{
+    struct words *words = p->fitting;
+    for (int i = 0; i < p->num_columns; i++) {
+        const uni_table_column *column = NULL;
+        UNI_TRY(uni__preprocess_column(p, table, i, false, &column, err));
+        const int64_t *offsets = uni_array_data(column->offsets);
+        const char *text = uni_array_data(column->values);
+        for (int64_t row = 0; row < uni_table_num_rows(table); row++) {
+            struct counting counting = { words, 0, err };
+            UNI_TRY(uni__tokenize(&words->tokenizer, text != NULL ? text + offsets[row] : "",
+                                  (size_t)(offsets[row + 1] - offsets[row]), count_token,
+                                  &counting));
+            words->length = counting.tokens > words->length ? counting.tokens : words->length;
+        }
+    }
+    return 0;
+}
+
+static int words_finish(uni_preprocessor *p, uni_error *err)
+{
+    struct words *words = p->fitting;
+    int64_t max = uni_dict_get_int(p->options, "max_tokens", 0);
+    int64_t length = uni_dict_get_int(p->options, "output_sequence_length", 0);
+    UNI_TRY(uni__vocabulary_sort(&words->vocabulary,
+                                 max > FIRST_WORD ? (size_t)max - FIRST_WORD : 0, err));
+    uni_value *list = uni_value_list();
+    int status = 0;
+    for (size_t i = 0; i < words->vocabulary.count && status == 0; i++)
+        status = uni_list_take(list, uni_value_string_n(words->vocabulary.words[i].text,
+                                                        words->vocabulary.words[i].size));
+    if (status < 0) {
+        uni_value_free(list);
+        return no_memory(err);
+    }
+    p->state = uni_value_dict();
+    if (p->state == NULL || uni_dict_take(p->state, "vocabulary", list) < 0 ||
+        uni_dict_take(p->state, "length", uni_value_int(length > 0 ? length : words->length)) < 0)
+        return no_memory(err);
+    return 0;
+}
+
+static int words_prepare(uni_preprocessor *p, uni_error *err)
+{
+    const uni_value *list = uni_dict_get(p->state, "vocabulary");
+    struct words *words = calloc(1, sizeof *words);
+    p->ready = words;
+    if (words == NULL)
+        return no_memory(err);
+    UNI_TRY(read_options(p, &words->tokenizer, err));
+    words->length = uni_dict_get_int(p->state, "length", 0);
+    if (words->length < 0 || words->length > INT32_MAX)
+        return uni_error_set(err, UNI_EFORMAT, "the saved Tokenizer has no length");
+    for (size_t i = 0; i < uni_list_size(list); i++) {
+        size_t size = 0;
+        const char *word = uni_value_as_bytes(uni_list_get(list, i), &size);
+        if (word == NULL)
+            return uni_error_set(err, UNI_EFORMAT, "the saved Tokenizer has a word that is none");
+        UNI_TRY(uni__vocabulary_add_word(&words->vocabulary, word, size, err));
+    }
+    return 0;
+}
+
+struct writing {
+    const struct words *words;
+    int64_t *to;
+    int64_t written;
+};
+
+static int write_token(void *context, const char *token, size_t size)
+{
+    struct writing *writing = context;
+    const struct words *words = writing->words;
+    if (writing->written < words->length)
+        writing->to[writing->written++] =
+            uni__vocabulary_find(&words->vocabulary, &words->tokenizer, token, size) + FIRST_WORD;
+    return 0;
+}
+
+static int tokenize_column(const struct words *words, const uni_table_column *in, int64_t rows,
+                           uni_table_column *out, uni_error *err)
+{
+    const int64_t *offsets = uni_array_data(in->offsets);
+    const char *text = uni_array_data(in->values);
+    out->field = (uni_field){ .name = in->field.name,
+                              .kind = UNI_FIELD_NUMBER,
+                              .dtype = UNI_I64,
+                              .ndim = 1,
+                              .shape = { words->length } };
+    UNI_TRY(uni_array_new(&out->values, UNI_I64, 2, (const int64_t[]){ rows, words->length }, err));
+    for (int64_t row = 0; row < rows; row++) {
+        struct writing writing = { words,
+                                   (int64_t *)uni_array_data(out->values) + row * words->length,
+                                   0 };
+        UNI_TRY(uni__tokenize(&words->tokenizer, text != NULL ? text + offsets[row] : "",
+                              (size_t)(offsets[row + 1] - offsets[row]), write_token, &writing));
+    }
+    return 0;
+}
+
+static int words_apply(const uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err)
+{
+    uni_table *table = uni_table_ref(in);
+    int status = 0;
+    for (int i = 0; i < p->num_columns && status == 0; i++) {
+        const uni_table_column *column = NULL;
+        uni_table_column made = { 0 };
+        uni_table *next = NULL;
+        status = uni__preprocess_column(p, table, i, false, &column, err);
+        if (status == 0 && column->field.kind != UNI_FIELD_STRING)
+            status = uni_error_set(err, UNI_EDTYPE, "Tokenizer: column \"%s\" is not text",
+                                   p->columns[i]);
+        if (status == 0)
+            status = tokenize_column(p->ready, column, uni_table_num_rows(in), &made, err);
+        if (status == 0)
+            status = uni__preprocess_replace(&next, table, p->columns[i], &made, err);
+        uni_array_unref(made.values);
+        if (status == 0) {
+            uni_table_unref(table);
+            table = next;
+        }
+    }
+    if (status < 0)
+        uni_table_unref(table);
+    else
+        *out = table;
+    return status;
+}
+
+const uni__preprocess_class uni__tokenizer_class = { .name = "Tokenizer",
+                                                     .needs_fit = true,
+                                                     .begin = words_begin,
+                                                     .observe = words_observe,
+                                                     .finish = words_finish,
+                                                     .prepare = words_prepare,
+                                                     .apply = words_apply,
+                                                     .free_fitting = words_free,
+                                                     .free_ready = words_free };
