@@ -128,5 +128,36 @@ class Codec(unittest.TestCase):
         self.assertIsInstance(out["p"], nn.Parameter)
 
 
+class Profiler(unittest.TestCase):
+    def test_traces_reach_the_driver(self):
+        """The guide's profiler: traces travel with reports, to this callback alone."""
+        from unisono.train import TrainingCallback
+        from unisono.train.callbacks import TorchTensorboardProfilerCallback
+
+        seen = []
+
+        class Others(TrainingCallback):
+            def handle_result(self, results, **info):
+                seen.append(sorted(results[0]))
+
+        def function():
+            from unisono.train.torch import TorchWorkerProfiler
+
+            ours = TorchWorkerProfiler()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=ours.trace_handler) as profiler:
+                torch.ones(3).sum()
+                profiler.step()
+            train.report(**ours.get_and_clear_profile_traces(), epoch=0)
+
+        group = Trainer("torch", 2)
+        group.start()
+        group.run(function, callbacks=[TorchTensorboardProfilerCallback(workers_to_log=1), Others()])
+        group.shutdown()
+        names = sorted(path.name for path in (group.latest_run_dir / "pytorch_profiler").iterdir())
+        self.assertEqual(names, ["worker_1_epoch_0.pt.trace.json"])
+        self.assertEqual([name for name in seen[0] if not name.startswith("_t")], ["epoch"])
+        self.assertNotIn("_train_torch_profiler", seen[0])
+
+
 if __name__ == "__main__":
     support.main()

@@ -216,15 +216,13 @@ class Failures(unittest.TestCase):
                      lambda: CheckpointConfig(checkpoint_score_order="best"), lambda: CheckpointConfig(checkpoint_frequency=-1),
                      lambda: FailureConfig(max_failures=-2), lambda: FailureConfig(fail_fast="yes"),
                      lambda: FailureConfig(fail_fast=True, max_failures=1), lambda: DataParallelTrainer(lambda a, b: None),
-                     lambda: RunConfig(stop={"x": 1})):
+                     lambda: RunConfig(progress_reporter=object())):
             with self.assertRaises(ValueError):
                 call()
         with self.assertRaises(DeprecationWarning):
             RunConfig(local_dir="x")
         with self.assertRaises(TypeError):
             DataParallelTrainer(lambda: None, resume_from_checkpoint={"a": 1})
-        with self.assertRaisesRegex(NotImplementedError, "datasets"):
-            DataParallelTrainer(lambda: None, datasets={"train": [1]})
         with self.assertRaisesRegex(TypeError, "Checkpoint.from_dict"):
             fit(lambda: train.report({}, checkpoint={"a": 1}))
 

@@ -369,7 +369,7 @@ class Failures(unittest.TestCase):
             group.run(lambda a, b: None)
         with self.assertRaisesRegex(TypeError, "TrainingCallback"):
             group.run(lambda: None, callbacks=[print])
-        with self.assertRaisesRegex(NotImplementedError, "not offered"):
+        with self.assertRaisesRegex(TypeError, "Dataset"):
             group.run(lambda: None, dataset=[1])
         group.shutdown()
 
