@@ -1,0 +1,138 @@
+"""Whole programs on the native engine: the course's two (their C twins print the same numbers), and native models in the workers of trainers."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import support
+from unisono import keras, train
+from unisono.train import DataParallelTrainer, ScalingConfig, Trainer
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("UNISONO_TEST_BUILD", "")
+
+
+def write_texts(path):
+    """Sentences of two kinds that a few epochs tell apart."""
+    draw = np.random.default_rng(7)
+    words = [["red", "green", "blue", "paint", "brush", "canvas"], ["disk", "kernel", "thread", "memory", "cache", "socket"]]
+    common = ["the", "a", "of", "with", "my", "and", "one", "some"]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["question_text", "target"])
+        for _ in range(800):
+            kind = int(draw.integers(2))
+            some = list(draw.choice(common, 5)) + list(draw.choice(words[kind], 2))
+            draw.shuffle(some)
+            writer.writerow([" ".join(some), kind])
+
+
+class Course(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.data = os.path.join(self.folder.name, "texts.csv")
+        write_texts(self.data)
+
+    def python(self, name, *options):
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "examples/python", name), "--data", self.data] + list(options), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def native(self, name, *options):
+        program = os.path.join(BUILD, "examples/engine", name)
+        if not BUILD or not os.access(program, os.X_OK):
+            return None
+        return subprocess.run([program, "--data", self.data] + list(options), text=True, stdout=subprocess.PIPE, timeout=100, check=True).stdout
+
+    def test_model_fit(self):
+        for replicas in ("1", "2"):
+            out = self.python("native_text_fit.py", "--epochs", "6", "--replicas", replicas, "--output", os.path.join(self.folder.name, replicas))
+            self.assertIn("Number of devices: %s\n" % replicas, out)
+            line = re.search(r"^Epoch: 0, accuracy:[\d.]+,  loss:[\d.]+,  val_accuracy:[\d.]+,  val_loss:[\d.]+,  $", out, re.M).group()
+            self.assertRegex(out, r"\n\.{6}\n \n Time for [\d.]+ ms\n")
+            self.assertTrue(os.listdir(os.path.join(self.folder.name, replicas, "nnlm-en-dim128")))
+            twin = self.native("engine_text_fit", "--epochs", "6")
+            if twin is not None:
+                self.assertIn(line, twin)
+                self.assertEqual(out.splitlines()[-1], twin.splitlines()[-1])
+
+    def test_custom_loop(self):
+        table = r"^Epoch \d+, Loss: [\d.]+, Accuracy: [\d.]+, Valid Loss: [\d.]+, Valid Accuracy: [\d.]+$"
+        lines = {}
+        for replicas in ("1", "2"):
+            out = self.python("native_text_loop.py", "--epochs", "4", "--replicas", replicas, "--output", self.folder.name)
+            lines[replicas] = re.findall(table, out, re.M)
+            self.assertEqual(len(lines[replicas]), 4, out)
+            self.assertGreater(float(re.search(r"The model accuracy : +([\d.]+)%", out).group(1)), 90)
+        self.assertEqual(lines["1"], lines["2"])
+        twin = self.native("engine_text_loop", "--epochs", "4")
+        if twin is not None:
+            self.assertEqual(lines["1"], re.findall(table, twin, re.M))
+        with open(os.path.join(self.folder.name, "history.csv"), encoding="utf-8") as file:
+            self.assertEqual(file.readline().strip(), "epochs,train_loss,valid_loss,train_acc,valid_acc")
+
+
+def train_natively(config):
+    import unisono.tf as tf
+
+    keras.utils.set_random_seed(3)
+    x = np.random.default_rng(0).random((256, 8), np.float32)
+    y = (x.sum(1) > 4).astype(np.float32)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization(), keras.layers.Dense(1, "sigmoid")])
+        model.compile(keras.optimizers.Adam(0.01), loss="binary_crossentropy", metrics=["accuracy"])
+        loop_model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, "sigmoid")])
+        optimizer, accuracy = keras.optimizers.Adam(0.01), keras.metrics.BinaryAccuracy()
+        loss_object = keras.losses.BinaryCrossentropy(reduction="none")
+    history = model.fit(x, y, batch_size=32, epochs=3, verbose=0, callbacks=[keras.callbacks.ReportCheckpointCallback()])
+
+    def step(inputs):
+        features, labels = inputs
+        with tf.GradientTape() as tape:
+            predictions = loop_model(features, training=True)
+            loss = tf.nn.compute_average_loss(loss_object(labels, predictions), global_batch_size=48)
+        optimizer.apply_gradients(zip(tape.gradient(loss, loop_model.trainable_variables), loop_model.trainable_variables))
+        accuracy.update_state(labels, predictions)
+        return loss
+
+    batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((x, y[:, None])).batch(48))
+    losses = [float(strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(step, args=(batch,)))) for batch in batches]
+    return {"fit": history.history["loss"], "loop": losses, "accuracy": float(accuracy.result()), "replicas": strategy.num_replicas_in_sync,
+            "rank": train.world_rank()}
+
+
+class Workers(unittest.TestCase):
+    def test_any_number_of_workers_gives_the_same(self):
+        results = {}
+        for workers in (1, 2):
+            trainer = Trainer(backend="native", num_workers=workers)
+            trainer.start()
+            results[workers] = trainer.run(train_natively, config={})
+            trainer.shutdown()
+            self.assertEqual([each["rank"] for each in results[workers]], list(range(workers)))
+            self.assertEqual({each["replicas"] for each in results[workers]}, {workers})
+        for other in results[2]:
+            np.testing.assert_allclose(other["fit"], results[1][0]["fit"], rtol=1e-4)
+            np.testing.assert_allclose(other["loop"], results[1][0]["loop"], rtol=1e-4)
+            self.assertAlmostEqual(other["accuracy"], results[1][0]["accuracy"], places=6)
+
+    def test_reports_and_checkpoints(self):
+        result = DataParallelTrainer(train_natively, train_loop_config={}, scaling_config=ScalingConfig(num_workers=2)).fit()
+        self.assertEqual(result.metrics["training_iteration"], 3)
+        self.assertIn("accuracy", result.metrics)
+        with result.checkpoint.as_directory() as folder:
+            model = keras.models.load_model(os.path.join(folder, "model.keras"))
+        self.assertEqual(model.predict(np.ones((2, 8), np.float32)).shape, (2, 1))
+
+
+if __name__ == "__main__":
+    support.main()
