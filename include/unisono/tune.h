@@ -136,13 +136,10 @@ typedef struct uni_tuner_options {
     const uni_checkpoint_policy *policy;
     double grace_seconds; /* for a trial that was ended; default 10 */
     bool handle_signals; /* SIGINT and SIGTERM stop the tuner; default off */
-    uint64_t log_cap;
 
     /* where */
     const char *name; /* default tune_YYYY-MM-DD_HH-MM-SS */
     const char *storage_path;
-    bool tensorboard; /* hparams and curves for every trial */
-    const char *mlflow; /* a tracking URI, "" for files below the experiment; NULL: none */
 
     /* called between two steps, at most ten times a second and at the end; may be NULL */
     void (*progress)(void *context, const uni_tune_results *results);

@@ -10,7 +10,15 @@
 #include "cli/plot.h"
 #include "cli/tune_view.h"
 
-enum { WIDTH = 960, HEIGHT = 420, LEFT = 70, RIGHT = 70, TOP = 40, BOTTOM = 30, MOST_LINES = 1000 };
+enum {
+    WIDTH = 960,
+    HEIGHT = 420,
+    LEFT = 70,
+    RIGHT = 110,
+    TOP = 40,
+    BOTTOM = 30,
+    MOST_LINES = 1000
+};
 #define MAX_AXES 16
 
 typedef struct axis {

@@ -239,6 +239,7 @@ int uni__crew_run(uni__crew *crew, int member, const uni__crew_order *asked, uin
         return status;
     }
     request->iteration = asked->iteration;
+    request->fresh = asked->fresh;
     *serial = request->serial;
     uni__group_post(crew->group, uni__crew_start, request);
     return 0;

@@ -27,6 +27,7 @@ typedef struct uni__crew_order {
     const char *log; /* of a program; members that run functions have one log for all orders */
     int64_t iteration; /* reports are counted on from here */
     int attempt;
+    bool fresh; /* in a new process, even when a warm one waits */
     bool lockstep; /* report() returns after uni__crew_release */
 } uni__crew_order;
 

@@ -157,7 +157,9 @@ void uni__crew_start(void *argument)
     member->kill_ns = 0;
     member->iteration = request->iteration;
     int status = 0;
-    if (!member->live || request->argv || member->is_program)
+    if (request->fresh && member->live && !member->is_program)
+        uni__group_kill(crew->group, request->member, SIGKILL); /* its end is of an earlier life */
+    if (!member->live || request->argv || member->is_program || request->fresh)
         status = spawn(crew, request, &err);
     else
         refresh_page(uni__group_page(crew->group, request->member));

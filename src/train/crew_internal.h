@@ -51,7 +51,7 @@ typedef struct uni__crew_request {
     char *log;
     int64_t iteration;
     int slot;
-    bool stop;
+    bool stop, fresh;
 } uni__crew_request;
 
 extern const uni__group_events uni__crew_group_events;

@@ -45,8 +45,6 @@ static const struct field {
     FIELD(grace_seconds, NUMBER),
     FIELD(name, TEXT),
     FIELD(storage_path, TEXT),
-    FIELD(tensorboard, SWITCH),
-    FIELD(mlflow, TEXT),
 #undef FIELD
 };
 #define NUM_FIELDS (sizeof fields / sizeof fields[0])

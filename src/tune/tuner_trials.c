@@ -196,6 +196,7 @@ static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *
                               .log = log,
                               .iteration = iteration,
                               .attempt = trial->attempts,
+                              .fresh = tuner->spec->options.fresh_workers,
                               .lockstep = tuner->lockstep && !argv };
     *place = (uni__place){ .trial = trial->index,
                            .begun_ns = uni__monotonic_ns(),

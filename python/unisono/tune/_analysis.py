@@ -173,19 +173,15 @@ class ResultGrid:
         from unisono.train._result import Result
 
         config = self._results.decode(trial["config"])
-        out = Result.__new__(Result)
-        out.metrics = dict(trial["metrics"] or {}, config=config, trial_id="%05d" % trial["trial"])
-        out.checkpoint = Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None
-        out.error = _exception_of(trial, self._results.secret)
-        out.path, out.config, out.filesystem = trial["dir"], config, "local"
+        metrics = dict(trial["metrics"] or {}, config=config, trial_id="%05d" % trial["trial"])
         history = self._results.history(trial["trial"])
         try:
-            out.metrics_dataframe = _pandas().DataFrame([_flat(metrics) for metrics in history]) if history else None
+            frame = _pandas().DataFrame([_flat(each) for each in history]) if history else None
         except ImportError:
-            out.metrics_dataframe = None
+            frame = None
         best = trial["best_checkpoint"]
-        out.best_checkpoints = [(Checkpoint(best), out.metrics)] if best else []
-        return out
+        return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial, self._results.secret),
+                      trial["dir"], frame, [(Checkpoint(best), metrics)] if best else [], config)
 
     def __len__(self):
         return len(self._results.trials)
