@@ -229,6 +229,8 @@ class Failures(unittest.TestCase):
     def test_configurations_show_what_is_not_default(self):
         self.assertEqual(repr(ScalingConfig(num_workers=2)), "ScalingConfig(num_workers=2)")
         self.assertEqual(ScalingConfig(num_workers=3).total_resources, {"CPU": 4})
+        factory = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2}).as_placement_group_factory()
+        self.assertEqual((factory.bundles, factory.required_resources, factory.strategy), ([{"CPU": 1}, {"CPU": 2}, {"CPU": 2}], {"CPU": 5}, "PACK"))
 
 
 class Command(unittest.TestCase):

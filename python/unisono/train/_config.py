@@ -63,6 +63,28 @@ class ScalingConfig(_Shown):
         return total
 
 
+    def as_placement_group_factory(self):
+        """What Ray would reserve: a bundle for the trainer, then one a worker."""
+        trainer = dict(self.trainer_resources if self.trainer_resources is not None else {"CPU": 1})
+        return PlacementGroupFactory(([trainer] if trainer else []) + [self._worker() for _ in range(self.num_workers)], self.placement_strategy)
+
+
+@dataclass
+class PlacementGroupFactory:
+    """Bundles of resources. Nothing is reserved here; the numbers are what a script may ask for."""
+
+    bundles: list
+    strategy: str = "PACK"
+
+    @property
+    def required_resources(self):
+        total = {}
+        for bundle in self.bundles:
+            for key, value in bundle.items():
+                total[key] = total.get(key, 0) + value
+        return total
+
+
 @dataclass(repr=False)
 class FailureConfig(_Shown):
     """max_failures: how often the group is started again (-1: for ever)."""

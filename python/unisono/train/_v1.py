@@ -198,6 +198,18 @@ class Trainer:
         self.logdir.mkdir(parents=True, exist_ok=True)
         return self.logdir
 
+    def create_run_dir(self):
+        """The directory of the latest run, as a Path; a run makes its own when it starts."""
+        run_dir = self.latest_run_dir
+        if run_dir is None:
+            raise RuntimeError("this Trainer has not run yet: a run makes its directory when it starts")
+        return run_dir
+
+    @property
+    def checkpoint_manager(self):
+        """What is known of the latest run's checkpoints."""
+        return CheckpointManager(self)
+
     def to_tune_trainable(self, train_func, dataset=None):
         """What tune.run takes: every trial runs train_func in this trainer's number of workers, with the trial's config."""
         from unisono.tune._trainable import of_v1_trainer
@@ -208,6 +220,25 @@ class Trainer:
 
     def to_worker_group(self, train_cls, *args, **kwargs):
         raise NotImplementedError("Trainer.to_worker_group is not offered; use Trainer.run, whose workers stay warm between runs")
+
+
+class CheckpointManager:
+    """The checkpoints of a Trainer's latest run. The library keeps them; this only looks."""
+
+    def __init__(self, trainer):
+        self._trainer = trainer
+
+    @property
+    def latest_checkpoint(self):
+        return self._trainer.latest_checkpoint
+
+    @property
+    def latest_checkpoint_dir(self):
+        return self._trainer.latest_checkpoint_dir
+
+    @property
+    def best_checkpoint_path(self):
+        return self._trainer.best_checkpoint_path
 
 
 class TrainingIterator:
