@@ -115,9 +115,12 @@ static int wait_for(uni_session *session, int from, const char *key, int timeout
         uni__wire_frame frame;
         uint64_t now = uni__monotonic_ns();
         int left = timeout_ms < 0 ? -1 : now >= deadline ? 0 : (int)((deadline - now) / 1000000u);
-        int status = uni__wire_receive(&session->wire, &frame, left, err);
+        uni_error why = { 0 };
+        int status = uni__wire_receive(&session->wire, &frame, left, &why);
         if (status == UNI_ETIMEOUT)
-            return 0;
+            return 0; /* the caller's err has nothing of it */
+        if (status < 0 && err)
+            *err = why;
         UNI_TRY(status);
         if (frame.type == UNI__TO_WORKER_PEER)
             status = uni__session_keep_mail(session, &frame, err);
