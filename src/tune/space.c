@@ -106,6 +106,12 @@ int uni__domain_read(const uni_value *value, const char *path, uni__domain *out,
     for (size_t i = 0; i < sizeof marks / sizeof marks[0] && !mark; i++)
         if (strcmp(marks[i].name, name) == 0)
             mark = &marks[i];
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0] && !mark; i++)
+        if (strcmp(marks[i].name + 1, name) == 0 && uni_value_type_of(inside) == UNI_TYPE_LIST)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "\"%s\": {\"%s\": [...]} would be a constant in every trial; "
+                                 "for a parameter write {\"%s\": [...]}",
+                                 path, name, marks[i].name);
     if (!mark && name[0] == '$')
         return uni_error_set(err, UNI_EINVAL,
                              "\"%s\": \"%s\" is no kind of parameter; there are grid_search, "
