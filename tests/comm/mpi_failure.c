@@ -101,6 +101,7 @@ int main(int argc, char **argv)
                        err.message);
         }
     fflush(stdout);
-    usleep(300000); /* the others are to be told by us, not by mpirun */
+    usleep(
+        1000000); /* the others are to be told by us: mpirun ends them when we go, however busy the machine is */
     _exit(0);
 }
