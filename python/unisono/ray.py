@@ -17,8 +17,12 @@ _MOVED = {
     "ray.train.callbacks.print": "unisono.train.callbacks",
     "ray.train._checkpoint": "unisono.train._checkpoint",
     "ray.sgd": "unisono.train",
+    "ray.data.dataset": "unisono.data._dataset",
+    "ray.data.dataset_pipeline": "unisono.data._pipeline",
     "ray.util.sgd.v2": "unisono.train",
     "ray.util.sgd.tf.tf_runner": "unisono.util.sgd.tf",
+    "ray.data.dataset_pipeline": "unisono.data._pipeline",
+    "ray.data.dataset": "unisono.data._dataset",
 }
 
 
@@ -64,6 +68,9 @@ def install():
         for name in [name for name in sys.modules if name == "ray" or name.startswith("ray.")]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder())
+        from unisono.horovod import _install
+
+        _install.install()  # where there is no other, `import horovod` means ours
 
 
 def main(arguments):

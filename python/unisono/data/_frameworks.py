@@ -223,4 +223,8 @@ def _tf_dataset(tf, dataset, schema, features, labels, batch_size, drop_last, si
     if signature is not None:
         out = out.map(lambda *value: tf.nest.map_structure(lambda spec, tensor: tf.cast(tensor, spec.dtype), signature,
                                                            value if len(value) > 1 else value[0]))
+    if sharded:  # the strategy must not share it out a second time
+        settings = tf.data.Options()
+        settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        out = out.with_options(settings)
     return out.prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,159 @@
+"""Datasets for TensorFlow, and the dataset examples of the guides on real workers: the starter, regression with a Concatenator, the autoencoder."""
+
+import os
+import tempfile
+import unittest
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+import numpy
+import tensorflow as tf
+
+import support
+from unisono import data, train
+from unisono.data.datasource import SimpleTensorFlowDatasource
+from unisono.data.extensions import TensorArray
+from unisono.data.preprocessors import Concatenator
+from unisono.train import ScalingConfig
+from unisono.train.tensorflow import TensorflowTrainer, prepare_dataset_shard
+from unisono.train.tensorflow.keras import ReportCheckpointCallback
+
+
+class Tensors(unittest.TestCase):
+    def test_to_tf(self):
+        x = numpy.arange(10, dtype=numpy.float32)
+        ds = data.from_numpy({"x": x, "y": 2 * x})
+        made = ds.to_tf(feature_columns="x", label_columns="y", batch_size=4)
+        for _ in range(2):  # once an epoch
+            batches = [(features.numpy().tolist(), labels.numpy().tolist()) for features, labels in made]
+            self.assertEqual([len(features) for features, _ in batches], [4, 4, 2])
+            self.assertEqual([value for _, labels in batches for value in labels], (2 * x).tolist())
+        everything = next(iter(ds.to_tf()))
+        self.assertEqual(sorted(everything), ["x", "y"])
+        several = next(iter(ds.to_tf(feature_columns=["x", "y"], label_columns="y", batch_size=2)))
+        self.assertEqual(sorted(several[0]), ["x", "y"])
+        text = next(iter(data.from_items([{"s": "a"}, {"s": "\u00e9"}]).to_tf(feature_columns="s", batch_size=2)))
+        self.assertEqual([value.decode() for value in text.numpy()], ["a", "\u00e9"])
+        typed = next(ds.iter_tf_batches(batch_size=3, dtypes=tf.float64))
+        self.assertEqual((typed["x"].dtype, typed["x"].shape[0]), (tf.float64, 3))
+
+    def test_tfrecords_of_tensorflow(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.tfrecord")
+            with tf.io.TFRecordWriter(path) as writer:
+                for i in range(300):
+                    writer.write(tf.train.Example(features=tf.train.Features(feature={
+                        "image": tf.train.Feature(float_list=tf.train.FloatList(value=[i, i + 0.5])),
+                        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[-i])),
+                        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"n%d" % i]))})).SerializeToString())
+            rows = data.read_tfrecords(path).take_all()
+            self.assertEqual([(row["image"].tolist(), row["label"], row["name"]) for row in rows],
+                             [([i, i + 0.5], -i, b"n%d" % i) for i in range(300)])
+
+    def test_from_tf(self):
+        made = tf.data.Dataset.from_tensor_slices((numpy.arange(6).reshape(3, 2), numpy.arange(3)))
+        self.assertEqual([row["label"] for row in data.from_tf(made).take_all()], [0, 1, 2])
+
+
+# ---- the guides' examples ----
+
+
+def linear_model(width=1):
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(width,) if width > 1 else ()), tf.keras.layers.Flatten(),
+                                 tf.keras.layers.Dense(1)])
+    return model
+
+
+def starter(config):
+    """tf_starter: one fit an epoch over the shard."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = linear_model()
+        model.compile(optimizer=tf.keras.optimizers.SGD(learning_rate=config["lr"]), loss="mse", metrics=["mse"])
+    dataset = train.get_dataset_shard("train")
+    for _ in range(config["epochs"]):
+        tf_dataset = dataset.to_tf(feature_columns="x", label_columns="y", batch_size=config["batch_size"])
+        model.fit(tf_dataset, callbacks=[ReportCheckpointCallback()], verbose=0)
+
+
+def autoencoder(config):
+    """iter_tf_batches, a generator, prepare_dataset_shard."""
+    dataset_shard = train.get_dataset_shard("train")
+
+    def to_tf_dataset(dataset, batch_size):
+        def to_tensor_iterator():
+            for batch in dataset.iter_tf_batches(batch_size=batch_size, dtypes=tf.float32):
+                yield batch["image"], batch["label"]
+
+        output_signature = (tf.TensorSpec(shape=(None, 784), dtype=tf.float32), tf.TensorSpec(shape=(None, 784), dtype=tf.float32))
+        return prepare_dataset_shard(tf.data.Dataset.from_generator(to_tensor_iterator, output_signature=output_signature))
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(784,)), tf.keras.layers.Dense(32, activation="relu"),
+                                     tf.keras.layers.Dense(784, activation="sigmoid")])
+        model.compile(loss=tf.keras.losses.BinaryCrossentropy(), optimizer=tf.keras.optimizers.Adam(0.01), metrics=["binary_crossentropy"])
+    for _ in range(config["epochs"]):
+        history = model.fit(to_tf_dataset(dataset_shard, config["batch_size"]), verbose=0)
+        train.report({name: values[-1] for name, values in history.history.items()})
+
+
+def autoencoder_dataset():
+    """The example's own lines; the images are drawn here instead of downloaded."""
+    import pandas as pd
+
+    def dataset_factory():
+        images = (numpy.random.default_rng(1).random((128, 28, 28, 1)) > 0.5).astype(numpy.uint8) * 255
+        images[:, :, :14] = 0
+        return tf.data.Dataset.from_tensor_slices((images, numpy.arange(128) % 10)).take(128)
+
+    dataset = data.read_datasource(SimpleTensorFlowDatasource(), dataset_factory=dataset_factory)
+
+    def normalize_images(x):
+        x = numpy.float32(x.numpy()) / 255.0
+        return numpy.reshape(x, (-1,))
+
+    def preprocess_dataset(batch):
+        return [(normalize_images(image), normalize_images(image)) for image, _ in batch]
+
+    dataset = dataset.map_batches(preprocess_dataset)
+
+    def convert_batch_to_pandas(batch):
+        images = [TensorArray(image) for image, _ in batch]
+        return pd.DataFrame({"image": images, "label": images})
+
+    return dataset.map_batches(convert_batch_to_pandas)
+
+
+class Examples(unittest.TestCase):
+    def test_starter(self):
+        ds = data.from_items([{"x": x / 200, "y": 2 * x / 200} for x in range(200)])
+        trainer = TensorflowTrainer(train_loop_per_worker=starter, train_loop_config={"lr": 0.05, "batch_size": 32, "epochs": 4},
+                                    scaling_config=ScalingConfig(num_workers=2), datasets={"train": ds})
+        result = trainer.fit()
+        self.assertLess(result.metrics["loss"], 1.0)
+        self.assertIsNotNone(result.checkpoint)
+
+    def test_regression(self):
+        generator = numpy.random.default_rng(2)
+        x = generator.normal(size=(160, 5))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "regression.csv")
+            names = ["x%03d" % i for i in range(5)]
+            numpy.savetxt(path, numpy.column_stack([x, x.sum(axis=1)]), delimiter=",", header=",".join(names + ["y"]), comments="")
+            dataset = data.read_csv(path)
+            dataset = Concatenator(columns=names, output_column_name="x").fit_transform(dataset)
+            train_dataset, validation_dataset = dataset.train_test_split(0.25)
+            batch = next(iter(train_dataset.to_tf(feature_columns="x", label_columns="y", batch_size=8)))
+        self.assertEqual((tuple(batch[0].shape), tuple(batch[1].shape)), ((8, 5), (8,)))
+        self.assertTrue(numpy.allclose(batch[0].numpy().sum(axis=1), batch[1].numpy(), atol=1e-4))
+        self.assertEqual(validation_dataset.count(), 40)
+
+    def test_autoencoder(self):
+        trainer = TensorflowTrainer(train_loop_per_worker=autoencoder, train_loop_config={"batch_size": 16, "epochs": 2},
+                                    scaling_config=ScalingConfig(num_workers=2), datasets={"train": autoencoder_dataset()})
+        result = trainer.fit()
+        self.assertLess(result.metrics["binary_crossentropy"], 0.75)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,131 @@
+"""Datasets for PyTorch: tensors, and the dataset examples of the v1 guide on real workers."""
+
+import os
+import tempfile
+import unittest
+
+import numpy
+import torch
+from torch import nn
+
+import support
+from unisono import data, train
+from unisono.train import ScalingConfig, Trainer
+from unisono.train.torch import TorchTrainer
+
+
+def two_columns(n=64):
+    x = numpy.linspace(-1, 1, n, dtype=numpy.float32)
+    return data.from_numpy({"x": x, "z": x * x, "label": 3 * x + 1})
+
+
+class Tensors(unittest.TestCase):
+    def test_to_torch(self):
+        ds = two_columns()
+        made = ds.to_torch(label_column="label", batch_size=16)
+        batches = list(made)
+        self.assertEqual([(tuple(features.shape), tuple(label.shape)) for features, label in batches], [((16, 2), (16, 1))] * 4)
+        self.assertTrue(torch.allclose(batches[0][1][:, 0], 3 * batches[0][0][:, 0] + 1))
+        self.assertEqual(len(list(made)), 4)  # again: another epoch
+        one = next(iter(ds.to_torch(label_column="label", feature_columns=["x"], batch_size=4, feature_column_dtypes=torch.float64,
+                                    unsqueeze_label_tensor=False)))
+        self.assertEqual((one[0].dtype, tuple(one[1].shape)), (torch.float64, (4,)))
+        groups = next(iter(ds.to_torch(label_column="label", feature_columns={"a": ["x"], "b": ["x", "z"]}, batch_size=4)))
+        self.assertEqual((groups[0]["a"].shape[1], groups[0]["b"].shape[1]), (1, 2))
+        with self.assertRaisesRegex(KeyError, "no column"):
+            ds.to_torch(label_column="nothing")
+
+    def test_iter_torch_batches_shares_memory(self):
+        values = numpy.arange(8, dtype=numpy.float32)
+        batch = next(data.from_numpy(values).iter_torch_batches(batch_size=8))
+        values[0] = 7
+        self.assertEqual(float(batch["data"][0]), 7)
+        typed = next(two_columns().iter_torch_batches(batch_size=4, dtypes={"x": torch.float64}))
+        self.assertEqual((typed["x"].dtype, typed["z"].dtype), (torch.float64, torch.float32))
+        with self.assertRaisesRegex(TypeError, "is text"):
+            next(data.from_items([{"s": "a"}]).iter_torch_batches())
+
+    def test_from_torch(self):
+        made = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2), torch.arange(6))
+        rows = data.from_torch(made).random_shuffle(seed=1).take_all()
+        self.assertEqual(sorted(row["label"] for row in rows), list(range(6)))
+        self.assertTrue(all(row["item"].tolist() == [2 * row["label"], 2 * row["label"] + 1] for row in rows))
+
+
+# ---- the guide's examples ----
+
+
+def simple(config):
+    """Distributed data ingest: the simple dataset example."""
+    torch.manual_seed(0)
+    model = train.torch.prepare_model(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch_size = config["worker_batch_size"]
+    train_torch_dataset = train.get_dataset_shard("train").to_torch(label_column="label", batch_size=batch_size)
+    validation_torch_dataset = train.get_dataset_shard("validation").to_torch(label_column="label", batch_size=batch_size)
+    seen, losses = 0, []
+    for _ in range(config["num_epochs"]):
+        for features, label in train_torch_dataset:
+            loss = nn.functional.mse_loss(model(features), label)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen += len(label)
+        with torch.no_grad():
+            losses.append(float(numpy.mean([float(nn.functional.mse_loss(model(x), y)) for x, y in validation_torch_dataset])))
+    return seen, losses
+
+
+def pipeline(config):
+    """The per-epoch shuffle pipeline."""
+    epochs = train.get_dataset_shard().iter_epochs()
+    orders = []
+    for _ in range(config["num_epochs"]):
+        shard = next(epochs)
+        orders.append([int(label) for _, batch in shard.to_torch(label_column="id", feature_columns=["id"], batch_size=4) for label in batch])
+    return orders
+
+
+def loop(config):
+    shard = train.get_dataset_shard("train")
+    for epoch in range(2):
+        total = sum(float(batch["label"].sum()) for batch in shard.iter_torch_batches(batch_size=8))
+        train.report({"total": total, "rows": shard.count(), "epoch": epoch})
+
+
+class Examples(unittest.TestCase):
+    def test_simple_example(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "data.csv")
+            with open(path, "w") as file:
+                file.write("x,z,label\n")
+                for x in numpy.linspace(-1, 1, 200):
+                    file.write("%.6f,%.6f,%.6f\n" % (x, x * x, 3 * x + 1))
+            dataset = data.read_csv(path, float_dtype="float32")
+            split_index = int(dataset.count() * 0.8)
+            train_dataset, validation_dataset = dataset.random_shuffle().split_at_indices([split_index])
+            trainer = Trainer(num_workers=2, backend="torch")
+            trainer.start()
+            results = trainer.run(simple, config={"worker_batch_size": 8, "num_epochs": 5},
+                                  dataset={"train": train_dataset, "validation": validation_dataset})
+            trainer.shutdown()
+        self.assertEqual([seen for seen, _ in results], [400, 400])
+        self.assertLess(results[0][1][-1], 0.1 * results[0][1][0])
+
+    def test_pipeline_example(self):
+        pipe = data.range(40).repeat().random_shuffle_each_window(seed=1)
+        trainer = Trainer(num_workers=2, backend="torch")
+        trainer.start()
+        first, second = trainer.run(pipeline, config={"num_epochs": 3}, dataset=pipe)
+        trainer.shutdown()
+        for a, b in zip(first, second):
+            self.assertEqual(sorted(a + b), list(range(40)))
+        self.assertNotEqual(first[0], first[1])
+
+    def test_trainer_with_datasets(self):
+        result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), datasets={"train": two_columns()}).fit()
+        self.assertEqual(result.metrics["rows"], 32)
+
+
+if __name__ == "__main__":
+    support.main()
