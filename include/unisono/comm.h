@@ -60,7 +60,7 @@ typedef enum uni_comm_op {
 
 typedef struct uni_comm_options {
     int cores; /* that the ranks of this host share; 0: the affinity mask's */
-    int spin_us; /* busy waiting before sleeping; 0: 50 when the ranks fit the cores, else none;
+    int spin_us; /* busy waiting before sleeping; 0: 1000 when the ranks fit the cores (giving way to others after 20), else none;
                     UNI_COMM_NO_SPIN: none */
     int frozen_ms; /* a stopped peer is an error after this long; 0: 400; UNI_COMM_NEVER */
     int timeout_ms; /* a live peer that does not come is an error after this long; 0: never */

@@ -174,6 +174,8 @@ typedef struct uni_replica {
                   uni_error *err);
     /* The range of the flat buffer that this replica updates (NULL: all of it), and the wait until all updated theirs. */
     uni_span (*slice)(void *context, size_t size);
+    /* Adds up a piece of that range over all replicas, just before it is updated, so that the sums are still in the cache; NULL: reduce did. */
+    int (*add_up)(void *context, uni_gradients *gradients, uni_span piece, uni_error *err);
     int (*barrier)(void *context, uni_error *err);
 } uni_replica;
 

@@ -99,7 +99,7 @@ static uint64_t choose_spin(const uni_comm *comm)
         return 0;
     if (comm->options.spin_us > 0)
         return (uint64_t)comm->options.spin_us * 1000;
-    return comm->size <= cores ? 50000 : 0;
+    return comm->size <= cores ? 1000000 : 0;
 }
 
 int uni__board_attach(uni_comm *comm, void *memory, size_t bytes, uni_error *err)
@@ -314,6 +314,20 @@ static uint64_t what_of(const uni_comm_request *request, bool visible)
            (uint64_t)flags << 24 | (uint64_t)root << 32 | (uint64_t)request->area << 48;
 }
 
+/* Where this rank runs. Who always comes last never waits, and would share a lower rank's core for ever: it goes. */
+static void tell_core(uni_comm *comm)
+{
+    uni__rank_line *ranks = comm->board->header->ranks;
+    int cpu = sched_getcpu();
+    if (atomic_load_explicit(&ranks[comm->rank].cpu, memory_order_relaxed) != cpu)
+        atomic_store_explicit(&ranks[comm->rank].cpu, cpu, memory_order_relaxed);
+    for (int r = 0; r < comm->rank && comm->board->spin_ns > 0; r++)
+        if (atomic_load_explicit(&ranks[r].cpu, memory_order_relaxed) == cpu) {
+            uni__board_step_aside(comm, cpu);
+            return;
+        }
+}
+
 int uni__board_start(uni_comm_request *request, bool *again, uni_error *err)
 {
     uni_comm *comm = request->comm;
@@ -352,16 +366,13 @@ int uni__board_start(uni_comm_request *request, bool *again, uni_error *err)
     atomic_store_explicit(&slot->finished, lane->finished, memory_order_relaxed);
     atomic_store_explicit(&uni__lane_progress(lane, lane->mine)->started, seq,
                           memory_order_relaxed);
-    uni__rank_line *line = &board->header->ranks[comm->rank];
-    int cpu = sched_getcpu();
-    if (atomic_load_explicit(&line->cpu, memory_order_relaxed) != cpu)
-        atomic_store_explicit(&line->cpu, cpu, memory_order_relaxed);
     if (!visible && request->algorithm->fill) {
         request->algorithm->fill(request, 0);
         uni__board_publish(request, UNI__PHASE_ARRIVED + 1);
     } else {
         uni__board_publish(request, UNI__PHASE_ARRIVED);
     }
+    tell_core(comm);
     return 0;
 }
 

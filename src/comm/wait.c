@@ -30,6 +30,7 @@
 #define WARN_NS 10000000000ull
 #define CIRCLE_LOOKS 6
 #define MOVE_NS 1000000u /* not more often than this */
+#define PAUSE_NS 20000u
 
 static inline void relax(void)
 {
@@ -55,26 +56,31 @@ static bool peer_has_begun(const uni_comm_request *request)
     return atomic_load_explicit(&progress->started, memory_order_relaxed) >= request->seq;
 }
 
+/* Ranks of a training step are often some tens of microseconds apart, and a sleep costs 30 to wake from: so it is worth waiting for longer, but
+ * after PAUSE_NS every turn gives the core to whoever else wants it. */
 static bool spin(_Atomic uint64_t *word, uint64_t target, uint64_t spin_ns)
 {
-    uint64_t end = 0;
+    uint64_t begun = 0, waited = 0;
     for (unsigned i = 1;; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) >> 1 >= target)
             return true;
         if (spin_ns == 0)
             return false;
         relax();
-        if (i % 256 == 0) {
+        if (waited >= PAUSE_NS)
+            sched_yield();
+        if (i % 256 == 0 || waited >= PAUSE_NS) {
             uint64_t now = uni__monotonic_ns();
-            end = end ? end : now + spin_ns;
-            if (now >= end)
+            begun = begun ? begun : now;
+            waited = now - begun;
+            if (waited >= spin_ns)
                 return false;
         }
     }
 }
 
 /* Off this core, when there is another one for us. */
-static void step_aside(uni_comm *comm, int cpu)
+void uni__board_step_aside(uni_comm *comm, int cpu)
 {
     uint64_t now = uni__monotonic_ns();
     cpu_set_t all, others;
@@ -99,7 +105,7 @@ static uint64_t spin_for(uni_comm *comm, int rank)
         return spin_ns;
     if (comm->rank < rank)
         return 0;
-    step_aside(comm, cpu);
+    uni__board_step_aside(comm, cpu);
     return sched_getcpu() != cpu ? spin_ns : 0;
 }
 

@@ -126,10 +126,10 @@ int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error
     return 0;
 }
 
-int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_error *err)
+int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_span mine, uni_error *err)
 {
     uni__fused *fused = &strategy->fused;
-    uni_span spans[64], mine = fused->slice;
+    uni_span spans[64];
     size_t count = uni_parameters_trainable(uni_gradients_store(gradients), spans, 64);
     if (count > 64) {
         spans[0] = (uni_span){ 0, fused->size };

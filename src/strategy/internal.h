@@ -89,7 +89,8 @@ int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err) U
 int uni__fused_end(uni_strategy *strategy, bool together, uni_error *err) UNI_MUST_USE;
 /* Gradients go into the shared buffer before all meet; the sum of this rank's slice after it. */
 int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error *err) UNI_MUST_USE;
-int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_error *err) UNI_MUST_USE;
+int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_span piece,
+                   uni_error *err) UNI_MUST_USE;
 /* Does the optimizer clip by a norm, for which it must see the whole gradient? */
 int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err) UNI_MUST_USE;
 

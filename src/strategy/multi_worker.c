@@ -40,8 +40,16 @@ static int reduce(void *context, uni_gradients *gradients, double *sums, size_t 
     if (!gradients)
         return 0;
     return strategy->fused.on && !strategy->fused.whole
-               ? uni__fused_sum(strategy, gradients, err)
+               ? 0 /* slice by slice, see add_up */
                : uni__sum_gradients(strategy, gradients, err);
+}
+
+static int add_up(void *context, uni_gradients *gradients, uni_span piece, uni_error *err)
+{
+    uni_strategy *strategy = context;
+    return strategy->fused.on && !strategy->fused.whole
+               ? uni__fused_sum(strategy, gradients, piece, err)
+               : 0;
 }
 
 static uni_span slice(void *context, size_t size)
@@ -69,6 +77,7 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
                                        .context = strategy,
                                        .reduce = reduce,
                                        .slice = slice,
+                                       .add_up = add_up,
                                        .barrier = meet };
     if (!local_statistics)
         strategy->replica.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };

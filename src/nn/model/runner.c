@@ -317,7 +317,13 @@ static int update_with_others(uni__runner *runner, const uni_replica *replica, u
         replica->slice != NULL ? replica->slice(replica->context, size) : (uni_span){ 0, size };
     UNI_TRY(uni_optimizer_begin(optimizer, gradients,
                                 scale_for(runner->pending_samples + runner->sums[1]), err));
-    uni_optimizer_apply_span(optimizer, gradients, span);
+    size_t each = replica->add_up != NULL ? PIECE : size;
+    for (size_t begin = span.begin; begin < span.end; begin += each) {
+        uni_span piece = { begin, begin + each < span.end ? begin + each : span.end };
+        if (replica->add_up != NULL)
+            UNI_TRY(replica->add_up(replica->context, gradients, piece, err));
+        uni_optimizer_apply_span(optimizer, gradients, piece);
+    }
     uni_optimizer_end(optimizer);
     return replica->barrier != NULL ? replica->barrier(replica->context, err) : 0;
 }
