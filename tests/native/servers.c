@@ -151,6 +151,8 @@ static int train_step(uni_step_context *step, const uni_value *arguments, uni_va
 {
     loop *l = uni_step_context_of(step);
     uni_batch batch;
+    if (uni_dict_get_bool(arguments, "poison", false))
+        raise(SIGKILL);
     if (uni_dict_get_bool(arguments, "fail", false))
         return uni_error_set(err, UNI_EINVAL, "this call was asked to fail");
     UNI_TRY(uni_step_next(step, "train", &batch, err));
@@ -175,6 +177,8 @@ static int drive(uni_coordinator *coordinator, const uni_value *config, uni_valu
     uni_value *losses = uni_value_list(), *fails = uni_value_dict(), *nothing = uni_value_dict(),
               *stats = NULL;
     int status = uni_dict_take(fails, "fail", uni_value_bool(true));
+    status |= uni_dict_take(nothing, "poison",
+                            uni_value_bool(uni_dict_get_bool(config, "poison", false)));
     for (int i = 0; i < rounds; i++) {
         uni_remote_value *remotes[5];
         double sum = 0;
@@ -560,6 +564,62 @@ static void mistakes_are_told(uni_program *program)
     CHECK_CONTAINS(err.message, "servers");
 }
 
+/* A step that ends its worker every time does not go on for ever. */
+static void poison_is_given_up(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_value *config = config_of("parameter_server", false);
+    CHECK(uni_dict_take(config, "poison", uni_value_bool(true)) == 0);
+    uni_log_level_set(UNI_LOG_ERROR);
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 1, .servers = 1, .max_failures = 1 });
+    CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "own_loop", .config = config },
+                          NULL, &err) == UNI_EWORKER);
+    CHECK_CONTAINS(err.message, "signal 9");
+    CHECK_CONTAINS(err.message, "within a second of its start");
+    uni_value_free(config);
+    uni_trainer_free(trainer);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
+/* TensorFlow's programs: every task finds itself and the others in TF_CONFIG. */
+static void roles_in_the_environment(uni_program *program)
+{
+    static const struct {
+        const char *type;
+        int index;
+    } tasks[] = {
+        { "chief", 0 }, { "worker", 0 }, { "worker", 1 }, { "ps", 0 }, { "evaluator", 0 }
+    };
+    uni_error err = { 0 };
+    uni_value *plan = NULL;
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){
+                     .num_workers = 2, .servers = 1, .evaluators = 1, .backend = "tensorflow" });
+    CHECK_OK(uni_trainer_plan(trainer, NULL, &plan, &err), &err);
+    const uni_value *workers = uni_dict_get(plan, "workers");
+    CHECK(uni_list_size(workers) == 5);
+    for (size_t i = 0; i < 5; i++) {
+        const uni_value *environment = uni_dict_get(uni_list_get(workers, i), "environment");
+        const char *text = uni_dict_get_string(environment, "TF_CONFIG", "");
+        uni_value *config = NULL;
+        CHECK_OK(uni_json_read(&config, text, strlen(text), &err), &err);
+        const uni_value *cluster = uni_dict_get(config, "cluster"),
+                        *task = uni_dict_get(config, "task");
+        CHECK(strcmp(uni_dict_get_string(task, "type", ""), tasks[i].type) == 0);
+        CHECK(uni_dict_get_int(task, "index", -1) == tasks[i].index);
+        CHECK(strcmp(uni_dict_get_string(environment, "UNISONO_ROLE", ""), tasks[i].type) == 0);
+        CHECK(uni_list_size(uni_dict_get(cluster, "chief")) == 1);
+        CHECK(uni_list_size(uni_dict_get(cluster, "worker")) == 2);
+        CHECK(uni_list_size(uni_dict_get(cluster, "ps")) == 1);
+        /* Nobody but itself waits for the evaluator. */
+        CHECK(uni_list_size(uni_dict_get(cluster, "evaluator")) == (i == 4));
+        uni_value_free(config);
+    }
+    uni_value_free(plan);
+    uni_trainer_free(trainer);
+}
+
 const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_one_process },
                                { "asynchronous_converges", asynchronous_converges },
                                { "checkpoint_in_other_numbers", checkpoint_in_other_numbers },
@@ -570,4 +630,6 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "asynchronous_killed", asynchronous_killed },
                                { "server_without_replica", server_without_replica },
                                { "mistakes_are_told", mistakes_are_told },
+                               { "poison_is_given_up", poison_is_given_up },
+                               { "roles_in_the_environment", roles_in_the_environment },
                                { NULL, NULL } };
