@@ -1,0 +1,178 @@
+/*
+ * dataset.c - a dataset as a source of batches for fit: an iterator an epoch, columns as views of the table's arrays. The table of a batch is held until
+ * the next one is taken. fit's thread only.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unisono/nn_dataset.h>
+
+struct feed {
+    uni_dataset *dataset; /* selected and cast */
+    uni_data_options options;
+    int num_x, num_y;
+    bool weighted;
+    uni_dataset_iterator *it;
+    uni_table *held;
+    uni_string *strings[2 * UNI_MODEL_MAX_INPUTS + 1];
+};
+
+static void let_go(struct feed *feed)
+{
+    uni_table_unref(feed->held);
+    feed->held = NULL;
+    for (size_t i = 0; i < sizeof feed->strings / sizeof feed->strings[0]; i++) {
+        free(feed->strings[i]);
+        feed->strings[i] = NULL;
+    }
+}
+
+static void feed_free(void *self)
+{
+    struct feed *feed = self;
+    if (feed == NULL)
+        return;
+    let_go(feed);
+    uni_dataset_iterator_free(feed->it);
+    uni_dataset_unref(feed->dataset);
+    free(feed);
+}
+
+static int feed_reset(void *self, uint64_t epoch, uni_error *err)
+{
+    struct feed *feed = self;
+    uni_data_options options = feed->options;
+    let_go(feed);
+    uni_dataset_iterator_free(feed->it);
+    feed->it = NULL;
+    options.first_epoch = epoch;
+    options.epochs = 1;
+    return uni_dataset_iterate(&feed->it, feed->dataset, &options, err);
+}
+
+/* Column `index` of the held table as fit sees it. */
+static int view_column(struct feed *feed, int index, uni_column *out, uni_error *err)
+{
+    const uni_table_column *column = uni_table_column_at(feed->held, index);
+    int64_t rows = uni_table_num_rows(feed->held);
+    if (column->field.kind == UNI_FIELD_NUMBER) {
+        *out = uni_column_array(column->values);
+        return 0;
+    }
+    uni_string *strings = calloc((size_t)rows + 1, sizeof *strings);
+    if (strings == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a batch of strings");
+    const int64_t *offsets = uni_array_data(column->offsets);
+    const char *bytes = uni_array_data(column->values);
+    for (int64_t i = 0; i < rows; i++)
+        strings[i] = (uni_string){ .data = bytes != NULL ? bytes + offsets[i] : "",
+                                   .size = (size_t)(offsets[i + 1] - offsets[i]) };
+    feed->strings[index] = strings;
+    *out = uni_column_strings(rows, strings);
+    return 0;
+}
+
+static int feed_next(void *self, uni_batch *out, uni_error *err)
+{
+    struct feed *feed = self;
+    let_go(feed);
+    int more = uni_dataset_iterator_next_in_epoch(feed->it, &feed->held, err);
+    if (more <= 0)
+        return more;
+    int64_t rows = uni_table_num_rows(feed->held);
+    *out = (uni_batch){
+        .num_x = feed->num_x, .num_y = feed->num_y, .size = rows, .global_size = rows
+    };
+    for (int i = 0; i < feed->num_x; i++)
+        UNI_TRY(view_column(feed, i, &out->x[i], err));
+    for (int i = 0; i < feed->num_y; i++)
+        UNI_TRY(view_column(feed, feed->num_x + i, &out->y[i], err));
+    if (feed->weighted)
+        UNI_TRY(view_column(feed, feed->num_x + feed->num_y, &out->weights, err));
+    return 1;
+}
+
+static int64_t feed_samples(void *self)
+{
+    const struct feed *feed = self;
+    int64_t rows = uni_dataset_known_rows(feed->dataset);
+    return feed->options.num_shards > 1 ? -1 : rows;
+}
+
+static int64_t feed_length(void *self)
+{
+    const struct feed *feed = self;
+    int64_t rows = feed_samples(self), batch = feed->options.batch_size;
+    if (rows < 0 || batch <= 0)
+        return -1;
+    return feed->options.drop_remainder ? rows / batch : (rows + batch - 1) / batch;
+}
+
+static const uni_batches_class feed_class = { .name = "dataset",
+                                              .next = feed_next,
+                                              .reset = feed_reset,
+                                              .length = feed_length,
+                                              .samples = feed_samples,
+                                              .free = feed_free };
+
+/* All float64 columns as float32: what layers take. */
+static int cast_doubles(uni_dataset **dataset, uni_error *err)
+{
+    const uni_table *schema = NULL;
+    UNI_TRY(uni_dataset_schema(*dataset, &schema, err));
+    for (int i = 0; i < uni_table_num_columns(schema); i++) {
+        const uni_field *field = &uni_table_column_at(schema, i)->field;
+        uni_dataset *next = NULL;
+        if (field->kind == UNI_FIELD_LIST || field->kind == UNI_FIELD_BINARY)
+            return uni_error_set(err, UNI_EDTYPE,
+                                 "column %s is a list or bytes, which fit cannot take",
+                                 field->name);
+        if (field->kind != UNI_FIELD_NUMBER || field->dtype != UNI_F64)
+            continue;
+        UNI_TRY(uni_dataset_cast(&next, *dataset, field->name, UNI_F32, err));
+        uni_dataset_unref(*dataset);
+        *dataset = next;
+        UNI_TRY(uni_dataset_schema(*dataset, &schema, err));
+    }
+    return 0;
+}
+
+static int add_names(const char **names, int *count, const char *const *list, const char *what,
+                     uni_error *err)
+{
+    int added = 0;
+    for (; list != NULL && list[added] != NULL; added++) {
+        if (added == UNI_MODEL_MAX_INPUTS)
+            return uni_error_set(err, UNI_EINVAL, "at most %d columns are %s", UNI_MODEL_MAX_INPUTS,
+                                 what);
+        names[(*count)++] = list[added];
+    }
+    return added;
+}
+
+int uni_batches_dataset(uni_batches **out, uni_dataset *dataset, const uni_dataset_columns *columns,
+                        uni_error *err)
+{
+    const char *names[2 * UNI_MODEL_MAX_INPUTS + 2] = { NULL };
+    int count = 0, status = 0;
+    *out = NULL;
+    if (columns == NULL || columns->x == NULL || columns->x[0] == NULL)
+        return uni_error_set(err, UNI_EINVAL, "batches of a dataset need at least one column x");
+    struct feed *feed = calloc(1, sizeof *feed);
+    if (feed == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for batches");
+    UNI_TRY_GOTO(feed->num_x = add_names(names, &count, columns->x, "x", err), fail);
+    UNI_TRY_GOTO(feed->num_y = add_names(names, &count, columns->y, "y", err), fail);
+    feed->weighted = columns->weights != NULL;
+    names[count] = columns->weights;
+    feed->options = columns->data;
+    feed->options.state = NULL;
+    feed->options.batch_size = feed->options.batch_size > 0 ? feed->options.batch_size : 32;
+    UNI_TRY_GOTO(uni_dataset_select(&feed->dataset, dataset, names, err), fail);
+    UNI_TRY_GOTO(cast_doubles(&feed->dataset, err), fail);
+    UNI_TRY_GOTO(feed_reset(feed, 0, err), fail);
+    UNI_TRY_GOTO(uni_batches_new(out, &feed_class, feed, err), fail);
+    return 0;
+fail:
+    feed_free(feed);
+    return status;
+}
