@@ -210,6 +210,13 @@ fail:
     return status;
 }
 
+int uni__json_parse(uni__reader *reader, const uni_table *schema, const char *text, size_t size,
+                    uni_table **out, uni_error *err)
+{
+    return parse(NULL, reader, schema, &(uni__lines_place){ .path = "text", .line = 1 }, text, size,
+                 out, err);
+}
+
 static void format_free(void *format) {}
 
 static const uni__lines_format json_lines = {

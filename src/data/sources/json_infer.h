@@ -4,9 +4,15 @@
 
 #include <unisono/data_readers.h>
 
+#include "data/source.h"
+
 /* The fields of all objects in the text (whole lines), in the order in which keys first come; given types win; options->columns chooses. A bad line is an
  * error unless options->bad.skip. *rows: lines that were looked at. */
 int uni__json_infer(uni_table **schema, int64_t *rows, const char *path, const char *text,
                     size_t size, const uni_json_options *options, uni_error *err) UNI_MUST_USE;
+
+/* json.c: all lines of the text (64 readable bytes behind it) as a table of that schema. For tests and fuzz targets. */
+int uni__json_parse(uni__reader *reader, const uni_table *schema, const char *text, size_t size,
+                    uni_table **out, uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -371,7 +371,14 @@ static int infer_file(uni__example_infer *infer, const char *path, int64_t limit
                                    path, (long long)at);
             goto done;
         }
-        if (length < 0 || length + UNI__TFRECORD_FRAME > cursor.size - at)
+        if (length < 0) { /* skipped: what is behind it may be good */
+            int64_t next = uni__tfrecord_find(cursor.bytes, at + 1, cursor.size);
+            if (next < 0)
+                break;
+            at = next;
+            length = uni__tfrecord_length(cursor.bytes + at);
+        }
+        if (length + UNI__TFRECORD_FRAME > cursor.size - at)
             break;
         const uint8_t *body = cursor.bytes + at + UNI__TFRECORD_HEADER;
         status =
