@@ -2,7 +2,7 @@
  * config.c - datasets from a dictionary (a run's `datasets`, a JSON file) and from names of files: what can be sent to workers, because it has no
  * functions in it. The keys are in data.h.
  */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unisono/data.h>
@@ -215,8 +215,9 @@ static int check_keys(const uni_value *config, uni_error *err)
                              uni_value_type_name(uni_value_type_of(config)));
     for (size_t i = 0; i < uni_dict_size(config); i++) {
         const char *key = uni_dict_key_at(config, i);
-        const char *found = strstr(known, key);
-        if (found == NULL || found[-1] != ' ' || found[strlen(key)] != ' ')
+        char word[64];
+        int length = snprintf(word, sizeof word, " %s ", key);
+        if (length >= (int)sizeof word || strstr(known, word) == NULL)
             return uni_error_set(err, UNI_EINVAL, "dataset: there is no key \"%s\"; known are:%s",
                                  key, known);
     }

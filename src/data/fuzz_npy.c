@@ -1,0 +1,40 @@
+/* fuzz_npy.c - any bytes are read or refused as the header of a .npy file or the directory of a .npz archive. See base/fuzz.h. */
+#include <string.h>
+#include "base/fuzz.h"
+#include "data/sources/npy.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uni__npy npy;
+    uni__npz_member members[8];
+    uni_error err = { 0 };
+    int64_t need = -1;
+    if (uni__npy_parse(&npy, data, size, "fuzz", &err) == 0) {
+        size_t elements = 1;
+        FUZZ_PROMISE(npy.ndim >= 0 && npy.ndim <= UNI_MAX_DIMS && npy.data <= (int64_t)size);
+        for (int i = 0; i < npy.ndim; i++)
+            elements *= (size_t)npy.shape[i];
+        FUZZ_PROMISE(elements * uni_dtype_size(npy.dtype) == npy.bytes);
+    } else {
+        FUZZ_PROMISE(err.message[0] != 0);
+    }
+    int count = uni__npz_parse(members, 8, data, size, 0, &need, "fuzz", &err);
+    FUZZ_PROMISE(count <= 8);
+    for (int i = 0; i < count; i++)
+        FUZZ_PROMISE(memchr(members[i].name, 0, sizeof members[i].name) != NULL);
+    return 0;
+}
+
+size_t fuzz_sample(uint8_t *out, size_t room)
+{
+    static const char sample[] =
+        "\x93NUMPY\x01\x00\x46\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      "
+        "    \n"
+        "PK\x01\x02\x14\x00\x14\x00\x00\x00\x00\x00\x00\x00\x21\x00\x00\x00\x00\x00\x10\x00\x00\x00"
+        "\x10\x00"
+        "\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+        "a.npyPK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00\x33\x00\x00\x00\x50\x00\x00\x00\x00\x00";
+    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
+    memcpy(out, sample, size);
+    return size;
+}
