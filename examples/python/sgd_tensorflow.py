@@ -56,8 +56,7 @@ def tune_example(num_replicas, use_gpu):
     from unisono import tune
     from unisono.util.sgd.tf import TFTrainable
 
-    config = {"model_creator": tune.function(simple_model) if hasattr(tune, "function") else simple_model, "data_creator": simple_dataset,
-              "num_replicas": num_replicas, "use_gpu": use_gpu, "trainer_config": CONFIG}
+    config = {"model_creator": simple_model, "data_creator": simple_dataset, "num_replicas": num_replicas, "use_gpu": use_gpu, "trainer_config": CONFIG}
     analysis = tune.run(TFTrainable, num_samples=2, config=config, stop={"training_iteration": 2}, verbose=1)
     return analysis.get_best_config(metric="validation_loss", mode="min")
 

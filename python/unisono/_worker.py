@@ -22,11 +22,6 @@ def _prepare(attachment):
         from unisono import ray
 
         ray.install()
-    if attachment.get("as_ray"):
-        from unisono.horovod import _install
-
-        _install.install()
-
 
 def _set_up_backend(session, attachment):
     """What the backend does before the function, and afterwards."""
