@@ -121,6 +121,22 @@ void uni__hosts_free(uni_trainer *trainer)
     trainer->hosts = NULL;
 }
 
+bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
+                        const char **host)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    for (int i = 0; hosts && i < hosts->num_hosts; i++) {
+        if (rank < hosts->list[i].slots) {
+            *node = i;
+            *local_rank = rank;
+            *host = hosts->list[i].name;
+            return true;
+        }
+        rank -= hosts->list[i].slots;
+    }
+    return false;
+}
+
 int uni__hosts_room(const uni_trainer *trainer)
 {
     int room = slots_of(trainer->hosts), wanted = trainer->options.num_workers;

@@ -43,6 +43,9 @@ int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
 void uni__rank_view(const uni__run *run, int rank, uni__view *out);
 const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
+/* Where the list of hosts puts a rank, before anything is started; false when that is the launcher's to say. */
+bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
+                        const char **host);
 /* Slots of the hosts that are left, at most as many as workers were asked for. */
 int uni__hosts_room(const uni_trainer *trainer);
 

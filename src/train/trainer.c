@@ -300,9 +300,13 @@ static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int ra
         free(name);
     }
     uni_value_free(list);
+    int node = 0, local_rank = rank;
+    const char *host = trainer->host.hostname;
+    (void)uni__hosts_planned(trainer, rank, &node, &local_rank, &host);
     status |= uni_dict_take(out, "rank", uni_value_int(rank));
-    status |= uni_dict_take(out, "local_rank", uni_value_int(rank));
-    status |= uni_dict_take(out, "node_rank", uni_value_int(0));
+    status |= uni_dict_take(out, "local_rank", uni_value_int(local_rank));
+    status |= uni_dict_take(out, "node_rank", uni_value_int(node));
+    status |= uni_dict_take(out, "host", uni_value_string(host));
     status |= uni_dict_take(out, "environment", mine);
     if (status == 0)
         return out;
