@@ -6,15 +6,18 @@
 #include <string.h>
 
 #include "cli/check.h"
+#include "comm/table.h"
 
 typedef struct check_values {
     const char *storage, *color;
-    bool json, fast;
+    bool json, fast, collectives;
 } check_values;
 
 static const cli_option check_options[] = {
     { NULL, "fast", 0, CLI_FLAG, offsetof(check_values, fast), NULL, NULL, NULL, NULL,
       "start no other programs: no trial run, no versions of MPI and Slurm, no Python frameworks" },
+    { NULL, "collectives", 0, CLI_FLAG, offsetof(check_values, collectives), NULL, NULL, NULL, NULL,
+      "print which algorithm each collective uses, by size and ranks, and nothing else" },
     CLI_STORAGE_OPTION(check_values),
     CLI_JSON_OPTION(check_values),
     CLI_COLOR_OPTION(check_values),
@@ -86,9 +89,22 @@ static int print_json(cli_context *context, const cli_findings *findings)
     return cli_print_json(context, answer);
 }
 
+static int print_collectives(cli_context *context)
+{
+    uni__text text = { 0 };
+    uni__table_print(&text);
+    int code = text.failed ? UNI_EXIT_FAILURE : UNI_EXIT_OK;
+    if (code == UNI_EXIT_OK)
+        fputs(text.data, context->out.out);
+    uni__text_free(&text);
+    return code;
+}
+
 static int call_check(cli_context *context, const cli_parsed *parsed)
 {
     const check_values *values = parsed->values;
+    if (values->collectives)
+        return print_collectives(context);
     cli_findings *findings = calloc(1, sizeof *findings);
     if (!findings)
         return cli_print_json(context, NULL);
@@ -110,6 +126,7 @@ static int call_check(cli_context *context, const cli_parsed *parsed)
 static const cli_example check_examples[] = {
     { "unisono check", "before the first run on a machine" },
     { "unisono check --fast --json", "for programs, in milliseconds" },
+    { "unisono check --collectives", "how tensors travel between ranks, and what it costs" },
     { NULL, NULL },
 };
 

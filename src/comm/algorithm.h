@@ -27,8 +27,6 @@ extern const uni__algorithm uni__all_reduce_small, uni__all_reduce_slices, uni__
 
 /* table.c: by kind, bytes of one segment and ranks; never NULL. */
 const uni__algorithm *uni__table_choose(int kind, size_t bytes, int size);
-/* The table as text, for `unisono check` and docs/collectives.md. */
-void uni__table_print(uni__text *text);
 
 /* pull.c: the common way of all that only reads from peers. Windows of the segments go through staging, or,
  * when all buffers are visible, one window is everything and is read in place. `pull` takes the

@@ -10,6 +10,7 @@
 
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
+#include "comm/table.h"
 
 typedef struct row {
     int kind;
