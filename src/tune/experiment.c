@@ -275,6 +275,7 @@ static int take_back(uni__trial *trial, int64_t iteration)
 static int start_trial(uni__trial *trial, const uni_value *record, uni_error *err)
 {
     trial->status = UNI_TRIAL_RUNNING;
+    trial->verdict = 0;
     trial->attempts++;
     trial->started = uni_dict_get_float(record, "time", 0);
     const uni_value *config = uni_dict_get(record, "c");
@@ -323,6 +324,9 @@ static int add_report(uni__experiment *experiment, uni__trial *trial, const uni_
     trial->last = metrics ? uni_value_copy(metrics) : NULL;
     trial->iteration = report.iteration;
     trial->seconds = report.seconds;
+    trial->verdict = uni_dict_get_string(record, "d", "")[0];
+    if (trial->verdict && set_text(&trial->why, uni_dict_get_string(record, "w", NULL)) < 0)
+        status = UNI_ENOMEM;
     forget_old(trial);
     return status < 0 || !trial->last ? no_memory(err) : 0;
 }

@@ -54,6 +54,7 @@ typedef struct uni__trial {
     char *start_checkpoint; /* of another trial, to begin from when it has none newer (PBT) */
     bool wants_end, wants_resume; /* what a scheduler has decided about it while it was paused */
     int64_t start_iteration; /* with start_checkpoint */
+    char verdict; /* of the last report: 'e' it ends, 'p' it pauses; 0: it goes on */
 } uni__trial;
 
 typedef struct uni__experiment {

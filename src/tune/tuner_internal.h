@@ -64,6 +64,8 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err) UNI_MUST_
 int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err) UNI_MUST_USE;
 /* What the scheduler wants done with paused trials. */
 int uni__tuner_act(uni_tuner *tuner, uni_error *err) UNI_MUST_USE;
+/* The killed tuner had decided about a trial and not written down its end: that is done now. */
+int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err) UNI_MUST_USE;
 /* Ends every running trial as terminated. */
 void uni__tuner_end_all(uni_tuner *tuner, const char *why);
 uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__trial *trial,

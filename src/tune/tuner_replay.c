@@ -117,6 +117,8 @@ int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err)
     uni__experiment *experiment = &tuner->results.experiment;
     for (int64_t i = 0; i < experiment->count; i++) {
         uni__trial *trial = experiment->trials[i];
+        if (trial->status == UNI_TRIAL_RUNNING && trial->verdict)
+            UNI_TRY(uni__tuner_settle(tuner, trial, err));
         bool waits = trial->status == UNI_TRIAL_PENDING || trial->status == UNI_TRIAL_RUNNING;
         /* A scheduler that pauses for the others' sake has nothing more to say about it. */
         waits |= trial->status == UNI_TRIAL_PAUSED && !tuner->scheduler.methods->complete;

@@ -381,6 +381,18 @@ static int judge(uni_tuner *tuner, uni__place *place, const uni__trial *trial, i
     return 0;
 }
 
+/* With the report, so that a tuner that is killed before the trial has ended does not lose the decision. */
+static int note_verdict(const uni__place *place, uni_value *record, uni_error *err)
+{
+    uni__verdict verdict = place->decision.verdict;
+    if (verdict != UNI__END && verdict != UNI__PAUSE)
+        return 0;
+    int failed =
+        uni_dict_take(record, "d", uni_value_string(verdict == UNI__END ? "end" : "pause"));
+    failed |= uni_dict_take(record, "w", uni_value_string(place->why));
+    return failed ? no_memory(err) : 0;
+}
+
 static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_error *err)
 {
     uni__place *place = &tuner->places[index];
@@ -392,6 +404,8 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
     int status = complete_metrics(tuner, place, metrics, event->iteration, &seconds, err);
     if (status == 0)
         status = judge(tuner, place, trial, event->iteration, metrics, err);
+    if (status == 0)
+        status = note_verdict(place, record, err);
     if (status == 0 && (uni_dict_take(record, "i", uni_value_int(event->iteration)) < 0 ||
                         uni_dict_take(record, "s", uni_value_float(seconds)) < 0 ||
                         uni__record_metrics(record, metrics) < 0))
@@ -443,7 +457,8 @@ static int note_end(uni_tuner *tuner, const uni__trial *trial, const char *how, 
 static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     uni_tune_searcher *searcher = &tuner->searcher.methods;
-    uni__keeper_close(tuner->keeper, trial->index, false);
+    if (tuner->keeper)
+        uni__keeper_close(tuner->keeper, trial->index, false);
     tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
     UNI_TRY(searcher->tell(searcher->self, trial->index, trial->config,
                            uni__tuner_told(tuner, trial), err));
@@ -481,6 +496,16 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
         UNI_TRY(close_trial(tuner, trial, err));
     }
     return 0;
+}
+
+int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
+{
+    bool ends = trial->verdict == 'e' || trial->wants_end;
+    char *why = strdup(trial->why ? trial->why : "");
+    int status = note_end(tuner, trial, ends ? "terminated" : "paused", why, NULL, false,
+                          uni__record("end", trial->index), err);
+    free(why);
+    return status == 0 && ends ? close_trial(tuner, trial, err) : status;
 }
 
 static int end_paused(uni_tuner *tuner, uni__place *place, uni__trial *trial, uni_error *err)

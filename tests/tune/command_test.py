@@ -1,0 +1,68 @@
+"""command_test.py UNISONO - `unisono tune` as a user types it: a shell program as a trial, looking at it, going on, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+COMMAND = sys.argv[1]
+SPEC = {
+    "program": ["sh", "-c", "for i in 1 2 3; do echo \"{\\\"loss\\\": $((({x} - 4) * ({x} - 4) + 10 / $i))}\" >&$UNISONO_REPORT_FD; done; "
+                            "echo \"$UNISONO_CONFIG\""],
+    "space": {"x": {"$grid_search": [1, 4, 7]}, "kind": {"$choice": ["<a>", "b"]}}, "metric": "loss", "mode": "min", "max_concurrent": 2,
+    "seed": 3, "name": "first",
+}
+
+
+def run(storage, *words, code=0):
+    done = subprocess.run([COMMAND, *words], text=True, capture_output=True, env=dict(os.environ, UNISONO_RESULTS=storage, COLUMNS="120"), timeout=60,
+                          check=False)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def write(storage, **changes):
+    path = os.path.join(storage, "spec.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({key: value for key, value in dict(SPEC, **changes).items() if value is not None}, file)
+    return path
+
+
+def test_run_and_look(storage):
+    out, _ = run(storage, "tune", write(storage))
+    assert "3 of 3 trials done" in out and "best: trial 1, loss 3" in out, out
+    best = json.loads(run(storage, "tune", "best", "first")[0])
+    assert best["config"]["x"] == 4 and best["metrics"]["training_iteration"] == 3, best
+    with open(os.path.join(best["directory"], "logs", "rank_0.log"), encoding="utf-8") as file:
+        assert json.loads(file.read())["x"] == 4
+    worst = json.loads(run(storage, "tune", "best", "first", "--mode", "max", "--scope", "all")[0])
+    assert worst["trial"] in (0, 2), worst
+    table = json.loads(run(storage, "tune", "show", "first", "--json")[0])
+    assert [row["status"] for row in table] == ["TERMINATED"] * 3, table
+    assert run(storage, "tune", "show", "first", "--csv")[0].splitlines()[0].startswith("trial,status,iterations")
+    page = run(storage, "tune", "plot", "first")[0].strip()
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    assert text.count("<svg") == 2 and "Learning curves" in text and "http" not in text and "<a>" not in text, text[:500]
+    out, _ = run(storage, "tune", "resume", "first")
+    assert "3 of 3 trials done" in out, out
+
+
+def test_refused(storage):
+    for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
+                           ({"mode": None}, "has no mode"), ({"program": None}, "either a function or a program"),
+                           ({"metrik": "loss"}, 'no option "metrik"'), ({"program": ["/no/such/program"]}, "/no/such/program")):
+        _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)
+        assert words in err, (changes, err)
+    _, err = run(storage, "tune", "show", "nothing", code=1)
+    assert "there is no experiment" in err, err
+    run(storage, "tune", write(storage, metric="accuracy", name="other"))
+    _, err = run(storage, "tune", "best", "other", code=1)
+    assert "they reported: loss" in err, err
+
+
+for name, test in [(name, value) for name, value in list(globals().items()) if name.startswith("test_")]:
+    with tempfile.TemporaryDirectory() as place:
+        test(place)
+    print("[       OK ] %s" % name, flush=True)
