@@ -19,7 +19,8 @@
 #define EPOCHS 4
 
 /* Batch normalisation and dropout make it noisy; plain is a well-posed fit that ends near zero whatever the order of updates. */
-static int make_model(uni_model **out, bool noisy, const char *optimizer, uni_error *err)
+static int make_model(uni_model **out, bool noisy, const char *optimizer, int accumulate,
+                      uni_error *err)
 {
     uni_dense_options first = { .activation = "relu", .kernel_regularizer = { .l2 = 0.01f } };
     uni_layer *input = uni_layer_input(UNI_F32, 1, (const int64_t[]){ FEATURES });
@@ -32,8 +33,11 @@ static int make_model(uni_model **out, bool noisy, const char *optimizer, uni_er
     else
         UNI_TRY(uni_sequential_new(out, "plain", UNI_LAYERS(input, uni_layer_dense(1, NULL)), err));
     uni_model_set_seed(*out, 11);
-    return uni_model_compile(
-        *out, &(uni_compile_options){ .optimizer_name = optimizer, .loss_name = "mse" }, err);
+    return uni_model_compile(*out,
+                             &(uni_compile_options){ .optimizer_name = optimizer,
+                                                     .loss_name = "mse",
+                                                     .gradient_accumulation_steps = accumulate },
+                             err);
 }
 
 static void make_data(float *x, float *y)
@@ -79,7 +83,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         UNI_TRY_GOTO(uni_strategy_open(&strategy, uni_dict_get_string(config, "strategy", "none"),
                                        session, err),
                      done);
-    UNI_TRY_GOTO(make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"), err),
+    UNI_TRY_GOTO(make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"),
+                            (int)uni_dict_get_int(config, "accumulate", 0), err),
                  done);
     UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
@@ -234,7 +239,7 @@ static int own_loop(uni_session *session, uni_value **result, uni_error *err)
                                    uni_dict_get_string(config, "strategy", "parameter_server"),
                                    session, err),
                  done);
-    UNI_TRY_GOTO(make_model(&l.model, false, "adam", err), done);
+    UNI_TRY_GOTO(make_model(&l.model, false, "adam", 0, err), done);
     UNI_TRY_GOTO(uni_optimizer_set_learning_rate(uni_model_optimizer(l.model), 0.02, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, l.model, err), done);
     UNI_TRY_GOTO(uni_tape_new(&l.tape, &(uni_tape_options){ .threads = 1 }, err), done);
@@ -540,12 +545,15 @@ static void mistakes_are_told(uni_program *program)
     static const struct {
         int workers, servers;
         const char *strategy, *sentence;
-    } cases[] = { { 2, 0, "parameter_server", "--servers 1" },
-                  { 1, 1, "parameter_server:bounded=-1", "bounded=N" },
-                  { 1, 1, "parameter_server:never", "async, sync, bounded=N" } };
+        int accumulate;
+    } cases[] = { { 2, 0, "parameter_server", "--servers 1", 0 },
+                  { 1, 1, "parameter_server:bounded=-1", "bounded=N", 0 },
+                  { 1, 1, "parameter_server:never", "async, sync, bounded=N", 0 },
+                  { 1, 1, "parameter_server", "larger batch_size", 2 } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uni_error err = { 0 };
         uni_value *config = config_of(cases[i].strategy, false);
+        CHECK(uni_dict_take(config, "accumulate", uni_value_int(cases[i].accumulate)) == 0);
         uni_log_level_set(UNI_LOG_ERROR);
         uni_trainer *trainer =
             scenario_trainer(program, (uni_trainer_options){ .num_workers = cases[i].workers,

@@ -31,6 +31,7 @@ typedef struct fit {
     /* coordinator */
     uni_batch empty; /* a batch without samples, for the shapes */
     bool known_length, has_more;
+    bool handed_out; /* fit has a batch whose step is not scheduled yet */
     int64_t length, steps_per_epoch, in_epoch;
     double sums[UNI__PS_MAX_SUMS]; /* reported and not handed to fit yet */
     size_t num_sums;
@@ -90,6 +91,7 @@ static int empty_next(void *self, uni_batch *out, uni_error *err)
         return 0;
     *out = f->empty;
     f->batch++;
+    f->handed_out = true;
     if (!f->known_length)
         UNI_TRY(look_ahead(f, err));
     return 1;
@@ -142,8 +144,13 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
 {
     fit *f = context;
     uni__ps *ps = f->ps;
+    if (!gradients && f->handed_out)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "gradient_accumulation_steps cannot be used under parameter_server: "
+                             "give fit a larger batch_size instead");
     if (!gradients)
         return 0; /* totals of a validation or an epoch: we alone have them */
+    f->handed_out = false;
     if (num_sums > UNI__PS_MAX_SUMS)
         return uni_error_set(err, UNI_ELIMIT,
                              "a step reports %zu numbers (losses and states of metrics); "
