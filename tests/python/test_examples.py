@@ -105,6 +105,10 @@ class WithTorch(Script):
     def test_config(self):
         self.check_config()
 
+    def test_datasets(self):
+        for lines in self.both("v1_datasets.py"):
+            self.assertEqual(lines, ["validation loss falls: True", "rows of each epoch by rank: [[50, 50, 50], [50, 50, 50]]"])
+
     def test_callbacks(self):
         self.check_callbacks()
 
@@ -147,6 +151,10 @@ class WithTensorflow(Script):
     group = "tensorflow"
     needs = ("tensorflow", "tf_keras")
     NUMBER = r"\[ *-?[\d.e+-]+ *\]"
+
+    def test_datasets(self):
+        self.assertTrue(self.run_script("tensorflow_datasets.py")[0][-1].endswith("True"))
+
     WEIGHTS = (r"'model_weights': \[array\(\[" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r"\], dtype=float32\), array\(" + NUMBER +
                r", dtype=float32\)\]")
 
