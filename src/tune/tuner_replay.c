@@ -130,5 +130,5 @@ int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err)
         trial->wants_resume = false;
         UNI_TRY(uni__tuner_enqueue(tuner, i, err));
     }
-    return 0;
+    return uni__tuner_act(tuner, err);
 }

@@ -496,6 +496,12 @@ static const char *const pbt_together =
     "\"perturbation_interval\": 3, \"mutations\": {\"x\": {\"$uniform\": [0, 2]}}}, \"name\": "
     "\"kills\"";
 
+static const char *const hyperband_alone =
+    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"epochs\": 9, "
+    "\"save\": true}, \"num_samples\": 14, \"metric\": \"loss\", \"mode\": \"min\", \"seed\": 96, "
+    "\"max_concurrent\": 1, \"scheduler\": {\"type\": \"hyperband\", \"max_t\": 9, "
+    "\"reduction_factor\": 3}, \"name\": \"kills\"";
+
 /* The tuner in a process of its own: new, or going on. Ends with 0 when the experiment is finished. */
 static pid_t fork_tuner(uni_program *program, const char *spec, const char *place, bool resume)
 {
@@ -594,6 +600,11 @@ static void kills_tpe_asha(uni_program *program)
     kill_again_and_again(program, tpe_asha, true);
 }
 
+static void kills_hyperband(uni_program *program)
+{
+    kill_again_and_again(program, hyperband_alone, true);
+}
+
 static void kills_pbt(uni_program *program)
 {
     kill_again_and_again(program, pbt_together, false);
@@ -614,5 +625,6 @@ const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
                                { "groups_of_workers", groups_of_workers },
                                { "kills_random", kills_random },
                                { "kills_tpe_asha", kills_tpe_asha },
+                               { "kills_hyperband", kills_hyperband },
                                { "kills_pbt", kills_pbt },
                                { NULL, NULL } };
