@@ -44,16 +44,17 @@ UNI_API UNI_MUST_USE int uni_dataset_read_json(uni_dataset **out, int num_paths,
                                                const char *const *paths,
                                                const uni_json_options *options, uni_error *err);
 
-typedef struct uni_text_options {
+typedef struct uni_text_lines_options {
     const char *column; /* default "text" */
     bool keep_empty; /* lines; default: they are left out */
     int64_t block_bytes; /* 0: chosen by the size of the files */
     uni_bad_data bad; /* lines that are not UTF-8 */
-} uni_text_options;
+} uni_text_lines_options;
 /* One line a row, without its LF or CRLF. */
 UNI_API UNI_MUST_USE int uni_dataset_read_text(uni_dataset **out, int num_paths,
                                                const char *const *paths,
-                                               const uni_text_options *options, uni_error *err);
+                                               const uni_text_lines_options *options,
+                                               uni_error *err);
 
 typedef struct uni_tfrecord_options {
     bool raw; /* the records as they are, in the column "bytes" */

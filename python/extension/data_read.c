@@ -181,10 +181,10 @@ static int read_json(reading *r, uni_dataset **out, uni_error *err)
 
 static int read_text(reading *r, uni_dataset **out, uni_error *err)
 {
-    uni_text_options o = { .column = text(r, "column"),
-                           .keep_empty = truth(r, "keep_empty"),
-                           .block_bytes = number(r, "block_bytes"),
-                           .bad = r->bad };
+    uni_text_lines_options o = { .column = text(r, "column"),
+                                 .keep_empty = truth(r, "keep_empty"),
+                                 .block_bytes = number(r, "block_bytes"),
+                                 .bad = r->bad };
     OPEN(uni_dataset_read_text(out, r->num_paths, r->paths, &o, err));
 }
 

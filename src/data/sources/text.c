@@ -65,11 +65,11 @@ static const uni__lines_format text_lines = {
 };
 
 int uni_dataset_read_text(uni_dataset **out, int num_paths, const char *const *paths,
-                          const uni_text_options *options, uni_error *err)
+                          const uni_text_lines_options *options, uni_error *err)
 {
     static const char *const suffixes[] = { ".txt", ".text",   ".txt.gz",  ".txt.zst",
                                             ".log", ".log.gz", ".log.zst", NULL };
-    uni_text_options o = options != NULL ? *options : (uni_text_options){ 0 };
+    uni_text_lines_options o = options != NULL ? *options : (uni_text_lines_options){ 0 };
     uni__files *files = NULL;
     uni_table *schema = NULL;
     *out = NULL;
