@@ -241,7 +241,21 @@ static uni_layer *sentence_layer(const uni_value *config, const char *vectors)
     return uni_layer_named(layer, uni_dict_get_string(config, "name", "sentence_embedding"));
 }
 
-/* Layer(class_name, config): as Keras writes them. SentenceEmbedding also takes "vectors", the path of a file, which no file of a model has. */
+/* Keras gives use_causal_mask to the call; the engine's layer has it from the start. */
+static uni_layer *causal_attention(const uni_value *config)
+{
+    uni_layer *layer = uni_layer_multi_head_attention(
+        (int)uni_dict_get_int(config, "num_heads", 0), uni_dict_get_int(config, "key_dim", 0),
+        &(uni_attention_options){ .value_dim = uni_dict_get_int(config, "value_dim", 0),
+                                  .dropout = (float)uni_dict_get_float(config, "dropout", 0),
+                                  .no_bias = !uni_dict_get_bool(config, "use_bias", true),
+                                  .causal = true });
+    const char *name = uni_dict_get_string(config, "name", NULL);
+    return name ? uni_layer_named(layer, name) : layer;
+}
+
+/* Layer(class_name, config): as Keras writes them. SentenceEmbedding also takes "vectors", the path of a file, which no file of a model has;
+ * MultiHeadAttention use_causal_mask. */
 static PyObject *layer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);
@@ -258,6 +272,9 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     const char *vectors = uni_dict_get_string(config, "vectors", NULL);
     if (vectors && strcmp(class_name, "SentenceEmbedding") == 0) {
         raw = sentence_layer(config, vectors);
+        status = raw ? 0 : uni_error_set(&err, UNI_ENOMEM, "no memory for a layer");
+    } else if (uni_dict_get_bool(config, "use_causal_mask", false)) {
+        raw = causal_attention(config);
         status = raw ? 0 : uni_error_set(&err, UNI_ENOMEM, "no memory for a layer");
     } else {
         status = uni_layer_from_config(&raw, class_name, config, &err);

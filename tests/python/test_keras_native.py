@@ -92,6 +92,19 @@ class Models(unittest.TestCase):
         self.assertEqual((first.shape, second.shape), ((6, 1), (6, 2)))
         self.assertEqual(model.input_names, ["a", "b"])
 
+    def test_shared_layer_and_causal_attention(self):
+        i = keras.Input((6, 4))
+        shared = L.Dense(4, name="shared")
+        attended = L.MultiHeadAttention(2, 2)(shared(i), shared(i), use_causal_mask=True)
+        model = keras.Model(i, attended)
+        self.assertEqual(sum("shared" in each.path for each in model.weights), 2)
+        x = np.random.default_rng(0).random((1, 6, 4), np.float32)
+        changed = x.copy()
+        changed[0, 5] += 1  # the future does not change the past
+        before, after = model.predict(x), model.predict(changed)
+        np.testing.assert_allclose(before[:, :5], after[:, :5], rtol=1e-5, atol=1e-6)
+        self.assertGreater(float(abs(before[:, 5] - after[:, 5]).max()), 1e-4)
+
     def test_files(self):
         x, y = points()
         model = classifier()
@@ -178,6 +191,7 @@ class Data(unittest.TestCase):
         self.assertEqual([len(each) for each in first], [16, 16, 16, 2])
         self.assertFalse(np.array_equal(first[0], second[0]))  # a new order an epoch
         np.testing.assert_allclose(np.sort(np.concatenate(first).sum(1)), np.sort(x.sum(1)), rtol=1e-6)
+        classifier().fit(dataset, validation_data=dataset, steps_per_epoch=2, epochs=3, verbose=0)
         mapped = dataset.map(lambda a, b: (a * 2.0, b)).take(2)
         self.assertEqual([tuple(a.shape) for a, _ in mapped], [(16, 8), (16, 8)])
         self.assertEqual(len(classifier().fit(mapped, verbose=0).history["loss"]), 1)
@@ -358,6 +372,40 @@ class Tape(unittest.TestCase):
                 optimizer.apply_gradients(zip(tape.gradient(loss, two.trainable_variables), two.trainable_variables))
         for a, b in zip(one.get_weights(), two.get_weights()):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+    def test_only_what_is_given_is_updated(self):
+        model, optimizer = classifier(), keras.optimizers.Adam(0.1)
+        x, _ = points(8)
+        before = model.get_weights()
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x, training=True))
+            some = model.layers[1].trainable_variables
+            gradients = tape.gradient(loss, some)
+            optimizer.apply_gradients([(gradient * 0.5, variable) for gradient, variable in zip(gradients, some)])
+        after = model.get_weights()
+        for index in (0, 1):
+            np.testing.assert_array_equal(before[index], after[index])
+        self.assertFalse(np.array_equal(before[2], after[2]))
+
+    def test_a_long_loop_keeps_its_size(self):
+        model, optimizer = classifier(), keras.optimizers.SGD(0.01)
+        x, y = points(64)
+
+        def steps(count):
+            for _ in range(count):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(model(x, training=True) - y[:, None]))
+                optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+        def resident():
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * 4096
+
+        steps(300)
+        before = resident()
+        steps(3000)
+        self.assertLess(resident() - before, 2 << 20)
 
     def test_what_the_tape_refuses(self):
         model = classifier()

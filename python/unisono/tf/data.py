@@ -85,7 +85,6 @@ class Dataset:
         self._length = length
         self._plan = plan  # what the engine can do itself: see _Plan
         self._epochs = 0
-        self._cached_native = None
 
     # ---- sources ----
 
@@ -282,9 +281,7 @@ class Dataset:
 
     def _native_batches(self):
         """The engine's own source, or None: then Python's iterators are."""
-        if self._cached_native is None and self._plan is not None:
-            self._cached_native = self._plan.native()
-        return self._cached_native
+        return None if self._plan is None else self._plan.native()
 
     def __repr__(self):
         return "<unisono.tf.data.Dataset of %s elements>" % (self._length if self._length >= 0 else "?")
