@@ -151,12 +151,11 @@ class WithTensorflow(Script):
     group = "tensorflow"
     needs = ("tensorflow", "tf_keras")
     NUMBER = r"\[ *-?[\d.e+-]+ *\]"
+    WEIGHTS = (r"'model_weights': \[array\(\[" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r"\], dtype=float32\), array\(" + NUMBER +
+               r", dtype=float32\)\]")
 
     def test_datasets(self):
         self.assertTrue(self.run_script("tensorflow_datasets.py")[0][-1].endswith("True"))
-
-    WEIGHTS = (r"'model_weights': \[array\(\[" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r",\s+" + NUMBER + r"\], dtype=float32\), array\(" + NUMBER +
-               r", dtype=float32\)\]")
 
     def test_v1_checkpoints(self):
         text = "\n".join(self.run_script("v1_tensorflow_checkpoints.py")[0])
