@@ -81,7 +81,8 @@ static void say_broken(uni__run *run, int rank, const char *what)
                          .error_code = UNI_EPEER,
                          .time = uni__wall_seconds() };
     snprintf(cause.message, sizeof cause.message,
-             "rank %d (pid %d) sent something that is not understood: %s", rank, cause.pid, what);
+             "rank %d (pid %d) sent something that is not understood: %.800s", rank, cause.pid,
+             what);
     uni__run_fail(run, &cause);
 }
 

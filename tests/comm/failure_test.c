@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "comm/algorithm.h"
 #include "comm/recorder.h"
+#include "comm/table.h"
 #include "harness.h"
 
 enum { ROUNDS = 0, STRUCK_MS = 1 };
