@@ -361,6 +361,9 @@ static void on_signalled(void *context, int number)
     uni__run *run = trainer->run;
     if (!run)
         return;
+    /* Somebody else's mpirun ends us too when a rank has died: that is no wish to stop. */
+    if (run->state == UNI__RUN_FAILING && trainer->hosts && trainer->hosts->foreign)
+        return;
     uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;
     if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY)
         uni__run_stop_now(run, reason);
