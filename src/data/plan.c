@@ -456,7 +456,8 @@ int uni_dataset_merge_states(uni_value **out, const uni_value *states, uni_error
                       .start_epoch = last_epoch };
     for (int i = 0; i < count; i++)
         UNI_TRY_GOTO(add_rank(&all, uni_list_get(states, (size_t)i), i, last_epoch, err), done);
-    qsort(all.pieces, (size_t)all.num_pieces, sizeof *all.pieces, compare_pieces);
+    if (all.num_pieces > 0)
+        qsort(all.pieces, (size_t)all.num_pieces, sizeof *all.pieces, compare_pieces);
     status = uni__plan_state(&all, NULL, 0, out, err);
 done:
     uni__plan_close(&all);
