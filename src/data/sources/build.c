@@ -222,7 +222,7 @@ static int put_missing(uni__build *build, int column, uni_error *err)
             uni__build_put_element(build, column, i, NAN);
         return 0;
     }
-    if (number)
+    if (number && c->row_elements > 0)
         memset(uni__build_row(build, column), 0,
                (size_t)c->row_elements * uni_dtype_size(c->field.dtype));
     if (c->valid == NULL) {

@@ -176,7 +176,10 @@ static uni_field field_of(const struct key *key)
     field.dtype = key->boolean ? UNI_B8 : key->real || key->list_real ? UNI_F64 : UNI_I64;
     if (!key->list)
         return field;
-    if (key->varying && key->ndim > 1) {
+    bool empty = false; /* [[], []]: no tensor of anything */
+    for (int i = 0; i < key->ndim; i++)
+        empty |= key->shape[i] == 0;
+    if ((key->varying || empty) && key->ndim > 1) {
         field.kind = UNI_FIELD_STRING;
         field.dtype = UNI_U8;
     } else if (key->varying || key->shape[0] == 0) {
