@@ -422,12 +422,22 @@ static const uni__link_events link_events = {
 
 /* ---- launching ---- */
 
-static void forget_hosts(uni__remote *remote)
+/* What is known of them stays until the next launch: the run is still described. */
+static void hang_up_all(uni__remote *remote)
 {
     for (int i = 0; i < remote->num_hosts; i++) {
         uni__link_close(remote->hosts[i]->link);
-        free(remote->hosts[i]);
+        remote->hosts[i]->link = NULL;
     }
+}
+
+static void forget_hosts(uni__remote *remote)
+{
+    hang_up_all(remote);
+    for (int r = 0; r < remote->num_ranks; r++)
+        remote->ranks[r].host = NULL;
+    for (int i = 0; i < remote->num_hosts; i++)
+        free(remote->hosts[i]);
     remote->num_hosts = 0;
 }
 
@@ -661,7 +671,7 @@ static void advance_ending(uni__group *group)
     }
     remote->agent_told = true;
     remote->launched = false;
-    forget_hosts(remote);
+    hang_up_all(remote);
     for (int r = 0; r < group->num_slots; r++) {
         group->slots[r].live = false;
         group->slots[r].pid = 0;
@@ -830,7 +840,7 @@ bool uni__group_place(uni__group *group, int rank, uni__place *out)
 
 void uni__remote_drop_hosts(uni__group *group)
 {
-    forget_hosts(group->remote);
+    hang_up_all(group->remote);
     group->remote->launched = false;
 }
 
