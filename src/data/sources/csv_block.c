@@ -2,39 +2,66 @@
  * csv_block.c - whole records out of a byte range that was cut anywhere.
  *
  * A record belongs to the block in which its first byte lies. At the beginning of a block it is not known whether the cut is inside of quotes, where
- * a newline ends nothing. Both possibilities are followed over the block's quotes at the same time: an opening quote must follow a delimiter or a
- * newline, a closing one must be followed by a delimiter, a newline or another quote. In a file that keeps RFC 4180 the true one never
- * breaks this rule, so as soon as one breaks it the other is true. When neither breaks it, or both do, the file is read from its
- * beginning up to the cut and its quotes are counted: slow, and always right. Files without quotes (most) pay one memchr. Any thread.
+ * a newline ends nothing. Both possibilities are followed over the block's quotes: a quote opens a cell only behind a delimiter or a newline (elsewhere it is an
+ * ordinary character: 5" pipe), and what closes one must be followed by a delimiter, a newline or another quote. In a file that keeps RFC 4180
+ * the true possibility never breaks this rule, so when one breaks it the other is true. When neither does, or both do, the file is read
+ * from its beginning up to the cut: slow, and always right. Files without quotes (most) pay one memchr. Any thread.
  */
 #include <string.h>
 #include "data/sources/csv.h"
 
 #define LONGEST_RECORD ((int64_t)1 << 30)
 
-const char *uni__csv_record_end(const uni__csv *csv, const char *p, const char *end)
+/* The end of the record in whose middle or at whose beginning (at_start) p is, outside of quotes. */
+static const char *record_end(const uni__csv *csv, const char *p, const char *end, bool at_start)
 {
     const uni__csv_scan *scan = uni__csv_scanner();
+    const char *first = p;
     bool quoted = false;
     for (; (p = scan->find(p, end, '\n', csv->quote, '\n', csv->quote)) < end; p++) {
-        if (*p == csv->quote)
-            quoted = !quoted;
-        else if (!quoted)
-            return p + 1;
+        if (*p == '\n') {
+            if (!quoted)
+                return p + 1;
+        } else if (quoted && p + 1 < end && p[1] == csv->quote) {
+            p++;
+        } else if (quoted) {
+            quoted = false;
+        } else {
+            quoted = p == first ? at_start : p[-1] == csv->delimiter;
+        }
     }
     return end;
 }
 
-/* Whether a quote at p can be an opening one, and whether it can be a closing one. */
-static bool can_open(const uni__csv *csv, const char *p)
+const char *uni__csv_record_end(const uni__csv *csv, const char *p, const char *end)
 {
-    return p[-1] == csv->delimiter || p[-1] == '\n' || p[-1] == csv->quote;
+    return record_end(csv, p, end, true);
 }
 
-static bool can_close(const uni__csv *csv, const char *p, const char *end)
+/* One possibility, followed from quote to quote. */
+struct possibility {
+    bool quoted; /* now */
+    bool broken; /* a closing quote with text behind it: not in a file that keeps the rules */
+    int ordinary; /* quotes that are neither opening nor closing: allowed, but rare */
+    const char *behind; /* quotes before it are dealt with */
+};
+
+/* `cut`: the block's first byte. A cut between two quotes that stand for one leaves the second to open the cell again. */
+static void follow(const uni__csv *csv, struct possibility *one, const char *p, const char *cut,
+                   const char *end)
 {
-    return p + 1 >= end || p[1] == csv->delimiter || p[1] == '\n' || p[1] == '\r' ||
-           p[1] == csv->quote;
+    if (p < one->behind)
+        return;
+    one->behind = p + 1;
+    if (!one->quoted) {
+        one->quoted = p[-1] == csv->delimiter || p[-1] == '\n' || (p == cut && p[-1] == csv->quote);
+        one->ordinary += !one->quoted;
+    } else if (p + 1 < end && p[1] == csv->quote) {
+        one->behind = p + 2;
+    } else {
+        one->quoted = false;
+        one->broken |= p + 1 < end && p[1] != csv->delimiter && p[1] != '\n' && p[1] != '\r';
+    }
 }
 
 enum { OUTSIDE, INSIDE, UNKNOWN };
@@ -42,38 +69,46 @@ enum { OUTSIDE, INSIDE, UNKNOWN };
 /* Is text[1] inside of quotes? text[0] is the byte before the block. */
 static int guess_state(const uni__csv *csv, const char *text, const char *end)
 {
-    bool outside = true, inside = true; /* still possible */
-    bool odd = false; /* quotes passed so far */
+    struct possibility outside = { .behind = text }, inside = { .behind = text, .quoted = true };
     const char *p = memchr(text + 1, csv->quote, (size_t)(end - text - 1));
     if (p == NULL)
         return OUTSIDE;
-    for (; p != NULL; p = memchr(p + 1, csv->quote, (size_t)(end - p - 1)), odd = !odd) {
-        bool opens = can_open(csv, p), closes = can_close(csv, p, end);
-        outside = outside && (odd ? closes : opens);
-        inside = inside && (odd ? opens : closes);
-        if (outside != inside)
-            return outside ? OUTSIDE : INSIDE;
-        if (!outside || p + 1 >= end)
+    for (; p != NULL; p = memchr(p + 1, csv->quote, (size_t)(end - p - 1))) {
+        follow(csv, &outside, p, text + 1, end);
+        follow(csv, &inside, p, text + 1, end);
+        if (outside.broken != inside.broken)
+            return outside.broken ? INSIDE : OUTSIDE;
+        if (outside.broken || p + 1 >= end)
             break;
     }
+    if (!outside.broken && (outside.ordinary == 0) != (inside.ordinary == 0))
+        return outside.ordinary == 0 ? OUTSIDE : INSIDE;
     return UNKNOWN;
 }
 
-/* Counts the file's quotes up to the offset. */
-static int state_by_counting(const uni__csv *csv, int file, int64_t offset, uni__reader *reader,
-                             int *state, uni_error *err)
+/* Reads the file from its beginning, cell by cell. */
+static int state_by_reading(const uni__csv *csv, int file, int64_t offset, uni__reader *reader,
+                            int *state, uni_error *err)
 {
     enum { STEP = 1 << 20 };
+    enum { CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED } at = CELL_START;
     char *memory = uni__reader_scratch(reader, 1, STEP);
-    size_t quotes = 0;
     if (memory == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a block");
-    for (int64_t at = 0; at < offset; at += STEP) {
-        size_t size = offset - at < STEP ? (size_t)(offset - at) : STEP;
-        UNI_TRY(uni__files_pread(csv->files, file, at, memory, size, err));
-        quotes += uni__csv_scanner()->count(memory, size, csv->quote);
+    for (int64_t begin = 0; begin < offset; begin += STEP) {
+        size_t size = offset - begin < STEP ? (size_t)(offset - begin) : STEP;
+        UNI_TRY(uni__files_pread(csv->files, file, begin, memory, size, err));
+        for (size_t i = 0; i < size; i++) {
+            char c = memory[i];
+            if (at == QUOTED)
+                at = c == csv->quote ? QUOTE_IN_QUOTED : QUOTED;
+            else if (c == csv->quote && (at == CELL_START || at == QUOTE_IN_QUOTED))
+                at = QUOTED;
+            else
+                at = c == csv->delimiter || c == '\n' ? CELL_START : PLAIN;
+        }
     }
-    *state = quotes % 2 == 0 ? OUTSIDE : INSIDE;
+    *state = at == QUOTED ? INSIDE : OUTSIDE;
     return 0;
 }
 
@@ -83,16 +118,17 @@ static int find_first(const uni__csv *csv, const uni__block *block, uni__reader 
 {
     int state = guess_state(csv, text, end);
     if (state == UNKNOWN)
-        UNI_TRY(state_by_counting(csv, block->file, block->begin, reader, &state, err));
+        UNI_TRY(state_by_reading(csv, block->file, block->begin, reader, &state, err));
     if (state == OUTSIDE) {
-        *first = text[0] == '\n' ? text + 1 : uni__csv_record_end(csv, text + 1, end);
+        bool opens = text[0] == csv->delimiter || text[0] == csv->quote;
+        *first = text[0] == '\n' ? text + 1 : record_end(csv, text + 1, end, opens);
         return 0;
     }
     /* In quotes: a newline right before the cut was one of them. */
     const char *close = memchr(text + 1, csv->quote, (size_t)(end - text - 1));
     while (close != NULL && close + 1 < end && close[1] == csv->quote)
         close = memchr(close + 2, csv->quote, (size_t)(end - close - 2));
-    *first = close != NULL ? uni__csv_record_end(csv, close + 1, end) : end;
+    *first = close != NULL ? record_end(csv, close + 1, end, false) : end;
     return 0;
 }
 
