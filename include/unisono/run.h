@@ -36,7 +36,7 @@ extern "C" {
     X(DISK_FULL, 74, "the disk with the run directory is full")                                    \
     X(PREEMPTED, 75,                                                                               \
       "asked to stop (SIGTERM, SIGINT, unisono stop); `unisono run --resume` goes on")             \
-    X(HOST_LOST, 123, "a host of the run was lost, or the network to it")                         \
+    X(HOST_LOST, 123, "a host of the run was lost, or the network to it")                          \
     X(TIME_LIMIT, 124, "--time-limit or --progress-timeout ran out")                               \
     X(NOT_STARTED, 125, "the workers could not be started")                                        \
     X(FROZEN, 126, "a worker was frozen: stopped (SIGSTOP) or silent for too long")                \

@@ -113,8 +113,8 @@ UNI_API UNI_MUST_USE int uni_session_send(uni_session *session, int to, const ch
 /* The oldest message whose key begins with `prefix`, from any rank: 1, or 0 when none came within timeout_ms. *fd is the caller's, or -1. */
 UNI_API UNI_MUST_USE int uni_session_receive(uni_session *session, const char *prefix, int *from,
                                              char key[UNI_SESSION_KEY_SIZE], void *data,
-                                             size_t capacity, size_t *size, int *fd,
-                                             int timeout_ms, uni_error *err);
+                                             size_t capacity, size_t *size, int *fd, int timeout_ms,
+                                             uni_error *err);
 /* The controller has given this attempt up, or is gone: do not wait for other ranks any more. why gets a sentence. */
 UNI_API bool uni_session_is_over(uni_session *session, char *why, size_t why_size);
 /* How many processes have that role; see uni_session_role. */

@@ -71,7 +71,8 @@ typedef struct uni_run_options {
     const uni_value *config; /* dictionary or NULL */
     const uni_value *
         attachment; /* for the workers' eyes only: beside the config, written nowhere (the Python door's pickles); or NULL */
-    const uni_value *datasets; /* {name: description as uni_dataset_from_config takes it}, for uni_session_dataset_shard; or NULL */
+    const uni_value *
+        datasets; /* {name: description as uni_dataset_from_config takes it}, for uni_session_dataset_shard; or NULL */
     uni_sink *const *sinks; /* besides results.jsonl; NULL with 0: progress.csv only */
     int num_sinks; /* -1: none at all, not even progress.csv */
     const uni_checkpoint_policy *policy;
@@ -97,7 +98,8 @@ typedef struct uni_trainer_options {
     const char *backend; /* "native" (default), "tensorflow", "torch", "horovod", "none" */
     const char *launcher; /* "local" (default), "mpi" or "slurm" (docs/hosts.md) */
     const char *hosts; /* mpi: "a:2,b:2"; slurm: the allocation's unless given */
-    const char *interface; /* of this machine, for other hosts: a name, an address or a subnet; default: probed */
+    const char *
+        interface; /* of this machine, for other hosts: a name, an address or a subnet; default: probed */
     bool encrypt; /* what goes between controller and hosts; default: proved but readable */
     int min_workers; /* a lost host is left out when this many slots remain; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */

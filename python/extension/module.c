@@ -24,7 +24,8 @@ static int setup(PyObject *module)
     door_state *state = PyModule_GetState(module);
     if (add_error(module, state) < 0 || door_array_init(module, state) < 0 ||
         door_trainer_init(module, state) < 0 || door_iterator_init(module, state) < 0 ||
-        door_session_init(module, state) < 0 || door_comm_init(module, state) < 0 || door_tune_init(module, state) < 0)
+        door_session_init(module, state) < 0 || door_comm_init(module, state) < 0 ||
+        door_tune_init(module, state) < 0)
         return -1;
     if (door_table_init(module, state) < 0 || door_dataset_init(module, state) < 0 ||
         door_data_iterator_init(module, state) < 0)

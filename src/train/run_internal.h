@@ -237,7 +237,8 @@ void uni__run_persisted(uni__run *run); /* answer of uni__persist_flush */
 
 /* stop.c */
 void uni__run_stop(uni__run *run, uni__stop_reason reason);
-void uni__run_settle_stop(uni__run *run); /* chooses stop_at once all ranks, on all hosts, have seen `stopping` */
+void uni__run_settle_stop(
+    uni__run *run); /* chooses stop_at once all ranks, on all hosts, have seen `stopping` */
 void uni__run_stop_now(uni__run *run, uni__stop_reason reason);
 void uni__run_press_stop(uni__run *run, uint64_t now); /* at every tick of a run that is stopping */
 void uni__run_stop_posted(void *trainer); /* for uni__group_post */

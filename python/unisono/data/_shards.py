@@ -1,15 +1,20 @@
 """Datasets on their way to the workers of a run, and what train.get_dataset_shard gives there."""
 
+import sys
+
 from unisono import _codec
 
 
-def _check(name, dataset):
-    from unisono.data._dataset import Dataset
-    from unisono.data._pipeline import DatasetPipeline
+def _is_dataset(value):
+    """Without importing what a dataset needs (numpy): where there is one, its module is loaded already."""
+    kinds = (("unisono.data._dataset", "Dataset"), ("unisono.data._pipeline", "DatasetPipeline"))
+    return any(module in sys.modules and isinstance(value, getattr(sys.modules[module], kind)) for module, kind in kinds)
 
-    if callable(dataset) and not isinstance(dataset, (Dataset, DatasetPipeline)):  # a function that makes it, as AIR allows
+
+def _check(name, dataset):
+    if callable(dataset) and not _is_dataset(dataset):  # a function that makes it, as AIR allows
         dataset = dataset()
-    if not isinstance(dataset, (Dataset, DatasetPipeline)):
+    if not _is_dataset(dataset):
         raise TypeError("dataset %r must be a Dataset of unisono.data, not %s" % (name, type(dataset).__name__))
     return dataset
 
