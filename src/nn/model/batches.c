@@ -279,8 +279,9 @@ static int64_t columns_length(void *context)
     const struct columns *self = context;
     if (self->options.repeat)
         return -1;
-    return self->options.drop_remainder ? self->samples / self->batch_size
-                                        : (self->samples + self->batch_size - 1) / self->batch_size;
+    return self->options.drop_remainder
+               ? self->samples / self->batch_size
+               : self->samples / self->batch_size + (self->samples % self->batch_size != 0);
 }
 
 static int64_t columns_samples(void *context)
@@ -328,8 +329,13 @@ static int check_column(const uni_column *column, const char *what, int index, i
     char text[UNI_SHAPE_TEXT_SIZE];
     if (column->dtype == 0 || column->ndim < 1)
         return uni_error_set(err, UNI_ESHAPE,
-                             "%s %d has no samples axis (or more than %d dimensions)", what, index,
-                             UNI_TENSOR_MAX_DIMS);
+                             "%s %d has no samples axis (or more than %d dimensions, or an "
+                             "unknown dtype)",
+                             what, index, UNI_TENSOR_MAX_DIMS);
+    for (int i = 0; i < column->ndim; i++)
+        if (column->shape[i] < 0)
+            return uni_error_set(err, UNI_ESHAPE, "%s %d: dimension %d cannot be %lld", what, index,
+                                 i, (long long)column->shape[i]);
     if (column->shape[0] != samples)
         return uni_error_set(
             err, UNI_ESHAPE,
@@ -368,17 +374,18 @@ static int fill(struct columns *self, const uni_column *x, const uni_column *y,
     self->slots = calloc((size_t)self->num_slots, sizeof *self->slots);
     if (self->slots == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d batches", self->num_slots);
+    int64_t most = self->batch_size < self->samples ? self->batch_size : self->samples;
     for (int i = 0; i < self->num_slots && self->options.shuffle; i++) {
         struct slot *slot = &self->slots[i];
         bool complete = true;
         for (int j = 0; j < num_columns(self); j++) {
-            size_t size = uni_column_sample_bytes(&self->columns[j]) * (size_t)self->batch_size;
+            size_t size = uni_column_sample_bytes(&self->columns[j]) * (size_t)most;
             complete =
                 (slot->memory[j] = aligned_alloc(64, (size + 64) / 64 * 64)) != NULL && complete;
         }
         if (!complete)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a batch of %lld samples",
-                                 (long long)self->batch_size);
+                                 (long long)most);
     }
     return 0;
 }

@@ -146,6 +146,11 @@ static void remainders_and_repeats(void **state)
     assert_int_equal(collect(batches, ids, 500, 1000),
                      0); /* no whole batch, not an endless search for one */
     uni_batches_free(batches);
+    batches = open_batches(
+        data, &(uni_columns_options){ .batch_size = INT64_MAX, .shuffle = true, .seed = 1 });
+    assert_int_equal(uni_batches_length(batches), 1);
+    assert_int_equal(collect(batches, ids, SAMPLES, 1000), SAMPLES); /* all in one batch */
+    uni_batches_free(batches);
     free(data);
 }
 
@@ -158,6 +163,9 @@ static void bad_columns(void **state)
             uni_batches_columns(&batches, 2, data->x, 1, &short_y, NULL, NULL, err));
     REFUSED(UNI_ESHAPE, "x 0", "",
             uni_batches_columns(&batches, 1, &none, 0, NULL, NULL, NULL, err));
+    uni_column negative = uni_column_view(UNI_I32, SHAPE(-5, 2), data->ids);
+    REFUSED(UNI_ESHAPE, "x 0", "-5",
+            uni_batches_columns(&batches, 1, &negative, 0, NULL, NULL, NULL, err));
     REFUSED(UNI_EINVAL, "batch_size", "-1",
             uni_batches_columns(&batches, 2, data->x, 0, NULL, NULL,
                                 &(uni_columns_options){ .batch_size = -1 }, err));

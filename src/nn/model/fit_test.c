@@ -112,6 +112,26 @@ static void replicas_agree(void **state)
     free_problem(&p);
 }
 
+/* More than are added up in one go. */
+static void many_replicas_agree(void **state)
+{
+    problem p = make_problem(140);
+    uni_model *models[2];
+    for (int i = 0; i < 2; i++) {
+        uni_fit_options options = options_of(&p);
+        options.epochs = 2;
+        options.batch_size = 140;
+        options.threads = 1;
+        options.replicas = i == 0 ? 1 : 130;
+        dropout_and_norm(&models[i]);
+        OK(uni_model_fit(models[i], &options, NULL, err));
+    }
+    assert_true(model_distance(models[0], models[1]) < 2e-5);
+    for (int i = 0; i < 2; i++)
+        uni_model_free(models[i]);
+    free_problem(&p);
+}
+
 static void same_seed_same_bits(void **state)
 {
     problem p = make_problem(100);
@@ -766,6 +786,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_a_line),
         cmocka_unit_test(replicas_agree),
+        cmocka_unit_test(many_replicas_agree),
         cmocka_unit_test(same_seed_same_bits),
         cmocka_unit_test(processes_agree),
         cmocka_unit_test(processes_accumulate),

@@ -26,6 +26,8 @@
 
 /* Floats that are added up and updated at a time: what two replicas and Adam need of them is in the first-level cache. */
 #define PIECE ((size_t)1024)
+/* Buffers that are added up in one go. */
+#define AT_ONCE 64
 
 static int cpu_count(void)
 {
@@ -155,17 +157,20 @@ static uni_span slice_of(size_t size, int member, int count)
     return (uni_span){ begin < size ? begin : size, end < size ? end : size };
 }
 
-/* Adds the shares' gradients of [begin, end) into those of share 0. */
+/* Adds the shares' gradients of the span into those of share 0, which has some whenever another one has. */
 static void add_up(uni__runner *runner, uni_span span)
 {
-    const float *from[64];
-    int count = 0;
-    for (int i = 0; i < runner->count && count < 64; i++)
+    float *into = (float *)(uintptr_t)runner->buffers[0] + span.begin;
+    const float *from[AT_ONCE] = { into };
+    int count = 1;
+    for (int i = 1; i < runner->count && span.end > span.begin; i++) {
         if (runner->shares[i].pending)
             from[count++] = runner->buffers[i] + span.begin;
-    if (count > 1 && span.end > span.begin)
-        uni__sum_buffers((float *)(uintptr_t)runner->buffers[0] + span.begin, from, count,
-                         span.end - span.begin);
+        if (count == AT_ONCE || (i + 1 == runner->count && count > 1)) {
+            uni__sum_buffers(into, from, count, span.end - span.begin);
+            count = 1;
+        }
+    }
 }
 
 static double active_samples(const uni__runner *runner)
