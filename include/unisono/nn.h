@@ -76,6 +76,7 @@ UNI_API uni_layer *uni_model_as_layer(uni_model *model);
 /* Default: drawn from the system; then weights differ from run to run. On a model that is built (with an input layer it is at once) the
  * random initial values are drawn again; zeros, ones, constants and loaded tables stay. 0 is ignored. */
 UNI_API void uni_model_set_seed(uni_model *model, uint64_t seed);
+UNI_API uint64_t uni_model_seed(const uni_model *model);
 UNI_API UNI_MUST_USE int uni_model_build(uni_model *model, int num_inputs, const uni_spec *inputs,
                                          uni_error *err);
 UNI_API bool uni_model_is_built(const uni_model *model);

@@ -9,10 +9,28 @@
 
 #include "strategy/internal.h"
 
-typedef struct part {
+typedef struct uni__part {
     uni_batches *global;
     int rank, size;
+    uni_strategy *strategy; /* NULL: it ended before */
+    const uni_batches *batches; /* what this is the inside of */
+    struct uni__part *next;
 } part;
+
+bool uni__is_part(const uni_strategy *strategy, const uni_batches *batches)
+{
+    const part *found = strategy->parts;
+    while (found && found->batches != batches)
+        found = found->next;
+    return found != NULL;
+}
+
+void uni__parts_forget(uni_strategy *strategy)
+{
+    for (part *one = strategy->parts; one; one = one->next)
+        one->strategy = NULL;
+    strategy->parts = NULL;
+}
 
 static uni_column cut(const uni_column *column, int64_t begin, int64_t count)
 {
@@ -60,6 +78,18 @@ static int64_t part_length(void *self)
     return uni_batches_length(((part *)self)->global);
 }
 
+/* The address may come again with another source, so it is forgotten. */
+static void part_free(void *self)
+{
+    part *mine = self;
+    part **at = mine->strategy ? &mine->strategy->parts : NULL;
+    while (at && *at && *at != mine)
+        at = &(*at)->next;
+    if (at && *at)
+        *at = mine->next;
+    free(mine);
+}
+
 int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset,
                                     uni_auto_shard policy, uni_batches **out, uni_error *err)
 {
@@ -67,14 +97,14 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                                               .next = part_next,
                                               .reset = part_reset,
                                               .length = part_length,
-                                              .free = free };
+                                              .free = part_free };
     *out = NULL;
     if (policy == UNI_SHARD_FILE && strategy->size > 1)
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "this source has no files to share out among %d workers; use "
                              "UNI_SHARD_AUTO or UNI_SHARD_DATA",
                              strategy->size);
-    bool whole = policy == UNI_SHARD_OFF || uni__seen_has(&strategy->distributed, dataset);
+    bool whole = policy == UNI_SHARD_OFF || uni__is_part(strategy, dataset);
     part *mine = calloc(1, sizeof *mine);
     if (!mine)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source of batches");
@@ -86,7 +116,11 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
         free(mine);
         return status;
     }
-    return uni__seen_add(&strategy->distributed, *out, err);
+    mine->strategy = strategy;
+    mine->batches = *out;
+    mine->next = strategy->parts;
+    strategy->parts = mine;
+    return 0;
 }
 
 int uni_strategy_distribute(uni_strategy *strategy, uni_batches *global, uni_batches **out,

@@ -11,13 +11,10 @@
 /* The arrays of the options as batches of the global size, cut for this rank. */
 static int distribute_arrays(uni_strategy *strategy, int num_x, const uni_column *x, int num_y,
                              const uni_column *y, const uni_column *weights,
-                             const uni_fit_options *options, bool shuffle, uni_batches **whole,
+                             const uni_columns_options *how, uni_batches **whole,
                              uni_batches **part, uni_error *err)
 {
-    uni_columns_options how = { .batch_size = options->batch_size,
-                                .shuffle = shuffle,
-                                .seed = options->seed };
-    UNI_TRY(uni_batches_columns(whole, num_x, x, num_y, y, weights, &how, err));
+    UNI_TRY(uni_batches_columns(whole, num_x, x, num_y, y, weights, how, err));
     return uni_strategy_distribute(strategy, *whole, part, err);
 }
 
@@ -67,29 +64,44 @@ static int split_arrays(uni_fit_options *o, split *made, uni_error *err)
     return 0;
 }
 
+/* Rank 0's, as its weights: all ranks shuffle alike, and as without a strategy. */
+static int agree_on_seed(uni_strategy *strategy, const uni_model *model, uni_fit_options *options,
+                         uni_error *err)
+{
+    int64_t seed = (int64_t)(options->seed ? options->seed : uni_model_seed(model));
+    UNI_TRY(uni_comm_broadcast(strategy->comm, &seed, 1, UNI_I64, 0, err));
+    options->seed = (uint64_t)seed;
+    return 0;
+}
+
 static int distribute_sources(uni_strategy *strategy, const uni_fit_options *asked,
                               uni_fit_options *options, sources *made, uni_error *err)
 {
+    uni_columns_options train = { .batch_size = asked->batch_size,
+                                  .shuffle = !asked->no_shuffle,
+                                  .seed = asked->seed };
+    uni_columns_options test = { .batch_size = asked->validation_batch_size > 0
+                                                   ? asked->validation_batch_size
+                                                   : asked->batch_size };
     if (!asked->batches) {
         UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->x, asked->num_y, asked->y,
-                                  asked->sample_weight, asked, !asked->no_shuffle, &made->whole[0],
-                                  &made->part[0], err));
+                                  asked->sample_weight, &train, &made->whole[0], &made->part[0],
+                                  err));
         options->batches = made->part[0];
         options->x = options->y = options->sample_weight = NULL;
         options->num_x = options->num_y = 0;
         options->batch_size = 0;
-    } else if (!uni__seen_has(&strategy->distributed, asked->batches)) {
+    } else if (!uni__is_part(strategy, asked->batches)) {
         UNI_TRY(uni_strategy_distribute(strategy, asked->batches, &made->part[0], err));
         options->batches = made->part[0];
     }
     if (asked->validation_x) {
         UNI_TRY(distribute_arrays(strategy, asked->num_x, asked->validation_x, asked->num_y,
-                                  asked->validation_y, asked->validation_weight, asked, false,
+                                  asked->validation_y, asked->validation_weight, &test,
                                   &made->whole[1], &made->part[1], err));
         options->validation_batches = made->part[1];
         options->validation_x = options->validation_y = options->validation_weight = NULL;
-    } else if (asked->validation_batches &&
-               !uni__seen_has(&strategy->distributed, asked->validation_batches)) {
+    } else if (asked->validation_batches && !uni__is_part(strategy, asked->validation_batches)) {
         UNI_TRY(uni_strategy_distribute(strategy, asked->validation_batches, &made->part[1], err));
         options->validation_batches = made->part[1];
     }
@@ -137,11 +149,11 @@ static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_
     sources made = { 0 };
     uni_fit_callback *own[2] = { NULL, NULL }, **callbacks = NULL;
     int status;
-    if (asked->validation_split != 0) {
+    UNI_TRY_GOTO(agree_on_seed(strategy, model, &cut, err), done);
+    if (asked->validation_split != 0)
         UNI_TRY_GOTO(split_arrays(&cut, &halves, err), done);
-        asked = &cut;
-        options = cut;
-    }
+    asked = &cut;
+    options = cut;
     UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
     UNI_TRY_GOTO(wrap_callbacks(strategy, asked, &options, own, &callbacks, err), done);
     options.replica = &strategy->replica;

@@ -14,7 +14,7 @@ typedef enum uni__strategy_kind {
     UNI__STRATEGY_PARAMETER_SERVER
 } uni__strategy_kind;
 
-/* Things a strategy has seen, by address: models and optimizers that were placed, sources that are cut already. */
+/* Things a strategy has seen, by address: optimizers that were placed. */
 typedef struct uni__seen {
     const void **things;
     size_t count;
@@ -54,7 +54,8 @@ struct uni_strategy {
     uni_replica replica; /* multi_worker: what fit gets */
     uni__placed *placed;
     size_t num_placed;
-    uni__seen optimizers, distributed;
+    uni__seen optimizers;
+    struct uni__part *parts; /* the sources that are cut already (distribute.c) */
     uni__fused fused;
     uni__crew *crew; /* replicas of loops of one's own; made by the first run */
     uint64_t steps; /* training steps of loops of one's own */
@@ -95,6 +96,10 @@ int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_span pi
 int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err) UNI_MUST_USE;
 
 /* distribute.c */
+/* Was the source made by uni_strategy_distribute? */
+bool uni__is_part(const uni_strategy *strategy, const uni_batches *batches);
+/* The strategy ends; sources that it cut go on without it. */
+void uni__parts_forget(uni_strategy *strategy);
 /* Samples [begin, end) of a batch, with their place in the global one. */
 uni_batch uni__batch_part(const uni_batch *whole, int64_t begin, int64_t end);
 

@@ -160,10 +160,10 @@ void uni_strategy_free(uni_strategy *strategy)
     uni_comm_buffer_free(strategy->fused.gradients);
     if (strategy->owns_comm)
         uni_comm_close(strategy->comm);
+    uni__parts_forget(strategy);
     free(strategy->devices);
     free(strategy->placed);
     free(strategy->optimizers.things);
-    free(strategy->distributed.things);
     free(strategy);
 }
 

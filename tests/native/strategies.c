@@ -88,7 +88,7 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
                                 .num_y = 1,
                                 .batch_size = BATCH,
                                 .epochs = EPOCHS,
-                                .seed = 3,
+                                .seed = (uint64_t)uni_dict_get_int(config, "seed", 3),
                                 .threads = 1,
                                 .validation_x = &columns[0],
                                 .validation_y = &columns[1] };
@@ -187,6 +187,18 @@ static void same_for_any_number(uni_program *program)
     uni_result_free(alone);
 }
 
+/* Without a seed for fit it is the model's, for the shuffle too. */
+static void same_by_the_models_seed(uni_program *program)
+{
+    uni_value *configs[2] = { config_for("none"), config_for("multi_worker") };
+    for (int i = 0; i < 2; i++)
+        CHECK(uni_dict_take(configs[i], "seed", uni_value_int(0)) == 0);
+    uni_result *alone = native_run(program, 1, configs[0]);
+    check_together(uni_result_returned(alone, 0), native_run(program, 2, configs[1]), 2,
+                   "multi_worker by the model's seed");
+    uni_result_free(alone);
+}
+
 /* Clipping by norm needs the whole gradient, a frozen layer leaves a hole in the slices, adagrad's state does not begin with zeros. */
 static void same_for_any_optimizer(uni_program *program)
 {
@@ -257,6 +269,7 @@ static void outside_is_refused(uni_program *program)
 }
 
 const scenario scenarios[] = { { "same_for_any_number", same_for_any_number },
+                               { "same_by_the_models_seed", same_by_the_models_seed },
                                { "same_for_any_optimizer", same_for_any_optimizer },
                                { "killed_and_resumed", killed_and_resumed },
                                { "outside_is_refused", outside_is_refused },

@@ -375,6 +375,11 @@ void uni_model_set_seed(uni_model *model, uint64_t seed)
             return; /* only a lack of memory for an orthogonal matrix: what was drawn first stays */
 }
 
+uint64_t uni_model_seed(const uni_model *model)
+{
+    return model->seed;
+}
+
 bool uni_model_is_built(const uni_model *model)
 {
     return model->built;
