@@ -164,8 +164,8 @@ static int add_image(image_set *images, const char *line, int64_t pixels, int wh
     for (int64_t i = 0; i <= pixels; i++) {
         char *end = NULL;
         double number = strtod(line, &end);
-        if (end == line || number < 0 || number > (i < pixels ? white : 1000))
-            return UNI_EFORMAT;
+        if (end == line || !(number >= 0 && number <= (i < pixels ? white : 1000)))
+            return UNI_EFORMAT; /* NaN, too */
         if (i < pixels)
             x[i] = (float)(number / white);
         else
@@ -193,11 +193,12 @@ int images_load(image_set *train, image_set *test, const char *path, int64_t pix
         status = add_image(row % 5 == 4 ? test : train, line, pixels, white);
     free(line);
     fclose(file);
-    if (status == 0 && test->count == 0)
-        status = UNI_EFORMAT;
-    if (status < 0) {
+    bool few = status == 0 && test->count == 0;
+    if (status < 0 || few) {
         images_free(train);
         images_free(test);
+        if (few)
+            return uni_error_set(err, UNI_EFORMAT, "%s has fewer than five images", path);
         return uni_error_set(err, status,
                              "line %d of %s is not an image: %lld numbers from 0 to %d and a class "
                              "were expected",
