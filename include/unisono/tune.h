@@ -140,6 +140,8 @@ typedef struct uni_tuner_options {
     /* where */
     const char *name; /* default tune_YYYY-MM-DD_HH-MM-SS */
     const char *storage_path;
+    const uni_value *
+        sinks; /* told at the end, besides trials.csv: a list of "tensorboard" (DIR/tensorboard), "mlflow" (a run for the whole, its children the trials), or {"type": "mlflow", "tracking_uri": ...} */
 
     /* called between two steps, at most ten times a second and at the end; may be NULL */
     void (*progress)(void *context, const uni_tune_results *results);

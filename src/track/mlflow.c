@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "track/sink.h"
+#include "track/trials.h"
 
 #define MAX_VALUE 6000 /* MLflow's own limit for params; longer ones are cut */
 #define MAX_KEY 250
@@ -34,6 +35,7 @@ typedef struct mlflow {
     uni__text name, key;
     /* of the report in the making */
     int64_t time_ms, step;
+    double started; /* 0: when start was called */
     uni_error broken; /* of a tick, for the next call that can return it */
 } mlflow;
 
@@ -223,7 +225,9 @@ static int mlflow_start(void *self, const uni_run_info *info, uni_error *err)
                                 or_environment(m->experiment_id, "MLFLOW_EXPERIMENT_ID"),
                             .run_name = info->run_id != NULL ? info->run_id : "",
                             .user = user,
-                            .start_ms = now_ms() };
+                            .start_ms = info->started > 0 ? (int64_t)(info->started * 1000)
+                                                          : now_ms() };
+    m->started = info->started;
     m->run_dir = uni__sink_copy(info->run_dir, &failed);
     if (failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the MLflow sink");
@@ -296,7 +300,9 @@ static int mlflow_finish(void *self, const uni_finish_info *info, uni_error *err
     int status = m->store->flush(m->self, true, err);
     uni_error ending = { 0 };
     /* The status is set even when the last metrics could not be. */
-    int ended = m->store->finish(m->self, outcome, now_ms(), artifacts, status < 0 ? &ending : err);
+    int64_t end_ms =
+        m->started > 0 ? (int64_t)((m->started + info->seconds) * 1000) : now_ms();
+    int ended = m->store->finish(m->self, outcome, end_ms, artifacts, status < 0 ? &ending : err);
     free(artifacts);
     return status < 0 ? status : ended;
 }
@@ -324,6 +330,12 @@ static const uni_sink_vtable mlflow_vtable = {
     .finish = mlflow_finish,
     .free = mlflow_free,
 };
+
+const char *uni__sink_mlflow_run(const uni_sink *sink)
+{
+    const mlflow *m = sink->self;
+    return sink->vtable == &mlflow_vtable && m->self != NULL ? m->store->run_id(m->self) : NULL;
+}
 
 int uni_sink_mlflow(uni_sink **out, const uni_sink_mlflow_options *options, uni_error *err)
 {

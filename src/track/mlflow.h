@@ -41,6 +41,7 @@ typedef struct uni__mlflow_store {
     /* Ends the run; artifacts: a directory to keep as "checkpoints", or NULL. */
     int (*finish)(void *self, uni__mlflow_status status, int64_t end_ms, const char *artifacts,
                   uni_error *err);
+    const char *(*run_id)(const void *self); /* after start */
     void (*free)(void *self);
 } uni__mlflow_store;
 

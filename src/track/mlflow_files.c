@@ -425,12 +425,18 @@ static void files_free(void *self)
     free(f);
 }
 
+static const char *files_run_id(const void *self)
+{
+    return ((const files *)self)->run_id;
+}
+
 static const uni__mlflow_store files_store = {
     .name = "files",
     .start = files_start,
     .metric = files_metric,
     .flush = files_flush,
     .finish = files_finish,
+    .run_id = files_run_id,
     .free = files_free,
 };
 

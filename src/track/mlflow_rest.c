@@ -367,12 +367,18 @@ static void rest_free(void *self)
     free(r);
 }
 
+static const char *rest_run_id(const void *self)
+{
+    return ((const rest *)self)->run_id;
+}
+
 static const uni__mlflow_store rest_store = {
     .name = "server",
     .start = rest_start,
     .metric = rest_metric,
     .flush = rest_flush,
     .finish = rest_finish,
+    .run_id = rest_run_id,
     .free = rest_free,
 };
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "track/sink.h"
+#include "track/trials.h"
 
 int uni_sink_new(uni_sink **out, const uni_sink_vtable *vtable, void *self, uni_error *err)
 {
@@ -34,6 +35,17 @@ void uni_sink_free(uni_sink *sink)
 const char *uni_sink_name(const uni_sink *sink)
 {
     return sink->vtable->name;
+}
+
+int uni__sink_feed(uni_sink *sink, const uni_run_info *info, const uni_reports *reports,
+                   size_t count, const uni_finish_info *finish, uni_error *err)
+{
+    const uni_sink_vtable *vtable = sink->vtable;
+    if (vtable->start != NULL)
+        UNI_TRY(vtable->start(sink->self, info, err));
+    for (size_t i = 0; i < count && vtable->result != NULL; i++)
+        UNI_TRY(vtable->result(sink->self, &reports[i], err));
+    return vtable->finish != NULL ? vtable->finish(sink->self, finish, err) : 0;
 }
 
 /* ---- the user's own functions ---- */

@@ -5,8 +5,8 @@
  * One Event with one Summary per report; its arrays are kept from report to report. Tags are PREFIX
  * and the metric's name, nested ones joined by '/'. The step is the iteration; _timestamp is the
  * event's time. When an attempt goes back to an earlier step, a START tells readers to drop what
- * they have from there on. An experiment summary is not written: without one TensorBoard finds
- * hyperparameters and metrics of all runs by itself.
+ * they have from there on. A run writes no experiment summary: without one TensorBoard finds
+ * hyperparameters and metrics of all runs by itself (a tuner's: tensorboard_experiment.c).
  *
  * A histogram has no place for NaN and infinities; when a list has any, their number is the scalar
  * TAG/nonfinite.
@@ -48,6 +48,7 @@ typedef struct tensorboard {
     uni__text name;
     int attempt;
     int64_t last_step;
+    double started; /* 0: when start was called */
 } tensorboard;
 
 /* ---- growing arrays ---- */
@@ -379,7 +380,7 @@ static int write_session_start(tensorboard *t, const uni_run_info *info, uni_err
         start.n_hparams = h.count;
         start.hparams = pointers;
         start.group_name = (char *)(info->run_id != NULL ? info->run_id : "");
-        start.start_time_secs = uni__wall_seconds();
+        start.start_time_secs = info->started > 0 ? info->started : uni__wall_seconds();
         Uni__Tb__HParams data = UNI__TB__HPARAMS__INIT;
         data.data_case = UNI__TB__HPARAMS__DATA_SESSION_START_INFO;
         data.session_start_info = &start;
@@ -396,6 +397,7 @@ static int tensorboard_start(void *self, const uni_run_info *info, uni_error *er
 {
     tensorboard *t = self;
     UNI_TRY(uni__event_file_open(&t->file, t->dir != NULL ? t->dir : info->run_dir, err));
+    t->started = info->started;
     if (uni_dict_size(info->config) > 0)
         UNI_TRY(write_session_start(t, info, err));
     return uni__event_file_flush(&t->file, err);
@@ -414,7 +416,7 @@ static int tensorboard_finish(void *self, const uni_finish_info *info, uni_error
     Uni__Tb__SessionEnd end = UNI__TB__SESSION_END__INIT;
     end.status = info->code == 0 ? UNI__TB__SESSION_END__STATUS__SUCCESS
                                  : UNI__TB__SESSION_END__STATUS__FAILURE;
-    end.end_time_secs = uni__wall_seconds();
+    end.end_time_secs = t->started > 0 ? t->started + info->seconds : uni__wall_seconds();
     Uni__Tb__HParams data = UNI__TB__HPARAMS__INIT;
     data.data_case = UNI__TB__HPARAMS__DATA_SESSION_END_INFO;
     data.session_end_info = &end;

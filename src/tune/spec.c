@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tune/experiment.h"
+#include "tune/publish.h"
 #include "tune/search.h"
 #include "tune/stop.h"
 
@@ -33,6 +34,7 @@ static const struct field {
     FIELD(searcher, TREE),
     FIELD(scheduler, TREE),
     FIELD(stop, TREE),
+    FIELD(sinks, TREE),
     FIELD(seed, SEED),
     FIELD(max_concurrent, WHOLE),
     FIELD(cpus_per_trial, NUMBER),
@@ -288,5 +290,6 @@ int uni__spec_check(const uni_value *spec, uni_error *err)
                              metric);
     if (mode && !metric)
         return uni_error_set(err, UNI_EINVAL, "mode \"%s\" of which metric? Give one", mode);
+    UNI_TRY(uni__sinks_check(uni_dict_get(spec, "sinks"), err));
     return uni__stop_check(uni_dict_get(spec, "stop"), metric, err);
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "group/host.h"
+#include "tune/publish.h"
 #include "tune/stop.h"
 #include "tune/tuner_internal.h"
 
@@ -391,6 +392,8 @@ static int finish(uni_tuner *tuner, uni_error *err)
 {
     tuner->over = true;
     UNI_TRY(write_table(tuner, err));
+    UNI_TRY(uni__commit_wait(tuner->commit, err)); /* the reports are read from the file */
+    UNI_TRY(uni__publish(&tuner->results, err));
     uni_value *record = uni__record("finish", -1);
     if (uni_dict_take(record, "used", uni_value_float(uni__tuner_used(tuner))) < 0) {
         uni_value_free(record);

@@ -29,6 +29,31 @@ def write(storage, **changes):
     return path
 
 
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
+        return file.read()
+
+
+def test_sinks(storage):
+    run(storage, "tune", write(storage, name="told", sinks=["tensorboard", {"type": "mlflow", "tags": {"team": "blue"}}]))
+    directory = os.path.join(storage, "told", "tune_001")
+    assert sorted(name[:6] for name in os.listdir(os.path.join(directory, "tensorboard"))) == ["events", "trial_", "trial_", "trial_"]
+    root = os.path.join(directory, "mlruns")
+    experiment = os.path.join(root, next(name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name))))
+    runs = [os.path.join(experiment, name) for name in os.listdir(experiment) if os.path.isdir(os.path.join(experiment, name, "tags"))]
+    children = [path for path in runs if os.path.exists(os.path.join(path, "tags", "mlflow.parentRunId"))]
+    parents = [path for path in runs if path not in children]
+    assert len(children) == 3 and len(parents) == 1, runs
+    assert {read(path, "tags", "mlflow.parentRunId") for path in children} == {os.path.basename(parents[0])}
+    assert {read(path, "params", "x") for path in children} == {"1", "4", "7"} and {read(path, "tags", "team") for path in runs} == {"blue"}
+    assert [line.split()[2] for line in read(children[0], "metrics", "loss").splitlines()] == ["1", "2", "3"]
+    assert float(read(parents[0], "metrics", "loss").split()[1]) == 3 and read(parents[0], "params", "mode") == "min"
+    # Somewhere it cannot be written: a warning, and the experiment is as good as ever.
+    _, err = run(storage, "tune", write(storage, name="mute", sinks=[{"type": "mlflow", "tracking_uri": "/proc/nowhere"}]))
+    assert "could not be told to the sink \"mlflow\"" in err, err
+    assert json.loads(run(storage, "tune", "best", "mute")[0])["config"]["x"] == 4
+
+
 def test_run_and_look(storage):
     out, _ = run(storage, "tune", write(storage))
     assert "3 of 3 trials done" in out and "best: trial 1, loss 3" in out, out
@@ -52,7 +77,7 @@ def test_run_and_look(storage):
 def test_refused(storage):
     for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
                            ({"mode": None}, "has no mode"), ({"program": None}, "either a function or a program"),
-                           ({"metrik": "loss"}, 'no option "metrik"'), ({"program": ["/no/such/program"]}, "/no/such/program")):
+                           ({"metrik": "loss"}, 'no option "metrik"'), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
         _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)
         assert words in err, (changes, err)
     _, err = run(storage, "tune", "show", "nothing", code=1)

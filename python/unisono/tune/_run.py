@@ -59,6 +59,28 @@ def _stop_spec(stop):
     return dict(stop)
 
 
+def _sinks_spec(callbacks):
+    """The loggers among Ray's callbacks: the library tells TensorBoard and MLflow of the whole experiment at its end."""
+    from unisono.train.callbacks import sink_of
+
+    out = []
+    for callback in callbacks or []:
+        name, asked = sink_of(callback) or (None, {})
+        if name == "tensorboard" and not asked["dir"]:
+            out.append({"type": name, "prefix": "ray/tune/"})
+        elif name == "tensorboard":
+            raise NotImplementedError("TBXLoggerCallback(logdir=) is not offered when tuning: the events are in tensorboard/ of the experiment's directory")
+        elif name == "mlflow" and asked["tracking_token"]:
+            raise NotImplementedError("MLflowLoggerCallback(tracking_token=) is not offered when tuning, because the experiment's files would hold it: set "
+                                      "MLFLOW_TRACKING_TOKEN in the environment")
+        elif name == "mlflow":
+            out.append(dict({key: value for key, value in asked.items() if value and key != "rank"}, type=name))
+        else:
+            raise NotImplementedError("the callback %s is not offered when tuning; there are TBXLoggerCallback and MLflowLoggerCallback. Read the results "
+                                      "after fit()" % type(callback).__name__)
+    return out
+
+
 class _Plan:
     """Everything of one experiment: spec, attachment, searcher."""
 
@@ -96,6 +118,7 @@ class _Plan:
             "function": prepared.name, "num_workers": prepared.num_workers, "backend": prepared.backend, "num_samples": tune.num_samples,
             "space": None if self.space is None else self.table.encode(self.space), "metric": self.metric, "mode": self.mode,
             "scheduler": scheduler._spec(self.table) if scheduler is not None else None, "stop": _stop_spec(run.stop) or None,
+            "sinks": _sinks_spec(run.callbacks) or None,
             "max_concurrent": tune.max_concurrent_trials or limit, "time_budget": None if budget is None else float(budget),
             "max_failures": fail.max_failures, "fail_fast": bool(fail.fail_fast) or None, "name": run.name, "storage_path": run.storage_path,
             "seed": tune.seed if tune.seed is not None else getattr(searcher, "random_state", None),
@@ -301,7 +324,7 @@ class Tuner:
 _NOT_OFFERED = {
     "storage_filesystem": "storage_path is a local path", "progress_reporter": "verbose=1 prints progress", "trial_name_creator": "trials are trial_00000 and so on",
     "trial_dirname_creator": "trials are trial_00000 and so on", "export_formats": "export at the end of the train function",
-    "restore": "begin the train function with a checkpoint", "server_port": "there is no server", "callbacks": "read the results, or results.jsonl while it runs",
+    "restore": "begin the train function with a checkpoint", "server_port": "there is no server",
 }
 
 
@@ -325,7 +348,7 @@ def run(run_or_experiment, *, name=None, metric=None, mode=None, stop=None, time
     tune = TuneConfig(metric=metric, mode=mode, search_alg=search_alg, scheduler=scheduler, num_samples=num_samples,
                       max_concurrent_trials=max_concurrent_trials, time_budget_s=time_budget_s, reuse_actors=reuse_actors, seed=seed)
     settings = RunConfig(name=name, storage_path=storage_path or local_dir, failure_config=FailureConfig(max_failures, fail_fast if max_failures == 0 else False),
-                         checkpoint_config=checkpoint_config, verbose=verbose, stop=stop)
+                         checkpoint_config=checkpoint_config, verbose=verbose, stop=stop, callbacks=callbacks)
     plan = _Plan(run_or_experiment, config, tune, settings, resources_per_trial)
     place = None
     if resume and resume not in ("PROMPT",):
