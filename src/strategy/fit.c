@@ -173,6 +173,16 @@ done:
     return status;
 }
 
+static int fit_on_servers(uni_strategy *strategy, uni_model *model, const uni_fit_options *asked,
+                          uni_value **history, uni_error *err)
+{
+    uni_fit_options cut = *asked;
+    split halves;
+    if (asked->validation_split != 0)
+        UNI_TRY(split_arrays(&cut, &halves, err));
+    return uni__ps_fit(strategy->server, model, &cut, history, err);
+}
+
 /* Was the model built and compiled in the strategy's scope? */
 static int check_scope(const uni_strategy *strategy, const uni_model *model, uni_error *err)
 {
@@ -199,7 +209,7 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
         *history = NULL;
     UNI_TRY(check_scope(strategy, model, err));
     if (strategy->server)
-        return uni__ps_fit(strategy->server, model, asked, history, err);
+        return fit_on_servers(strategy, model, asked, history, err);
     if (strategy->kind == UNI__STRATEGY_MULTI_WORKER)
         return fit_together(strategy, model, asked, history, err);
     uni_fit_options options = *asked;

@@ -314,10 +314,6 @@ static uni_span no_slice(void *context, size_t size)
 
 static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
 {
-    if (asked->validation_split > 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "validation_split cannot be used under parameter_server: give "
-                             "validation_x and validation_y instead");
     if (asked->batches) {
         f->global = asked->batches;
     } else {
