@@ -126,6 +126,15 @@ static bool ends_in(const char *path, const char *name)
     return path && strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
+/* run.json is not written with every checkpoint: of a run that goes on the last whole one in the list is the latest. */
+static const char *latest_of(const uni_run *run, const uni_value *checkpoints)
+{
+    for (size_t i = uni_list_size(checkpoints); i-- > 0 && uni_run_is_live(run);)
+        if (!uni_dict_get_string(uni_list_get(checkpoints, i), "error", NULL))
+            return uni_dict_get_string(uni_list_get(checkpoints, i), "name", NULL);
+    return uni_dict_get_string(uni_run_description(run), "latest_checkpoint", NULL);
+}
+
 static void print_checkpoints(cli_context *context, const uni_run *run,
                               const uni_value *checkpoints)
 {
@@ -134,8 +143,9 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
         { "TAKEN", false, 1, 0 },      { "", false, 0, 0 },    { "METRICS", false, 0, 16 }
     };
     const uni_value *about = uni_run_description(run);
-    const char *best = uni_dict_get_string(about, "best_checkpoint", NULL);
-    const char *latest = uni_dict_get_string(about, "latest_checkpoint", NULL);
+    const char *latest = latest_of(run, checkpoints);
+    const char *best =
+        uni_run_is_live(run) ? NULL : uni_dict_get_string(about, "best_checkpoint", NULL);
     cli_table *table = cli_table_new(columns, 6);
     for (size_t i = 0; i < uni_list_size(checkpoints); i++) {
         const uni_value *entry = uni_list_get(checkpoints, i);
