@@ -193,9 +193,6 @@ UNI_API uni_tensor *uni_tape_added_losses(uni_tape *tape);
 
 /* Asks for uni_tensor_gradient of an input. */
 UNI_API void uni_tape_watch(uni_tape *tape, uni_tensor *tensor);
-/* Walks the record backwards from `loss` (one element; a larger one is summed first) and fills the step's gradients: with
- * d(scale * loss)/d(parameter). Weights that the loss does not depend on get 0. With `accumulate` it adds to what is there. May be
- * called once a step; tensors stay readable until the next begin. */
 /* Plain gradient descent inside of the pass: w = keep * w - rate * gradient. */
 typedef struct uni_descent {
     float rate, keep;
@@ -214,6 +211,9 @@ typedef struct uni_gradient_options {
     int (*ready)(void *context, const uni_parameter *parameter, uni_error *err);
     void *ready_context;
 } uni_gradient_options;
+/* Walks the record backwards from `loss` (one element; a larger one is summed first) and fills the step's gradients: with
+ * d(scale * loss)/d(parameter). Weights that the loss does not depend on get 0. With `accumulate` it adds to what is there. May be
+ * called once a step; tensors stay readable until the next begin. */
 UNI_API UNI_MUST_USE int uni_tape_gradient(uni_tape *tape, uni_tensor *loss,
                                            const uni_gradient_options *options, uni_error *err);
 

@@ -3,7 +3,8 @@
  *
  * Released blocks are kept in the order of their addresses and joined with free neighbours; an allocation takes the smallest that
  * fits, one that ends where the bump stands goes back to it. A step asks for the same sizes in the same order every time, so it finds the
- * same addresses, and there are only tens of free blocks at a time: a linear search is enough. When a step needed more than one chunk the next reset joins them into one, so that a steady state neither allocates nor jumps between chunks. Called by the tape's thread.
+ * same addresses, and there are only tens of free blocks at a time: a linear search is enough. When a step needed more than one chunk the
+ * next reset joins them into one, so that a steady state neither allocates nor jumps between chunks. Called by the tape's thread.
  */
 #include <stdlib.h>
 #include <string.h>
