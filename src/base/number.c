@@ -15,6 +15,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
@@ -270,4 +271,26 @@ size_t uni__format_double(char *out, double value)
                                  fraction == 0 && biased > 1))
         number = shortest_by_printf(magnitude);
     return (size_t)(lay_out(at, number) - out);
+}
+
+/* The C library keeps this locale ready: asking for it allocates nothing. */
+static locale_t c_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+double uni__read_double(const char *text, char **end)
+{
+    locale_t locale = c_locale();
+    double value = strtod_l(text, end, locale);
+    freelocale(locale);
+    return value;
+}
+
+float uni__read_float(const char *text, char **end)
+{
+    locale_t locale = c_locale();
+    float value = strtof_l(text, end, locale);
+    freelocale(locale);
+    return value;
 }

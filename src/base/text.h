@@ -51,6 +51,9 @@ bool uni__json_is_plain(const char *string, size_t length);
 size_t uni__utf8_sequence(const char *string, size_t length);
 bool uni__utf8_valid(const char *string, size_t length);
 
+/* strtod and strtof with the point of the C locale, whatever locale the process has set. */
+double uni__read_double(const char *text, char **end);
+float uni__read_float(const char *text, char **end);
 /* The number alone: at most UNI__NUMBER_SIZE bytes, not zero-terminated; returns the length. */
 #define UNI__NUMBER_SIZE 32
 size_t uni__format_double(char *out, double value);

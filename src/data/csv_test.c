@@ -1,6 +1,7 @@
 /*
  * csv_test.c - CSV as users write it: types, quotes, newlines inside of quotes, byte ranges that are cut anywhere, and what is said of bad rows.
  */
+#include <locale.h>
 #include <math.h>
 #include "base/random.h"
 #include "data/sources/csv.h"
@@ -205,6 +206,55 @@ static void any_cuts(void **unused)
     }
 }
 
+/* A quote at the end of a plain cell looks like the end of a quoted one. */
+static void plain_quotes(void **unused)
+{
+    char text[4000], *to = text + sprintf(text, "\xEF\xBB\xBF\n\r\nsize,n\n");
+    for (int i = 0; i < 200; i++)
+        to += sprintf(to, "%s,%d\n", i % 3 ? "pipe" : i % 2 ? "pipe 5\"" : "a\"\"b", i);
+    for (int64_t bytes = 1; bytes < 100; bytes++) {
+        uni_csv_options options = { .block_bytes = bytes };
+        uni_table *table = READ(text, &options);
+        assert_int_equal(uni_table_num_rows(table), 200);
+        for (int row = 0; row < 200; row++)
+            assert_int_equal(((int64_t *)uni_array_data(uni_table_find(table, "n")->values))[row],
+                             row);
+        assert_string_equal(string_at(table, "size", 3), "pipe 5\"");
+        uni_table_unref(table);
+    }
+}
+
+/* The blocks behind the first would see nothing but lines without quotes. */
+static void long_cell(void **unused)
+{
+    enum { LINES = 30000 };
+    char *text = malloc(LINES * 4 + 100), *to = text + sprintf(text, "a,b\n1,\"");
+    for (int i = 0; i < LINES; i++)
+        to += sprintf(to, "2,3\n");
+    sprintf(to, "\"\n4,5\n");
+    uni_csv_options options = { .block_bytes = 1 << 10 };
+    assert_null(read_text(text, strlen(text), &options, UNI_ELIMIT,
+                          "data.csv: the record at byte 1024 goes on over"));
+    options.block_bytes = 1 << 20;
+    uni_table *table = READ(text, &options);
+    assert_int_equal(uni_table_num_rows(table), 2);
+    uni_table_unref(table);
+    free(text);
+}
+
+/* A process with a decimal comma reads the same numbers. */
+static void locales(void **unused)
+{
+    char *const names[] = { "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", NULL };
+    for (int i = 0; names[i] != NULL && setlocale(LC_NUMERIC, names[i]) == NULL; i++)
+        continue;
+    uni_table *table = READ("x\n 1.5 \n1e-320\n", NULL);
+    setlocale(LC_NUMERIC, "C");
+    const double *x = uni_array_data(uni_table_find(table, "x")->values);
+    assert_true(x[0] == 1.5 && x[1] == 1e-320);
+    uni_table_unref(table);
+}
+
 static void scanners(void **unused)
 {
     const uni__csv_scan *fast = uni__csv_scanner();
@@ -276,8 +326,9 @@ static void large_file(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types),    cmocka_unit_test(given_types), cmocka_unit_test(bad_rows),
-        cmocka_unit_test(any_cuts), cmocka_unit_test(scanners),    cmocka_unit_test(large_file),
+        cmocka_unit_test(types),        cmocka_unit_test(given_types), cmocka_unit_test(bad_rows),
+        cmocka_unit_test(any_cuts),     cmocka_unit_test(scanners),    cmocka_unit_test(large_file),
+        cmocka_unit_test(plain_quotes), cmocka_unit_test(long_cell),   cmocka_unit_test(locales),
     };
     return cmocka_run_group_tests_name("csv", tests, NULL, NULL);
 }

@@ -23,6 +23,8 @@ static void csv_free(void *self)
     free(csv->nulls);
     free(csv->columns);
     free(csv->blocks);
+    free(csv->states);
+    pthread_mutex_destroy(&csv->lock);
     uni__files_free(csv->files);
     free(csv);
 }
@@ -33,11 +35,7 @@ static void csv_free(void *self)
 static int pass_header(const uni__csv *csv, const char *path, const char **text, size_t *size,
                        uni_error *err)
 {
-    const char *p = *text, *end = p + *size;
-    if (*size >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
-        p += 3;
-    while (csv->header && p < end && (*p == '\n' || *p == '\r'))
-        p++;
+    const char *end = *text + *size, *p = uni__csv_head(csv, *text, end);
     const char *next = csv->header ? uni__csv_record_end(csv, p, end) : p;
     for (int i = 0; csv->header && p < end; i++) {
         uni__csv_cell cell;
@@ -59,13 +57,13 @@ static int pass_header(const uni__csv *csv, const char *path, const char **text,
     return 0;
 }
 
-static int read_records(const uni__csv *csv, uni__reader *reader, int64_t index,
-                        uni__csv_place *place, const char **text, size_t *size, uni_error *err)
+static int read_records(uni__csv *csv, uni__reader *reader, int64_t index, uni__csv_place *place,
+                        const char **text, size_t *size, uni_error *err)
 {
     const uni__block *block = &csv->blocks[index];
     char *begin = NULL;
     int64_t offset = 0;
-    UNI_TRY(uni__csv_read_block(csv, block, reader, &begin, size, &offset, err));
+    UNI_TRY(uni__csv_read_block(csv, index, reader, &begin, size, &offset, err));
     *text = begin;
     const char *path = csv->files->items[block->file].path;
     if (block->begin == 0)
@@ -88,7 +86,7 @@ static int csv_read_block(void *self, uni__reader *reader, int64_t index, uni_ta
 static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64_t *out,
                            uni_error *err)
 {
-    const uni__csv *csv = self;
+    uni__csv *csv = self;
     const char *text = NULL;
     size_t size = 0;
     uni__csv_place place;
@@ -271,6 +269,9 @@ static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *o
     if (!compressed)
         UNI_TRY(uni__files_blocks(csv->files, options->block_bytes, &csv->blocks, &csv->num_blocks,
                                   err));
+    csv->states = calloc((size_t)csv->num_blocks + 1, 1);
+    if (csv->states == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");
     source->num_rows = -1;
     source->num_blocks = csv->num_blocks;
     source->bytes = csv->files->bytes;
@@ -289,6 +290,7 @@ int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *pa
     uni__csv *csv = calloc(1, sizeof *csv);
     if (csv == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");
+    pthread_mutex_init(&csv->lock, NULL);
     csv->delimiter = o.delimiter != 0 ? o.delimiter : ',';
     csv->quote = o.quote != 0 ? o.quote : '"';
     csv->header = !o.no_header;

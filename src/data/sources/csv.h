@@ -8,11 +8,12 @@
  *   csv_infer.c  header and types from the head of the first file
  *   csv.c        the source: options, files, streams
  *
- * Everything but the reader's memory is read only after the opening, so that blocks are read by several threads at once.
+ * Everything but the reader's memory and the blocks' states (under a lock) is read only after the opening, so that blocks are read by several threads at once.
  */
 #ifndef UNISONO_DATA_CSV_H
 #define UNISONO_DATA_CSV_H
 
+#include <pthread.h>
 #include <unisono/data.h>
 #include "data/source.h"
 
@@ -34,6 +35,8 @@ typedef struct uni__csv {
     uni_table *schema; /* borrowed from the source */
     int num_nulls;
     char **nulls; /* texts of a missing value */
+    pthread_mutex_t lock; /* of states */
+    uint8_t *states; /* csv_block.c: what is known of the blocks' beginnings */
 } uni__csv;
 
 /* ---- csv_scan.c: chosen once for the machine ---- */
@@ -50,8 +53,10 @@ extern const uni__csv_scan uni__csv_scan_base;
 /* ---- csv_block.c ---- */
 
 /* The whole records that begin in the block, in the reader's scratch slot 0, with a newline behind the last. *offset: of text[0] in the file. */
-int uni__csv_read_block(const uni__csv *csv, const uni__block *block, uni__reader *reader,
-                        char **text, size_t *size, int64_t *offset, uni_error *err) UNI_MUST_USE;
+int uni__csv_read_block(uni__csv *csv, int64_t index, uni__reader *reader, char **text,
+                        size_t *size, int64_t *offset, uni_error *err) UNI_MUST_USE;
+/* Behind what a file may have before its first record: a byte order mark, and empty lines before a header. */
+const char *uni__csv_head(const uni__csv *csv, const char *p, const char *end);
 /* The end of the record at p (behind its newline), or end. */
 const char *uni__csv_record_end(const uni__csv *csv, const char *p, const char *end);
 

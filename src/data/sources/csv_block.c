@@ -3,14 +3,18 @@
  *
  * A record belongs to the block in which its first byte lies. At the beginning of a block it is not known whether the cut is inside of quotes, where
  * a newline ends nothing. Both possibilities are followed over the block's quotes: a quote opens a cell only behind a delimiter or a newline (elsewhere it is an
- * ordinary character: 5" pipe), and what closes one must be followed by a delimiter, a newline or another quote. In a file that keeps RFC 4180
- * the true possibility never breaks this rule, so when one breaks it the other is true. When neither does, or both do, the file is read
- * from its beginning up to the cut: slow, and always right. Files without quotes (most) pay one memchr. Any thread.
+ * ordinary character: 5" pipe), and what closes one must be followed by a delimiter, a newline or another quote. In a file that keeps these rules
+ * the true possibility never breaks them, so when one breaks them the other is true. Everything less than that is no proof (5", at the end of a plain
+ * cell looks like the end of a quoted one): then the file is read from the last place of which the state is known up to the cut, and what
+ * is found there is kept, so that all blocks together read the file at most once more. A block without quotes is taken to be outside of them; a quoted cell
+ * that is longer than a block is refused where it begins. Any thread.
  */
+#include <pthread.h>
 #include <string.h>
 #include "data/sources/csv.h"
 
 #define LONGEST_RECORD ((int64_t)1 << 30)
+#define LOOK_AHEAD ((int64_t)16 << 10)
 
 /* The end of the record in whose middle or at whose beginning (at_start) p is, outside of quotes. */
 static const char *record_end(const uni__csv *csv, const char *p, const char *end, bool at_start)
@@ -38,24 +42,41 @@ const char *uni__csv_record_end(const uni__csv *csv, const char *p, const char *
     return record_end(csv, p, end, true);
 }
 
+const char *uni__csv_head(const uni__csv *csv, const char *p, const char *end)
+{
+    if (end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3;
+    while (csv->header && p < end && (*p == '\n' || (*p == '\r' && p + 1 < end && p[1] == '\n')))
+        p++;
+    return p;
+}
+
+/* How many of the bytes from p on are in the set. */
+static size_t span_of(const char *p, const char *end, const char *set)
+{
+    const char *begin = p;
+    while (p < end && *p != 0 && strchr(set, *p) != NULL)
+        p++;
+    return (size_t)(p - begin);
+}
+
+/* What the bytes before a place have made of it. */
+enum { UNKNOWN, CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED };
+
 /* One possibility, followed from quote to quote. */
 struct possibility {
     bool quoted; /* now */
     bool broken; /* a closing quote with text behind it: not in a file that keeps the rules */
-    int ordinary; /* quotes that are neither opening nor closing: allowed, but rare */
     const char *behind; /* quotes before it are dealt with */
 };
 
-/* `cut`: the block's first byte. A cut between two quotes that stand for one leaves the second to open the cell again. */
-static void follow(const uni__csv *csv, struct possibility *one, const char *p, const char *cut,
-                   const char *end)
+static void follow(const uni__csv *csv, struct possibility *one, const char *p, const char *end)
 {
     if (p < one->behind)
         return;
     one->behind = p + 1;
     if (!one->quoted) {
-        one->quoted = p[-1] == csv->delimiter || p[-1] == '\n' || (p == cut && p[-1] == csv->quote);
-        one->ordinary += !one->quoted;
+        one->quoted = p[-1] == csv->delimiter || p[-1] == '\n';
     } else if (p + 1 < end && p[1] == csv->quote) {
         one->behind = p + 2;
     } else {
@@ -64,71 +85,119 @@ static void follow(const uni__csv *csv, struct possibility *one, const char *p, 
     }
 }
 
-enum { OUTSIDE, INSIDE, UNKNOWN };
-
-/* Is text[1] inside of quotes? text[0] is the byte before the block. */
-static int guess_state(const uni__csv *csv, const char *text, const char *end)
+/* The state at text[1], as far as the block proves it. text[0] is the byte before the block. */
+static int prove_state(const uni__csv *csv, const char *text, const char *end)
 {
     struct possibility outside = { .behind = text }, inside = { .behind = text, .quoted = true };
-    const char *p = memchr(text + 1, csv->quote, (size_t)(end - text - 1));
+    const char *p = memchr(text, csv->quote, (size_t)(end - text));
+    int plain = text[0] == csv->delimiter || text[0] == '\n' ? CELL_START : PLAIN;
     if (p == NULL)
-        return OUTSIDE;
+        return plain;
+    if (p == text) /* may be half of a pair */
+        return UNKNOWN;
     for (; p != NULL; p = memchr(p + 1, csv->quote, (size_t)(end - p - 1))) {
-        follow(csv, &outside, p, text + 1, end);
-        follow(csv, &inside, p, text + 1, end);
+        follow(csv, &outside, p, end);
+        follow(csv, &inside, p, end);
         if (outside.broken != inside.broken)
-            return outside.broken ? INSIDE : OUTSIDE;
-        if (outside.broken || p + 1 >= end)
+            return outside.broken ? QUOTED : plain;
+        if (outside.broken)
             break;
     }
-    if (!outside.broken && (outside.ordinary == 0) != (inside.ordinary == 0))
-        return outside.ordinary == 0 ? OUTSIDE : INSIDE;
     return UNKNOWN;
 }
 
-/* Reads the file from its beginning, cell by cell. */
-static int state_by_reading(const uni__csv *csv, int file, int64_t offset, uni__reader *reader,
-                            int *state, uni_error *err)
+static int step(const uni__csv *csv, int state, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (state == QUOTED)
+            state = c == csv->quote ? QUOTE_IN_QUOTED : QUOTED;
+        else if (c == csv->quote && (state == CELL_START || state == QUOTE_IN_QUOTED))
+            state = QUOTED;
+        else
+            state = c == csv->delimiter || c == '\n' ? CELL_START : PLAIN;
+    }
+    return state;
+}
+
+/* Reads up to the block, cell by cell, from the last block of its file of which the state is known. */
+static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, int *state,
+                            uni_error *err)
 {
     enum { STEP = 1 << 20 };
-    enum { CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED } at = CELL_START;
+    int file = csv->blocks[index].file, status = 0;
     char *memory = uni__reader_scratch(reader, 1, STEP);
     if (memory == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a block");
-    for (int64_t begin = 0; begin < offset; begin += STEP) {
-        size_t size = offset - begin < STEP ? (size_t)(offset - begin) : STEP;
-        UNI_TRY(uni__files_pread(csv->files, file, begin, memory, size, err));
-        for (size_t i = 0; i < size; i++) {
-            char c = memory[i];
-            if (at == QUOTED)
-                at = c == csv->quote ? QUOTE_IN_QUOTED : QUOTED;
-            else if (c == csv->quote && (at == CELL_START || at == QUOTE_IN_QUOTED))
-                at = QUOTED;
-            else
-                at = c == csv->delimiter || c == '\n' ? CELL_START : PLAIN;
-        }
+    pthread_mutex_lock(&csv->lock);
+    int64_t known = index;
+    while (csv->states[known] == UNKNOWN && csv->blocks[known].begin > 0)
+        known--;
+    if (csv->blocks[known].begin == 0)
+        csv->states[known] = CELL_START;
+    int64_t mark = 0; /* a byte order mark is no part of a cell */
+    if (csv->blocks[known].begin < 3 && csv->files->items[file].size >= 3) {
+        status = uni__files_pread(csv->files, file, 0, memory, 3, err);
+        mark = status == 0 && memcmp(memory, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     }
-    *state = at == QUOTED ? INSIDE : OUTSIDE;
-    return 0;
+    for (; known < index && status == 0; known++) {
+        int64_t begin = csv->blocks[known].begin, end = csv->blocks[known].end;
+        begin = begin < mark ? mark : begin;
+        int at = csv->states[known];
+        for (int64_t size; begin < end && status == 0; begin += size) {
+            size = end - begin < STEP ? end - begin : STEP;
+            status = uni__files_pread(csv->files, file, begin, memory, (size_t)size, err);
+            if (status == 0)
+                at = step(csv, at, memory, (size_t)size);
+        }
+        if (status == 0)
+            csv->states[known + 1] = (uint8_t)at;
+    }
+    *state = csv->states[index];
+    pthread_mutex_unlock(&csv->lock);
+    return status;
 }
 
 /* The first record that begins at or behind the block's begin; text[0] is the byte before it. */
-static int find_first(const uni__csv *csv, const uni__block *block, uni__reader *reader,
-                      const char *text, const char *end, const char **first, uni_error *err)
+static int find_first(uni__csv *csv, int64_t index, uni__reader *reader, const char *text,
+                      const char *end, const char **first, uni_error *err)
 {
-    int state = guess_state(csv, text, end);
+    int state = prove_state(csv, text, end);
     if (state == UNKNOWN)
-        UNI_TRY(state_by_reading(csv, block->file, block->begin, reader, &state, err));
-    if (state == OUTSIDE) {
-        bool opens = text[0] == csv->delimiter || text[0] == csv->quote;
-        *first = text[0] == '\n' ? text + 1 : record_end(csv, text + 1, end, opens);
+        UNI_TRY(state_by_reading(csv, index, reader, &state, err));
+    const char *p = text + 1;
+    if (state == QUOTE_IN_QUOTED && p < end && *p == csv->quote) { /* the other half */
+        state = QUOTED;
+        p++;
+    }
+    if (state != QUOTED) {
+        *first = text[0] == '\n' ? p : record_end(csv, p, end, state == CELL_START);
         return 0;
     }
     /* In quotes: a newline right before the cut was one of them. */
-    const char *close = memchr(text + 1, csv->quote, (size_t)(end - text - 1));
+    const char *close = memchr(p, csv->quote, (size_t)(end - p));
     while (close != NULL && close + 1 < end && close[1] == csv->quote)
         close = memchr(close + 2, csv->quote, (size_t)(end - close - 2));
     *first = close != NULL ? record_end(csv, close + 1, end, false) : end;
+    return 0;
+}
+
+/* A block that begins among the empty lines before the header: the header is the first block's. */
+static int pass_late_header(const uni__csv *csv, const uni__block *block, const char *text,
+                            const char *end, const char **first, uni_error *err)
+{
+    static const char empty[] = "\n\r\xEF\xBB\xBF";
+    char head[64];
+    size_t size = 0;
+    if (!csv->header || span_of(text, *first, empty) < (size_t)(*first - text))
+        return 0;
+    for (int64_t at = 0; at < block->begin; at += (int64_t)size) {
+        size = block->begin - at < 64 ? (size_t)(block->begin - at) : sizeof head;
+        UNI_TRY(uni__files_pread(csv->files, block->file, at, head, size, err));
+        if (span_of(head, head + size, empty) < size)
+            return 0;
+    }
+    *first = uni__csv_record_end(csv, uni__csv_head(csv, *first, end), end);
     return 0;
 }
 
@@ -147,18 +216,40 @@ static int read_bytes(const uni__csv *csv, const uni__block *block, int64_t begi
     return uni__files_pread(csv->files, block->file, begin, *text, (size_t)(end - begin), err);
 }
 
-int uni__csv_read_block(const uni__csv *csv, const uni__block *block, uni__reader *reader,
-                        char **text, size_t *size, int64_t *offset, uni_error *err)
+/* The next block has the quoted cell's middle alone, and would take it for rows. */
+static int check_length(const uni__csv *csv, const uni__block *block, const char *limit,
+                        const char *last, uni_error *err)
 {
-    int64_t file_size = csv->files->items[block->file].size, extra = 16 << 10;
+    int64_t size = block->end - block->begin;
+    if (last - limit <= size + LOOK_AHEAD ||
+        memchr(limit, csv->quote, (size_t)(last - limit)) == NULL)
+        return 0;
+    return uni_error_set(
+        err, UNI_ELIMIT,
+        "%s: the record at byte %lld goes on over %lld bytes, more than a block of %lld; read the "
+        "file in larger blocks (block_bytes), or look for a quote that is not closed",
+        csv->files->items[block->file].path, (long long)block->end, (long long)(last - limit),
+        (long long)size);
+}
+
+int uni__csv_read_block(uni__csv *csv, int64_t index, uni__reader *reader, char **text,
+                        size_t *size, int64_t *offset, uni_error *err)
+{
+    const uni__block *block = &csv->blocks[index];
+    int64_t file_size = csv->files->items[block->file].size, extra = LOOK_AHEAD;
     int64_t begin = block->begin > 0 ? block->begin - 1 : 0;
     for (;; extra *= 8) {
         int64_t stop = block->end + extra < file_size ? block->end + extra : file_size;
         UNI_TRY(read_bytes(csv, block, begin, stop, reader, text, err));
         const char *end = *text + (stop - begin), *first = *text;
         const char *limit = *text + (block->end - begin); /* records that begin before it */
-        if (block->begin > 0)
-            UNI_TRY(find_first(csv, block, reader, *text, end, &first, err));
+        if (block->begin > 0) {
+            UNI_TRY(find_first(csv, index, reader, *text, end, &first, err));
+            UNI_TRY(pass_late_header(csv, block, *text, end, &first, err));
+        } else { /* with the first record of the file in any case */
+            first = uni__csv_head(csv, *text, end);
+            limit = first < limit ? limit : first < end ? first + 1 : end;
+        }
         const char *last = first;
         if (first < limit && memchr(first, csv->quote, (size_t)(end - first)) == NULL) {
             const char *newline = memchr(limit - 1, '\n', (size_t)(end - limit + 1));
@@ -172,6 +263,8 @@ int uni__csv_read_block(const uni__csv *csv, const uni__block *block, uni__reade
                         (last == end && last > first && last[-1] == '\n' && last > limit);
         if (!complete)
             continue;
+        if (first < limit)
+            UNI_TRY(check_length(csv, block, limit, last, err));
         *offset = begin + (first - *text);
         *size = (size_t)(last - first);
         *text += first - *text;

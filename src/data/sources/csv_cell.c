@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/text.h"
 #include "data/sources/csv.h"
 
 bool uni__csv_cell_at(const uni__csv *csv, const char *p, const char *end, char *buffer,
@@ -79,7 +80,7 @@ bool uni__csv_slow_double(const uni__csv_cell *cell, double *out)
     char text[1100], *end;
     if (!trimmed(cell, text, sizeof text))
         return false;
-    *out = strtod(text, &end);
+    *out = uni__read_double(text, &end);
     return *end == 0;
 }
 
@@ -88,7 +89,7 @@ bool uni__csv_slow_float(const uni__csv_cell *cell, float *out)
     char text[1100], *end;
     if (!trimmed(cell, text, sizeof text))
         return false;
-    *out = strtof(text, &end);
+    *out = uni__read_float(text, &end);
     return *end == 0;
 }
 

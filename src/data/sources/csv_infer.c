@@ -200,11 +200,9 @@ static int choose_columns(uni__csv *csv, const uni_csv_options *options, uni_err
 int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *head, size_t size,
                    double *row_text, uni_error *err)
 {
-    const char *end = head + size, *p = head;
+    const char *end = head + size, *p = uni__csv_head(csv, head, end);
     UNI_TRY(set_nulls(csv, options, err));
-    if (size >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0)
-        p += 3;
-    while (p < end && (*p == '\n' || *p == '\r'))
+    while (!csv->header && p < end && (*p == '\n' || *p == '\r'))
         p++;
     if (p >= end)
         return uni_error_set(err, UNI_EFORMAT, "%s is empty: a CSV file has a header or rows",

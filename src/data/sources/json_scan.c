@@ -204,7 +204,7 @@ static bool slow_float(uni__json_scan *scan, const char *text, size_t size, doub
         return uni__json_fail(scan, "a number of more than 400 characters");
     memcpy(copy, text, size);
     copy[size] = '\0';
-    *out = strtod(copy, NULL);
+    *out = uni__read_double(copy, NULL);
     if (isinf(*out))
         return uni__json_fail(scan, "a number that is too large for a double");
     return true;
