@@ -17,6 +17,7 @@ import numpy
 import support
 import unisono
 from unisono import data
+from unisono.data._dataset import shard_of
 
 try:
     import pandas
@@ -444,8 +445,6 @@ class Order(unittest.TestCase):
         self.assertEqual(self.ids(same), self.ids(same))
 
     def test_shards_cover(self):
-        from unisono.data._dataset import shard_of
-
         ds = data.range(103).random_shuffle(seed=2)
         whole = []
         for rank in range(4):
@@ -480,6 +479,48 @@ class Order(unittest.TestCase):
         again.load_state_dict(state)
         rest = [int(i) for batch in again.iter_batches(batch_size=7) for i in batch["id"]]
         self.assertEqual(taken + rest, whole)
+
+    def test_resume_when_one_rank_was_through(self):
+        def shard(rank):
+            return shard_of(data.range(1000).filter(lambda row: True), rank, 2)
+
+        first, second = shard(0), shard(1)
+        seen = self.ids(first)
+        iterator = second.iter_batches(batch_size=7)
+        seen += [int(i) for _ in range(5) for i in next(iterator)["id"]]
+        states = pickle.loads(pickle.dumps([first.state_dict(), second.state_dict()]))
+        iterator.close()
+        for rank in range(2):
+            again = shard(rank)
+            again.load_state_dict(states)
+            seen += self.ids(again)
+        self.assertEqual(sorted(seen), list(range(1000)))
+
+    def test_resume_with_a_local_shuffle(self):
+        options = {"batch_size": 7, "local_shuffle_buffer_size": 20, "local_shuffle_seed": 4}
+        whole = [int(i) for batch in data.range(100).iter_batches(**options) for i in batch["id"]]
+        ds = data.range(100)
+        iterator = ds.iter_batches(**options)
+        taken = [int(i) for _ in range(5) for i in next(iterator)["id"]]
+        state = ds.state_dict()
+        iterator.close()
+        again = data.range(100)
+        again.load_state_dict(state)
+        rest = [int(i) for batch in again.iter_batches(**options) for i in batch["id"]]
+        self.assertEqual((taken + rest, sorted(whole)), (whole, list(range(100))))
+
+    def test_what_cannot_be_is_refused(self):
+        for size in (0, -1):
+            with self.assertRaisesRegex(ValueError, "batch_size must be positive"):
+                list(data.range(10).iter_batches(batch_size=size))
+        with self.assertRaisesRegex(NotImplementedError, "stratify"):
+            data.range(10).train_test_split(0.5, stratify="id")
+
+    @unittest.skipIf(pandas is None, "no pandas")
+    def test_to_pandas_has_a_limit(self):
+        self.assertEqual(len(data.range(10).to_pandas(limit=10)), 10)
+        with self.assertRaisesRegex(ValueError, "more than 9 rows"):
+            data.range(10).to_pandas(limit=9)
 
     def test_recipe_travels(self):
         ds = data.range(50).map(lambda row: {"x": row["id"] + 1}).random_shuffle(seed=1)

@@ -110,8 +110,9 @@ class _Call:
 
 
 def _concat(tables):
-    rows = [row for table in tables for row in _convert.to_rows(table)]
-    return tables[0] if len(tables) == 1 else _convert.from_rows(rows)
+    if len(tables) == 1:
+        return tables[0]
+    return _convert.from_rows([row for table in tables for row in _convert.to_rows(table)])
 
 
 class _Rows:
@@ -153,6 +154,7 @@ class Dataset(FrameworkMethods):
         self._boxes = boxes if boxes is not None else []  # where exceptions of Python functions are left
         self._made = None
         self._epoch, self._fixed_epoch, self._state, self._iterator = 0, None, None, None
+        self._ended = None  # the last state of an iteration that came to its end
 
     # ---- the library's object ----
 
@@ -201,7 +203,7 @@ class Dataset(FrameworkMethods):
 
     def __getstate__(self):
         return {"_recipe": self._recipe, "_shard": self._shard, "_boxes": [[] for _ in self._boxes], "_made": None, "_epoch": self._epoch,
-                "_fixed_epoch": self._fixed_epoch, "_state": self._state, "_iterator": None}
+                "_fixed_epoch": self._fixed_epoch, "_state": self._state, "_iterator": None, "_ended": None}
 
     def _derive(self, recipe, boxes=None):
         out = type(self)._plain()(recipe, self._shard, boxes if boxes is not None else self._boxes)
@@ -282,7 +284,7 @@ class Dataset(FrameworkMethods):
     def skip(self, count):
         return self._op("skip", int(count))
 
-    def _parts(self, method, *arguments, count=None):
+    def _parts(self, method, *arguments):
         parts = _Parts(self, method, arguments)
         number = parts.count()
         return [self._derive(("part", parts, index)) for index in range(number)]
@@ -303,6 +305,8 @@ class Dataset(FrameworkMethods):
     streaming_split = split
 
     def train_test_split(self, test_size, *, shuffle=False, seed=None, stratify=None):
+        if stratify is not None:
+            raise NotImplementedError("train_test_split(stratify=) is not offered: shuffle=True mixes the rows, or split each class by itself with filter")
         if not 0 < test_size < 1:
             total = self.count()
             if not isinstance(test_size, int) or not 0 < test_size < total:
@@ -495,38 +499,45 @@ class Dataset(FrameworkMethods):
         rest = known % (batch_size * self._shard[1])
         return self._native.limit(known - rest) if 0 < rest < self._shard[1] and known > rest else self._native
 
-    def _tables(self, batch_size, drop_last=False, epochs=1, epoch=None, prefetch=None):
-        size = int(batch_size) if batch_size else 0
+    def _tables(self, batch_size, drop_last=False, epochs=1, epoch=None, prefetch=None, owner=None):
+        """owner: whose state_dict and stats this iteration is."""
+        size = 0 if batch_size is None else int(batch_size)
+        if batch_size is not None and size < 1:
+            raise ValueError("batch_size must be positive, not %r" % (batch_size,))
+        owner = owner if owner is not None else self
         native = self._equal(size or 256)
         if prefetch:
             native = native.prefetch(int(prefetch))
         state, self._state = self._state, None
         epoch = self._next_epoch() if epoch is None else epoch
         handle = _Handle(self._guard(native.iterate, self._options(size, drop_last, epochs, epoch, state)))
-        self._iterator = handle
+        owner._iterator, owner._ended = handle, None
         try:
             while True:
                 table = self._guard(handle.native.next)
                 if table is None:
+                    owner._ended = handle.native.state()
                     break
                 yield table
         finally:
             if handle.native is not None:
-                self._last_stats = handle.native.stats()
+                owner._last_stats = handle.native.stats()
             handle.close()
 
     def state_dict(self):
         """Where the iteration in progress stands: what was taken, not what was prefetched. For a checkpoint."""
         if self._iterator is None or self._iterator.native is None:
-            return {"epoch": self._epoch, "iterator": None}
+            return {"epoch": self._epoch, "iterator": None, "ended": self._ended}
         return {"epoch": self._epoch, "iterator": self._iterator.native.state()}
 
     def load_state_dict(self, state):
         """The next iteration goes on there, also with another number of workers; a list of the states of all ranks is merged."""
         if isinstance(state, (list, tuple)):
-            states = [each["iterator"] for each in state]
-            self._state = None if None in states else Native.merge_states(states)
             self._epoch = max(each["epoch"] for each in state)
+            states = [each["iterator"] for each in state]
+            if any(each is not None for each in states):  # a rank that was through already has nothing left of this epoch
+                states = [each["iterator"] or (each.get("ended") if each["epoch"] == self._epoch else None) for each in state]
+            self._state = None if None in states else Native.merge_states(states)
         else:
             self._state, self._epoch = state["iterator"], state["epoch"]
         if self._state is not None and self._epoch > 0:
@@ -538,11 +549,9 @@ class Dataset(FrameworkMethods):
         source = self
         if local_shuffle_buffer_size:
             source = self.shuffle(local_shuffle_buffer_size, local_shuffle_seed)
-            source._fixed_epoch, source._state = self._next_epoch(), self._state
-        for table in source._tables(batch_size, drop_last, prefetch=prefetch_batches):
+            source._fixed_epoch, source._state, self._state = self._next_epoch(), self._state, None
+        for table in source._tables(batch_size, drop_last, prefetch=prefetch_batches, owner=self):
             yield _convert.to_user(table, batch_format)
-        if source is not self:
-            self._last_stats = source.stats()
 
     def iter_rows(self, *, prefetch_blocks=None):
         for table in self._tables(1024):
@@ -565,8 +574,11 @@ class Dataset(FrameworkMethods):
         return [table for table in self._tables(65536)] or [self._native.schema()]
 
     def to_pandas(self, limit=None):
+        """limit: more rows than that are an error, as in Ray."""
         import pandas
 
+        if limit is not None and self.count() > limit:
+            raise ValueError("the dataset has more than %d rows: take them with limit(%d).to_pandas()" % (limit, limit))
         return pandas.concat([_convert.to_pandas(table) for table in self._whole()], ignore_index=True)
 
     def to_arrow(self):

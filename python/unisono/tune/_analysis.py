@@ -133,13 +133,6 @@ class Results:
             raise ValueError('scope must be "last", "all" or "avg", not %r' % (scope,))
         return self.tuner.best(metric, mode, scope)
 
-    def value(self, index, metric, mode, scope):
-        values = [_flat(metrics).get(metric.replace(".", "/")) for metrics in self.history(index)]
-        values = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
-        if not values:
-            return None
-        return {"last": lambda: values[-1], "avg": lambda: sum(values) / len(values), "all": lambda: (max if mode == "max" else min)(values)}[scope]()
-
     def rows(self, metric=None, mode=None):
         rows = []
         for trial in self.trials:
@@ -277,7 +270,7 @@ class ExperimentAnalysis:
         return {trial.logdir: pandas.DataFrame([_flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
 
     def dataframe(self, metric=None, mode=None):
-        return _pandas().DataFrame(self._results.rows(metric, mode))
+        return _pandas().DataFrame(self._results.rows(metric, mode or self._results.mode))
 
     def get_all_configs(self, prefix=False):
         return {trial.logdir: trial.config for trial in self.trials}

@@ -45,8 +45,6 @@ class ClassTrial:
         self.__name__ = kind.__name__
 
     def _load(self, trainable):
-        from unisono.train._checkpoint import Checkpoint  # noqa: F401
-
         given = _session.get_checkpoint()
         if given is None:
             return

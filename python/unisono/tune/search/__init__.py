@@ -45,7 +45,9 @@ class TPESearch(Searcher):
 
     def __init__(self, space=None, metric=None, mode=None, n_startup=10, n_candidates=24, seed=None):
         super().__init__(metric, mode)
-        self.space, self.random_state = space, seed
+        if space is not None:
+            raise NotImplementedError("TPESearch(space=) is not offered: give the space to the tuner (param_space=, or config= of tune.run)")
+        self.random_state = seed
         self.options = {"type": "tpe", "n_startup": n_startup, "n_candidates": n_candidates}
 
     def _spec(self):
