@@ -12,7 +12,7 @@
 
 typedef struct data_values {
     long long workers, rows;
-    bool json;
+    bool no_header, json;
     const char *color;
 } data_values;
 
@@ -21,6 +21,8 @@ static const cli_option data_options[] = {
       "plan: for so many workers" },
     { NULL, "rows", 0, CLI_INT, offsetof(data_values, rows), "N", "5", NULL, NULL,
       "head: so many rows" },
+    { NULL, "no-header", 0, CLI_FLAG, offsetof(data_values, no_header), NULL, NULL, NULL, NULL,
+      "CSV files begin with data; the columns are called f0, f1 ..." },
     CLI_JSON_OPTION(data_values),
     CLI_COLOR_OPTION(data_values),
     CLI_END_OPTION,
@@ -135,8 +137,11 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
                       parsed->args[0]);
         return cli_fail(context, "data", &err);
     }
-    int status = uni_dataset_read(&dataset, parsed->num_args - 1,
-                                  (const char *const *)parsed->args + 1, &err);
+    const char *const *paths = (const char *const *)parsed->args + 1;
+    int status = values->no_header
+                     ? uni_dataset_read_csv(&dataset, parsed->num_args - 1, paths,
+                                            &(uni_csv_options){ .no_header = true }, &err)
+                     : uni_dataset_read(&dataset, parsed->num_args - 1, paths, &err);
     if (status == 0)
         status = action->call(context, dataset, values, &err);
     uni_dataset_unref(dataset);
