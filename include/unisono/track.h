@@ -37,7 +37,8 @@ typedef struct uni_run_info {
     const uni_value *config; /* a dictionary, maybe empty */
     const char *function; /* the train function's or the program's name */
     double total_iterations; /* from config ("epochs" or "num_epochs"), else 0: for the ETA */
-    double started; /* seconds since 1970; 0: now. With it the end is `seconds` of uni_finish_info later */
+    double
+        started; /* seconds since 1970; 0: now. With it the end is `seconds` of uni_finish_info later */
 } uni_run_info;
 
 /* One iteration of all ranks. by_rank[r] is NULL where rank r did not report it. */

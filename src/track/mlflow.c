@@ -225,8 +225,8 @@ static int mlflow_start(void *self, const uni_run_info *info, uni_error *err)
                                 or_environment(m->experiment_id, "MLFLOW_EXPERIMENT_ID"),
                             .run_name = info->run_id != NULL ? info->run_id : "",
                             .user = user,
-                            .start_ms = info->started > 0 ? (int64_t)(info->started * 1000)
-                                                          : now_ms() };
+                            .start_ms =
+                                info->started > 0 ? (int64_t)(info->started * 1000) : now_ms() };
     m->started = info->started;
     m->run_dir = uni__sink_copy(info->run_dir, &failed);
     if (failed)
@@ -300,8 +300,7 @@ static int mlflow_finish(void *self, const uni_finish_info *info, uni_error *err
     int status = m->store->flush(m->self, true, err);
     uni_error ending = { 0 };
     /* The status is set even when the last metrics could not be. */
-    int64_t end_ms =
-        m->started > 0 ? (int64_t)((m->started + info->seconds) * 1000) : now_ms();
+    int64_t end_ms = m->started > 0 ? (int64_t)((m->started + info->seconds) * 1000) : now_ms();
     int ended = m->store->finish(m->self, outcome, end_ms, artifacts, status < 0 ? &ending : err);
     free(artifacts);
     return status < 0 ? status : ended;

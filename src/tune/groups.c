@@ -121,16 +121,28 @@ static int follow(slot *mine, uni_iterator *iterator, uni_error *err)
     }
 }
 
+/* `first`, then the list's strings, which are borrowed; NULL at the end. */
+static const char **words_of(const uni_value *list, const char *const *first)
+{
+    size_t count = 0, more = uni_list_size(list);
+    while (first && first[count])
+        count++;
+    const char **out = calloc(count + more + 1, sizeof *out);
+    for (size_t i = 0; out && i < count + more; i++)
+        out[i] = i < count ? first[i] : uni_value_as_string(uni_list_get(list, i - count), "");
+    return out;
+}
+
 static int run_group(slot *mine, uni__crew_event *end, uni_error *err)
 {
     uni_iterator *iterator = NULL;
     const uni_result *result = NULL;
-    const char *program[64] = { NULL };
-    for (size_t i = 0; i < uni_list_size(mine->program) && i < 63; i++)
-        program[i] = uni_value_as_string(uni_list_get(mine->program, i), "");
-    UNI_TRY(uni_trainer_start(mine->trainer, err));
     const uni_tuner *tuner = mine->groups->tuner;
-    UNI_TRY(uni_trainer_run_iterator(
+    UNI_TRY(uni_trainer_start(mine->trainer, err));
+    const char **program = words_of(mine->program, NULL);
+    if (!program)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's program");
+    int status = uni_trainer_run_iterator(
         mine->trainer,
         &(uni_run_options){ .function = mine->program ? NULL : mine->function,
                             .program = mine->program ? program : NULL,
@@ -139,8 +151,10 @@ static int run_group(slot *mine, uni__crew_event *end, uni_error *err)
                             .policy = tuner->spec->options.policy,
                             .from_checkpoint = mine->checkpoint,
                             .trial = true },
-        &iterator, err));
-    int status = follow(mine, iterator, err);
+        &iterator, err);
+    free(program);
+    UNI_TRY(status);
+    status = follow(mine, iterator, err);
     if (uni_iterator_result(iterator, false, &result, NULL) == 0) {
         const char *latest = uni_result_latest_checkpoint(result),
                    *best = uni_result_best_checkpoint(result);
@@ -197,7 +211,13 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
     mine->config = uni_value_copy(order->config);
     mine->program = order->program ? uni_value_copy(order->program) : NULL;
     *serial = mine->serial;
-    UNI_TRY(
+    /* A framework's addresses are for processes that begin with the run. */
+    bool frames =
+        spec->backend && strcmp(spec->backend, "none") != 0 && strcmp(spec->backend, "native") != 0;
+    const char **environment = words_of(order->environment, spec->environment);
+    if (!environment)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's environment");
+    int status =
         uni_trainer_new(&mine->trainer,
                         &(uni_trainer_options){
                             .main = tuner->asked.main,
@@ -210,13 +230,15 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
                             .gpus_per_worker = spec->gpus_per_trial / workers,
                             .name = mine->name,
                             .storage_path = tuner->dir,
-                            .environment = spec->environment,
+                            .environment = environment,
                             .working_directory = spec->working_directory,
                             .max_failures = UNI_NO_RETRIES, /* a trial's budget is the tuner's */
                             .grace_seconds = spec->grace_seconds,
                             .lockstep = true,
-                            .fresh_workers = spec->fresh_workers },
-                        err));
+                            .fresh_workers = spec->fresh_workers || frames },
+                        err);
+    free(environment);
+    UNI_TRY(status);
     int error = pthread_create(&mine->thread, NULL, slot_thread, mine);
     if (error) {
         uni_trainer_free(mine->trainer);

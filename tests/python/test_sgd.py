@@ -67,6 +67,22 @@ class Example(unittest.TestCase):
         with self.assertRaises(KeyError):
             TFTrainer(model_creator=broken, data_creator=data_creator, config=CONFIG)
 
+    def test_tuned(self):
+        from unisono import tune
+        from unisono.util.sgd.tf import TFTrainable
+
+        def sized(config):
+            import tensorflow as tf
+
+            model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+            model.compile(optimizer=tf.keras.optimizers.SGD(config["lr"]), loss="mean_squared_error", metrics=["mean_squared_error"])
+            return model
+
+        analysis = tune.run(TFTrainable, stop={"training_iteration": 2}, verbose=0, max_concurrent_trials=1, config={
+            "model_creator": sized, "data_creator": data_creator, "num_replicas": 1, "trainer_config": dict(CONFIG, lr=tune.grid_search([1e-9, 0.1]))})
+        self.assertEqual([trial.last_result["training_iteration"] for trial in analysis.trials], [2, 2])
+        self.assertEqual(analysis.get_best_config(metric="validation_loss", mode="min")["trainer_config"]["lr"], 0.1)
+
 
 if __name__ == "__main__":
     support.main()

@@ -144,6 +144,37 @@ class Datasets(unittest.TestCase):
         self.assertEqual([(result.metrics["score"], result.metrics["ranks"]) for result in grid], [(12, 2), (60, 2)])
         self.assertEqual(grid.get_best_result().config["train_loop_config"]["factor"], 5)
 
+    @needs("torch")
+    def test_torch_trainer(self):
+        def loop(config):
+            import tempfile
+
+            import torch
+            from unisono.train import torch as train_torch
+
+            model = train_torch.prepare_model(torch.nn.Linear(1, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+            for _ in range(3):
+                for batch in train.get_dataset_shard("train").iter_torch_batches(batch_size=8, dtypes=torch.float32):
+                    loss = torch.nn.functional.mse_loss(model(batch["x"].reshape(-1, 1)), batch["y"].reshape(-1, 1))
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                with tempfile.TemporaryDirectory() as folder:
+                    torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+                    train.report({"loss": loss.item()}, checkpoint=train.Checkpoint.from_directory(folder))
+
+        from unisono.train.torch import TorchTrainer
+
+        rows = data.from_items([{"x": n / 32, "y": n / 16} for n in range(32)])
+        trainer = TorchTrainer(loop, scaling_config=train.ScalingConfig(num_workers=2), datasets={"train": rows})
+        grid = tune.Tuner(trainer, param_space={"train_loop_config": {"lr": tune.grid_search([1e-6, 0.3])}},
+                          tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=1)).fit()
+        best = grid.get_best_result()
+        self.assertEqual((grid.num_errors, best.config["train_loop_config"]["lr"], best.metrics["training_iteration"]), (0, 0.3, 3))
+        with best.checkpoint.as_directory() as folder:
+            self.assertIn("model.pt", os.listdir(folder))
+
 
 if __name__ == "__main__":
     support.main()
