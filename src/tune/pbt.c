@@ -164,9 +164,10 @@ static uni_value *mutate_one(const pbt *self, const uni_value *how, const uni_va
     uni__domain domain;
     int marked = uni__domain_read(how, "", &domain, NULL);
     const uni_value *list = marked == 1 ? domain.values : how;
-    if (chance < self->resample && list)
+    bool anew = chance < self->resample || !now; /* a parameter that the space does not have */
+    if (anew && list)
         return uni_value_copy(uni_list_get(list, (size_t)(pick * (double)uni_list_size(list))));
-    if (chance < self->resample)
+    if (anew)
         return uni__domain_sample(&domain, pick);
     if (list)
         return neighbour(list, now, pick >= 0.5);

@@ -667,8 +667,13 @@ static int note_group_checkpoint(uni_tuner *tuner, int64_t trial, const uni__cre
 
 int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
 {
-    uni__place *place = &tuner->places[event->member];
     int status = 0;
+    if (event->kind == UNI__CREW_SIGNAL) { /* nobody's in particular */
+        atomic_store(&tuner->stop_asked, true);
+        uni__crew_event_free(event);
+        return 0;
+    }
+    uni__place *place = &tuner->places[event->member];
     if (place->trial < 0 || event->serial != place->serial) {
         uni__crew_event_free(event);
         return 0;
