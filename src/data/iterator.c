@@ -578,14 +578,14 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
 int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out, uni_error *err)
 {
     /* Endless epochs of a shard without rows would never come to an end. */
-    for (int empty = 0; empty < 3; empty++) {
+    bool endless = it->plan.options.end_epoch < 0;
+    for (int empty = 0; !endless || empty < 3; empty += endless) {
         int more = uni_dataset_iterator_next_in_epoch(it, out, err);
         if (more != 0 || it->done)
             return more;
     }
-    if (it->plan.options.end_epoch < 0)
-        it->done = true;
-    return it->done ? 0 : uni_dataset_iterator_next(it, out, err);
+    it->done = true;
+    return 0;
 }
 
 bool uni_dataset_iterator_done(const uni_dataset_iterator *it)
