@@ -118,6 +118,13 @@ static int check_options(const uni_fit_options *o, uni_error *err)
                              "class_weight needs num_classes, the number of weights");
     if (o->replica != NULL && o->replica->reduce == NULL)
         return uni_error_set(err, UNI_EINVAL, "a uni_replica needs reduce");
+    if (o->num_callbacks > 0 && o->callbacks == NULL)
+        return uni_error_set(err, UNI_EINVAL, "num_callbacks is %d, but callbacks is NULL",
+                             o->num_callbacks);
+    if (o->threads < 0 || o->replicas < 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "threads %d and replicas %d must not be below 0 (0: chosen)",
+                             o->threads, o->replicas);
     return 0;
 }
 

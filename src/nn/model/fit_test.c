@@ -680,6 +680,12 @@ static void bad_data(void **state)
     uni_model *model = classifier("sgd");
     uni_fit_options options = options_of(&p);
     REFUSED(UNI_EINVAL, "no data", "x", uni_model_fit(model, NULL, NULL, err));
+    options.num_callbacks = 1;
+    REFUSED(UNI_EINVAL, "num_callbacks is 1", "NULL", uni_model_fit(model, &options, NULL, err));
+    options.num_callbacks = 0;
+    options.replicas = -2;
+    REFUSED(UNI_EINVAL, "replicas -2", "0", uni_model_fit(model, &options, NULL, err));
+    options.replicas = 0;
     uni_column wide = uni_column_view(UNI_F32, SHAPE(51, 10), p.x);
     uni_column few = uni_column_view(UNI_F32, SHAPE(51, 1), p.y);
     options.x = &wide;
