@@ -215,6 +215,8 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
     uni_fit_options options = *asked;
     cpu_set_t before;
     options.replicas = strategy->replicas;
+    if (strategy->kind == UNI__STRATEGY_MIRRORED && options.threads == 0)
+        options.threads = uni__process_threads(strategy); /* each replica has its share of them */
     if (strategy->kind == UNI__STRATEGY_MIRRORED && options.threads < strategy->replicas)
         options.threads = strategy->replicas;
     if (strategy->kind == UNI__STRATEGY_ONE_DEVICE)
