@@ -24,7 +24,7 @@ def test_commands(storage):
     script = script.replace(" 40 0.15", " 4 0.01")
     out, _ = run(["sh", "-c", script], storage)
     assert "first/run_001" in out and "succeeded" in out, out
-    assert sorted(os.listdir(storage)) == ["first", "second"]
+    assert sorted(os.listdir(storage)) == ["first", "search", "second"]
 
 
 def test_program(storage):

@@ -36,6 +36,8 @@ class TuneConfig:
     def __post_init__(self):
         if self.mode not in (None, "min", "max"):
             raise ValueError('mode must be "min" or "max", not %r' % (self.mode,))
+        if not isinstance(self.num_samples, int) or self.num_samples == 0 or self.num_samples < -1:
+            raise ValueError("num_samples must be a whole number above 0 (or -1: until the time budget is used up), not %r" % (self.num_samples,))
 
 
 # ---- from Ray's words to the spec ----
