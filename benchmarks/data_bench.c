@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <unisono/data.h>
+#include "base/crc32c.h"
 
 enum { RUNS = 5, BATCH = 256 };
 
@@ -73,9 +74,9 @@ static void make_directory(bool quick)
 
 static const char *path_of(const char *name)
 {
-    static char paths[4][4096];
+    static char paths[8][4096];
     static int next;
-    char *path = paths[next++ % 4];
+    char *path = paths[next++ % 8];
     snprintf(path, 4096, "%s/%s", directory, name);
     return path;
 }
@@ -137,6 +138,34 @@ static void make_npy(const char *path, int64_t rows, int width)
     if (!done)
         die(path, NULL);
     close(fd);
+}
+
+/* Examples of one feature x with 256 floats. */
+static void make_tfrecord(const char *path, int64_t rows)
+{
+    enum { FLOATS = 1024, EXAMPLE = 1042, RECORD = 8 + 4 + EXAMPLE + 4 };
+    /* Lengths of the nested messages: 1039, 1036, the name, 1030, 1027, and the floats. */
+    static const uint8_t head[] = { 0x0A, 0x8F, 8, 0x0A, 0x8C, 8, 0x0A, 1,    'x',
+                                    0x12, 0x86, 8, 0x12, 0x83, 8, 0x0A, 0x80, 8 };
+    static uint8_t record[RECORD];
+    char part[4200];
+    if (has_size(path, rows * RECORD))
+        return;
+    uint64_t length = EXAMPLE;
+    memcpy(record, &length, 8);
+    uint32_t sum = uni__crc32c_masked(record, 8);
+    memcpy(record + 8, &sum, 4);
+    memcpy(record + 12, head, sizeof head);
+    memset(record + 12 + sizeof head, 1, FLOATS);
+    sum = uni__crc32c_masked(record + 12, EXAMPLE);
+    memcpy(record + 12 + EXAMPLE, &sum, 4);
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE *file = fopen(part, "w");
+    bool done = file != NULL;
+    for (int64_t i = 0; i < rows && done; i++)
+        done = fwrite(record, RECORD, 1, file) == 1;
+    if (!done || fclose(file) != 0 || rename(part, path) != 0)
+        die(part, NULL);
 }
 
 /* ---- reading ---- */
@@ -315,6 +344,24 @@ static void bench_limited(const char *self, bool quick)
     }
 }
 
+/* Python's own program prints its own lines. */
+static void bench_python(const char *csv, bool quick)
+{
+    char exe[1000], command[9000];
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *end = length > 0 ? (exe[length] = 0, strrchr(exe, '/')) : NULL;
+    if (end == NULL)
+        return;
+    *end = 0;
+    snprintf(command, sizeof command,
+             "PYTHONPATH='%s/../python' \"$('%s/../tools/python-env' --path)\" '%s/data_python.py' "
+             "'%s'%s",
+             exe, UNI_BENCH_DIR, UNI_BENCH_DIR, csv, quick ? " --quick" : "");
+    if (system(command) != 0)
+        fprintf(stderr, "data_bench: no numbers from Python (is the package built, and were "
+                        "TensorFlow and PyTorch installed by ./bench --setup data?)\n");
+}
+
 int main(int argc, char **argv)
 {
     bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
@@ -339,6 +386,11 @@ int main(int argc, char **argv)
     make_npy(npy, npy_rows, 256);
     double sequential = pread_rate(npy);
     print_pair("npy_mb_per_s", "MB/s", rate_of(npy, false, npy_rows, NULL), sequential, "pread");
+    const char *records = path_of("rows.tfrecord");
+    make_tfrecord(records, npy_rows / 4);
+    double records_sequential = pread_rate(records);
+    print_pair("tfrecord_mb_per_s", "MB/s", rate_of(records, false, npy_rows / 4, NULL),
+               records_sequential, "pread");
     uni_dataset *global = open_dataset(npy, true);
     double begin = seconds();
     int64_t taken = read_through(global, INT64_MAX, NULL);
@@ -346,5 +398,6 @@ int main(int argc, char **argv)
     uni_dataset_unref(global);
     print_pair("shuffle_rows_per_s", "1/s", (double)taken / took, sequential * 1e6 / 1024, "pread");
     bench_limited(argv[0], quick);
+    bench_python(path_of("floats.csv"), quick);
     return 0;
 }
