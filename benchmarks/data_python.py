@@ -53,7 +53,7 @@ def measure(metric, path, prepare, runs):
 
 
 def main(path):
-    runs = 3 if "--quick" in sys.argv else 5
+    runs = 5
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     measure("to_torch_ratio", path, torch_epochs, runs)
     measure("to_tf_ratio", path, tf_epochs, runs)
