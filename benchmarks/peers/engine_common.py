@@ -35,6 +35,7 @@ BATCHES = 32
 WINDOWS = 7
 PAIRS = 11
 PAIR_SECONDS = 0.3
+PAIR_STEPS = 10  # at least: the first ones after the other side's window find its data in the caches
 
 
 def since_process_start():
@@ -100,8 +101,9 @@ def in_turn(windows, model, batch, program):
     while took < PAIR_SECONDS / 4:
         steps *= 2
         took = windows(steps, 1)[0]
-    steps = max(1, int(steps * PAIR_SECONDS / took))
-    with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(PAIR_SECONDS)],
+    seconds = max(PAIR_SECONDS, PAIR_STEPS * took / steps)
+    steps = max(1, int(steps * seconds / took))
+    with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(seconds)],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
         if engine.stdout.readline() != "ready\n":
             raise SystemExit(f"{program} --serve did not become ready")
