@@ -70,6 +70,8 @@ UNI_API uni_column uni_column_array(const uni_array *array);
 UNI_API uni_column uni_column_strings(int64_t count,
                                       const uni_string *strings); /* shape (count,) */
 UNI_API size_t uni_column_sample_bytes(const uni_column *column); /* 0 when there are no samples */
+/* Samples [begin, end) of a column, where they are. */
+UNI_API uni_column uni_column_rows(const uni_column *column, int64_t begin, int64_t end);
 
 /* ---- parameters ---- */
 

@@ -32,23 +32,15 @@ void uni__parts_forget(uni_strategy *strategy)
     strategy->parts = NULL;
 }
 
-static uni_column cut(const uni_column *column, int64_t begin, int64_t count)
-{
-    uni_column out = *column;
-    out.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
-    out.shape[0] = count;
-    return out;
-}
-
 uni_batch uni__batch_part(const uni_batch *whole, int64_t begin, int64_t end)
 {
     uni_batch out = *whole;
     for (int i = 0; i < whole->num_x; i++)
-        out.x[i] = cut(&whole->x[i], begin, end - begin);
+        out.x[i] = uni_column_rows(&whole->x[i], begin, end);
     for (int i = 0; i < whole->num_y; i++)
-        out.y[i] = cut(&whole->y[i], begin, end - begin);
+        out.y[i] = uni_column_rows(&whole->y[i], begin, end);
     if (whole->weights.dtype)
-        out.weights = cut(&whole->weights, begin, end - begin);
+        out.weights = uni_column_rows(&whole->weights, begin, end);
     out.size = end - begin;
     out.first_sample = whole->first_sample + begin;
     out.global_size = whole->global_size > 0 ? whole->global_size : whole->size;

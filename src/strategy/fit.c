@@ -27,14 +27,6 @@ typedef struct split {
     uni_column x[2][UNI_MODEL_MAX_INPUTS], y[2][UNI_MODEL_MAX_INPUTS], weights[2];
 } split;
 
-static uni_column rows_of(const uni_column *column, int64_t begin, int64_t end)
-{
-    uni_column rows = *column;
-    rows.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
-    rows.shape[0] = end - begin;
-    return rows;
-}
-
 static int split_arrays(uni_fit_options *o, split *made, uni_error *err)
 {
     int64_t samples = o->x && o->num_x > 0 && o->x[0].ndim > 0 ? o->x[0].shape[0] : 0;
@@ -48,11 +40,11 @@ static int split_arrays(uni_fit_options *o, split *made, uni_error *err)
     for (int part = 0; part < 2; part++) {
         int64_t begin = part ? middle : 0, end = part ? samples : middle;
         for (int i = 0; i < o->num_x; i++)
-            made->x[part][i] = rows_of(&o->x[i], begin, end);
+            made->x[part][i] = uni_column_rows(&o->x[i], begin, end);
         for (int i = 0; i < o->num_y; i++)
-            made->y[part][i] = rows_of(&o->y[i], begin, end);
+            made->y[part][i] = uni_column_rows(&o->y[i], begin, end);
         if (o->sample_weight)
-            made->weights[part] = rows_of(o->sample_weight, begin, end);
+            made->weights[part] = uni_column_rows(o->sample_weight, begin, end);
     }
     o->x = made->x[0];
     o->y = made->y[0];

@@ -45,6 +45,14 @@ size_t uni_column_sample_bytes(const uni_column *column)
     return bytes;
 }
 
+uni_column uni_column_rows(const uni_column *column, int64_t begin, int64_t end)
+{
+    uni_column rows = *column;
+    rows.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
+    rows.shape[0] = end - begin;
+    return rows;
+}
+
 uni_dtype uni_tensor_dtype(const uni_tensor *tensor)
 {
     return tensor->dtype;

@@ -14,16 +14,6 @@
 
 #include "base/clock.h"
 
-/* Samples [begin, end) of a column. */
-static uni_column part_of(const uni_column *column, int64_t begin, int64_t end)
-{
-    uni_column part = *column;
-    size_t sample = uni_column_sample_bytes(column);
-    part.data = (const char *)column->data + (size_t)begin * sample;
-    part.shape[0] = end - begin;
-    return part;
-}
-
 /* Keras's fit puts the missing axis on targets (batch) of a prediction (batch, 1). */
 static uni_tensor *target_of(uni_tape *tape, const uni_column *column, const uni_tensor *prediction)
 {
@@ -135,9 +125,9 @@ static uni_tensor *total_loss(uni__share *share, int64_t begin, int64_t end, uni
                                  : batch->size * (job->replica != NULL ? job->replica->count : 1));
     uni_tensor *total = NULL;
     for (int i = 0; i < model->num_outputs; i++) {
-        uni_column y = part_of(&batch->y[i], begin, end), w = { 0 };
+        uni_column y = uni_column_rows(&batch->y[i], begin, end), w = { 0 };
         if (batch->weights.dtype != 0)
-            w = part_of(&batch->weights, begin, end);
+            w = uni_column_rows(&batch->weights, begin, end);
         targets[i] = target_of(share->tape, &y, share->outputs[i]);
         uni_tensor *weights = weights_of(share->tape, job, &w, targets[i], share->outputs[i]);
         double factor = 1;
@@ -163,7 +153,7 @@ static int forward(uni__share *share, int64_t begin, int64_t end)
     const uni_model *model = share->runner->model;
     uni_tensor *inputs[UNI_MODEL_MAX_INPUTS];
     for (int i = 0; i < model->num_inputs; i++) {
-        uni_column x = part_of(&batch->x[i], begin, end);
+        uni_column x = uni_column_rows(&batch->x[i], begin, end);
         inputs[i] = uni_tape_input_column(share->tape, &x);
     }
     uni__model_run(model, share->tape, inputs, share->outputs);
