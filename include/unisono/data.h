@@ -247,6 +247,17 @@ UNI_API UNI_MUST_USE int uni_dataset_order(const uni_dataset *dataset, char **ou
 UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, uni_value **out,
                                           uni_error *err);
 
+/* For whoever shares out blocks by their rows: {"kind": "global", "block" or "stream", "one_to_one", "in_order", "shuffle": bool, "buffer" (rows of a shuffle
+ * window), "window_blocks"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
+ * blocks stand at the places [begin, end) of an epoch's order. */
+UNI_API UNI_MUST_USE int uni_dataset_shape(const uni_dataset *dataset, uni_value **out,
+                                           uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_count_blocks(uni_dataset *dataset, int64_t begin, int64_t end,
+                                                  int64_t *rows, uni_error *err);
+UNI_API UNI_MUST_USE int uni_dataset_block_order(const uni_dataset *dataset, int64_t epoch,
+                                                 int64_t begin, int64_t end, int64_t *blocks,
+                                                 uni_error *err);
+
 /* ---- iterating ---- */
 
 typedef struct uni_data_options {

@@ -70,6 +70,12 @@ typedef struct uni_checkpoint_source {
 UNI_API UNI_MUST_USE int uni_session_report(uni_session *session, const uni_value *metrics,
                                             const uni_checkpoint_source *checkpoint,
                                             uni_error *err);
+/* The same in two halves, for ranks that report one after the other: start returns at once in lockstep mode, too; wait does so when the driver took the
+ * report. */
+UNI_API UNI_MUST_USE int uni_session_report_start(uni_session *session, const uni_value *metrics,
+                                                  const uni_checkpoint_source *checkpoint,
+                                                  uni_error *err);
+UNI_API UNI_MUST_USE int uni_session_report_wait(uni_session *session, uni_error *err);
 /* The same for plain numbers, without building a dictionary. Whole numbers below 2^53 are kept as integers. */
 UNI_API UNI_MUST_USE int uni_session_report_numbers(uni_session *session, int count,
                                                     const char *const *names, const double *values,
@@ -100,6 +106,12 @@ UNI_API UNI_MUST_USE int uni_session_dataset_shard(uni_session *session, const c
                                                    uni_dataset *dataset,
                                                    const uni_data_options *options,
                                                    uni_dataset_iterator **out, uni_error *err);
+
+/* For whoever iterates by means of its own (Python, frameworks that read ahead): where it stands, as the next reports say it under this name (a state as of
+ * uni_dataset_iterator_state, copied; NULL: nothing more), and the state of all ranks together that the group resumes from, borrowed; NULL when there is none. */
+UNI_API UNI_MUST_USE int uni_session_set_dataset_state(uni_session *session, const char *name,
+                                                       const uni_value *state, uni_error *err);
+UNI_API const uni_value *uni_session_dataset_state(const uni_session *session, const char *name);
 
 /* A communicator of all ranks of the run (comm.h); all of them call it. In a world of one it is a group of one. The caller closes it before the session. */
 UNI_API UNI_MUST_USE int uni_session_comm(uni_session *session, const uni_comm_options *options,

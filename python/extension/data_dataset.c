@@ -410,6 +410,56 @@ static PyObject *dataset_plan(PyObject *self, PyObject *shards)
     WITHOUT_GIL(uni_dataset_plan(of(self), (int)count, &plan, &err), own_value(self, plan));
 }
 
+static PyObject *dataset_shape(PyObject *self, PyObject *unused)
+{
+    uni_value *shape = NULL;
+    uni_error err = { 0 };
+    WITHOUT_GIL(uni_dataset_shape(of(self), &shape, &err), own_value(self, shape));
+}
+
+/* Room for the numbers of blocks [begin, end), as bytes of int64. */
+static PyObject *room_for(long long begin, long long end, int64_t **numbers)
+{
+    PyObject *room = PyByteArray_FromStringAndSize(
+        NULL, (Py_ssize_t)(end > begin ? end - begin : 0) * (Py_ssize_t)sizeof **numbers);
+    *numbers = room ? (int64_t *)PyByteArray_AsString(room) : NULL;
+    return room;
+}
+
+/* count_blocks(begin, end): the rows of each, as a bytearray of int64 */
+static PyObject *dataset_count_blocks(PyObject *self, PyObject *arguments)
+{
+    long long begin, end;
+    int64_t *rows;
+    uni_error err = { 0 };
+    int status;
+    PyObject *room;
+    if (!PyArg_ParseTuple(arguments, "LL", &begin, &end) || !(room = room_for(begin, end, &rows)))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = uni_dataset_count_blocks(of(self), begin, end, rows, &err);
+    Py_END_ALLOW_THREADS;
+    if (status == 0)
+        return room;
+    Py_DECREF(room);
+    return door_raise(door_state_of(self), &err);
+}
+
+/* block_order(epoch): which block stands at each place, as a bytearray of int64 */
+static PyObject *dataset_block_order(PyObject *self, PyObject *argument)
+{
+    long long epoch = PyLong_AsLongLong(argument);
+    int64_t *blocks, count = uni_dataset_num_blocks(of(self));
+    uni_error err = { 0 };
+    PyObject *room;
+    if ((epoch == -1 && PyErr_Occurred()) || !(room = room_for(0, count, &blocks)))
+        return NULL;
+    if (uni_dataset_block_order(of(self), epoch, 0, count, blocks, &err) == 0)
+        return room;
+    Py_DECREF(room);
+    return door_raise(door_state_of(self), &err);
+}
+
 static PyObject *known_rows(PyObject *self, void *unused)
 {
     return PyLong_FromLongLong(uni_dataset_known_rows(of(self)));
@@ -464,6 +514,9 @@ static PyMethodDef methods[] = {
     { "text", dataset_text, METH_NOARGS, NULL },
     { "order", dataset_order, METH_NOARGS, NULL },
     { "plan", dataset_plan, METH_O, NULL },
+    { "shape", dataset_shape, METH_NOARGS, NULL },
+    { "count_blocks", dataset_count_blocks, METH_VARARGS, NULL },
+    { "block_order", dataset_block_order, METH_O, NULL },
     { NULL, NULL, 0, NULL },
 };
 static PyType_Slot slots[] = {

@@ -258,6 +258,29 @@ static PyObject *table_gather(PyObject *self, PyObject *argument)
                       : door_table_take(door_state_of(self), out);
 }
 
+/* concat([table, ...]): one below the other. */
+static PyObject *table_concat(PyObject *class_, PyObject *list)
+{
+    door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
+    Py_ssize_t count = PySequence_Size(list);
+    uni_table *out = NULL, **tables = NULL;
+    uni_error err = { 0 };
+    if (count < 0 || !(tables = PyMem_Calloc((size_t)count + 1, sizeof(uni_table *))))
+        return count < 0 ? NULL : PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_GetItem(list, i);
+        tables[i] = item ? door_table_of(state, item) : NULL;
+        Py_XDECREF(item); /* the list has it */
+        if (!tables[i]) {
+            PyMem_Free(tables);
+            return NULL;
+        }
+    }
+    int status = uni_table_concat(&out, tables, (int)count, &err);
+    PyMem_Free(tables);
+    return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
+}
+
 /* from_rows([dict, ...], like or None): a table, types as uni_table_from_rows finds them. */
 static PyObject *table_from_rows(PyObject *class_, PyObject *arguments)
 {
@@ -313,6 +336,7 @@ static PyMethodDef methods[] = {
     { "schema", table_schema, METH_NOARGS, NULL },
     { "slice", table_slice, METH_VARARGS, NULL },
     { "gather", table_gather, METH_O, NULL },
+    { "concat", table_concat, METH_O | METH_CLASS, NULL },
     { "from_rows", table_from_rows, METH_VARARGS | METH_CLASS, NULL },
     { "from_arrow", table_from_arrow, METH_VARARGS | METH_CLASS, NULL },
     { NULL, NULL, 0, NULL },

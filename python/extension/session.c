@@ -121,6 +121,35 @@ static PyObject *session_get_checkpoint(PyObject *object, PyObject *unused)
     return path;
 }
 
+/* set_dataset_state(name, state or None): what the next reports say of a dataset's iterator */
+static PyObject *session_set_dataset_state(PyObject *object, PyObject *arguments)
+{
+    door_state *state = door_state_of(object);
+    uni_session *session = get(object);
+    const char *name;
+    PyObject *given;
+    uni_value *value = NULL;
+    uni_error err = { 0 };
+    if (!session || !PyArg_ParseTuple(arguments, "sO", &name, &given))
+        return NULL;
+    if (given != Py_None && !(value = door_value_from(state, given, NULL)))
+        return NULL;
+    int status = uni_session_set_dataset_state(session, name, value, &err);
+    uni_value_free(value);
+    if (status < 0)
+        return door_raise(state, &err);
+    Py_RETURN_NONE;
+}
+
+/* dataset_state(name): the state of all ranks that this attempt goes on from, or None */
+static PyObject *session_dataset_state(PyObject *object, PyObject *name)
+{
+    uni_session *session = get(object);
+    const char *text = session ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    return text ? door_value_to(door_state_of(object), uni_session_dataset_state(session, text))
+                : NULL;
+}
+
 static PyObject *session_checkpoint_dir(PyObject *object, PyObject *unused)
 {
     uni_session *session = get(object);
@@ -221,6 +250,8 @@ static PyMethodDef methods[] = {
     { "load_checkpoint", session_load_checkpoint, METH_NOARGS, NULL },
     { "get_checkpoint", session_get_checkpoint, METH_NOARGS, "its path, or None" },
     { "checkpoint_dir", session_checkpoint_dir, METH_NOARGS, NULL },
+    { "set_dataset_state", session_set_dataset_state, METH_VARARGS, NULL },
+    { "dataset_state", session_dataset_state, METH_O, NULL },
     { "comm", session_comm, METH_VARARGS, "a communicator of all ranks" },
     { "should_stop", session_should_stop, METH_NOARGS, NULL },
     { "request_stop", session_request_stop, METH_NOARGS, NULL },

@@ -13,7 +13,8 @@
 
 struct uni__shard {
     char *name;
-    uni_dataset_iterator *iterator;
+    uni_dataset_iterator *iterator; /* or NULL: somebody else iterates and says where it stands: */
+    uni_value *state;
     struct uni__shard *next;
 };
 
@@ -76,8 +77,31 @@ int uni_session_dataset_shard(uni_session *session, const char *name, uni_datase
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's shard");
     }
     uni_dataset_iterator_free(shard->iterator);
+    uni_value_free(shard->state);
+    shard->state = NULL;
     shard->iterator = *out = iterator;
     return 0;
+}
+
+int uni_session_set_dataset_state(uni_session *session, const char *name, const uni_value *state,
+                                  uni_error *err)
+{
+    struct uni__shard *shard = find_shard(session, name);
+    uni_value *copy = state ? uni_value_copy(state) : NULL;
+    if ((state && !copy) || (!shard && !(shard = add_shard(session, name)))) {
+        uni_value_free(copy);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's state");
+    }
+    uni_dataset_iterator_free(shard->iterator);
+    shard->iterator = NULL;
+    uni_value_free(shard->state);
+    shard->state = copy;
+    return 0;
+}
+
+const uni_value *uni_session_dataset_state(const uni_session *session, const char *name)
+{
+    return uni_dict_get(session->data_states, name);
 }
 
 void uni__session_drop_shards(uni_session *session)
@@ -86,6 +110,7 @@ void uni__session_drop_shards(uni_session *session)
         struct uni__shard *shard = session->shards;
         session->shards = shard->next;
         uni_dataset_iterator_free(shard->iterator);
+        uni_value_free(shard->state);
         free(shard->name);
         free(shard);
     }
@@ -101,8 +126,11 @@ int uni__session_shard_states(const uni_session *session, char **out, uni_error 
     for (const struct uni__shard *shard = session->shards; shard && status == 0;
          shard = shard->next) {
         uni_value *state = NULL;
-        status = uni_dataset_iterator_state(shard->iterator, &state, err);
-        if (status == 0)
+        if (shard->iterator)
+            status = uni_dataset_iterator_state(shard->iterator, &state, err);
+        else if (shard->state && !(state = uni_value_copy(shard->state)))
+            status = UNI_ENOMEM;
+        if (status == 0 && state)
             status = uni_dict_take(states, shard->name, state);
     }
     size_t length = 0;

@@ -1,0 +1,75 @@
+/*
+ * blocks.c - what a binding needs to share out blocks by their rows: the shape of a dataset's order, the rows of its blocks, and the order of the blocks in an
+ * epoch. Ranges of blocks give ranks different numbers of rows; whoever meets at each batch (Python's trainers) cuts by rows instead, and
+ * counts the blocks once for it. Any thread.
+ */
+#include "data/execute.h"
+
+static int put_bool(uni_value *dict, const char *key, bool value)
+{
+    return uni_dict_take(dict, key, uni_value_bool(value));
+}
+
+int uni_dataset_shape(const uni_dataset *dataset, uni_value **out, uni_error *err)
+{
+    static const char *const kinds[] = { "", "global", "block", "stream" };
+    const uni__order *order = &dataset->order;
+    uni_value *shape = uni_value_dict();
+    *out = NULL;
+    if (uni_dict_take(shape, "kind", uni_value_string(kinds[dataset->root->source.kind])) < 0 ||
+        put_bool(shape, "one_to_one", uni__dataset_one_to_one(dataset)) < 0 ||
+        put_bool(shape, "in_order", uni__dataset_in_order(dataset)) < 0 ||
+        put_bool(shape, "shuffle", order->shuffle) < 0 ||
+        uni_dict_take(shape, "buffer", uni_value_int(order->buffer)) < 0 ||
+        uni_dict_take(shape, "window_blocks", uni_value_int(order->window_blocks)) < 0) {
+        uni_value_free(shape);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the shape of a dataset");
+    }
+    *out = shape;
+    return 0;
+}
+
+/* Blocks of files: those that can be read on their own. */
+static int check_blocks(const uni_dataset *dataset, int64_t begin, int64_t end, uni_error *err)
+{
+    const uni__source *source = &dataset->root->source;
+    if (source->kind != UNI__SOURCE_SPLIT)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "only datasets of the block order have blocks to count");
+    if (begin < 0 || begin > end || end > source->num_blocks)
+        return uni_error_set(err, UNI_EINVAL, "blocks %lld to %lld of %lld", (long long)begin,
+                             (long long)end, (long long)source->num_blocks);
+    return 0;
+}
+
+int uni_dataset_count_blocks(uni_dataset *dataset, int64_t begin, int64_t end, int64_t *rows,
+                             uni_error *err)
+{
+    uni__reader *reader = NULL;
+    UNI_TRY(check_blocks(dataset, begin, end, err));
+    UNI_TRY(uni__reader_new(&reader, dataset->root->bad.skip, err));
+    /* Counting without decoding must not pass over bad rows that reading would. */
+    bool exact = dataset->root->bad.skip;
+    int status = 0;
+    for (int64_t i = begin; i < end && status == 0; i++) {
+        uni_table *table = NULL;
+        if (!exact) {
+            status = uni__dataset_count_block(dataset, reader, i, &rows[i - begin], err);
+            continue;
+        }
+        status = uni__dataset_read_block(dataset, reader, i, &table, err);
+        rows[i - begin] = table != NULL ? uni_table_num_rows(table) : 0;
+        uni_table_unref(table);
+    }
+    uni__reader_free(reader);
+    return status;
+}
+
+int uni_dataset_block_order(const uni_dataset *dataset, int64_t epoch, int64_t begin, int64_t end,
+                            int64_t *blocks, uni_error *err)
+{
+    UNI_TRY(check_blocks(dataset, begin, end, err));
+    for (int64_t i = begin; i < end; i++)
+        blocks[i - begin] = uni__order_element(dataset, epoch, i);
+    return 0;
+}
