@@ -20,7 +20,7 @@ static void known_values(void **state)
 
 static void every_length_and_alignment(void **state)
 {
-    uint8_t bytes[100];
+    uint8_t bytes[700];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)uni__random_u64(1, 2, i);
     for (size_t begin = 0; begin < 9; begin++)
@@ -29,9 +29,22 @@ static void every_length_and_alignment(void **state)
                              uni__crc32c_reference(bytes + begin, size));
 }
 
+/* Thirds as long as they become, more than one round of them, and what is left behind. */
+static void long_ones(void **state)
+{
+    enum { SIZE = 20000 };
+    uint8_t *bytes = malloc(SIZE);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (uint8_t)uni__random_u64(3, 4, i);
+    for (size_t size = 700; size <= SIZE; size += size < 7000 ? 1 : 97)
+        assert_int_equal(uni__crc32c(bytes, size), uni__crc32c_reference(bytes, size));
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(known_values),
-                                        cmocka_unit_test(every_length_and_alignment) };
+                                        cmocka_unit_test(every_length_and_alignment),
+                                        cmocka_unit_test(long_ones) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

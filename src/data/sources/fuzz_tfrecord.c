@@ -39,10 +39,11 @@ static void infer(const uint8_t *bytes, size_t size)
         uni__example_infer_schema(found, &options, "fuzz", &schema, NULL) == 0) {
         uni__reader *reader = NULL;
         uni__build build;
+        uni__example_order order = { 0 };
         char why[300];
         FUZZ_PROMISE(uni__reader_new(&reader, true, NULL) == 0);
         if (uni__build_begin(&build, reader, schema, 1, (int64_t)size, NULL) == 0) {
-            if (uni__example_put(&build, bytes, size, why, sizeof why, NULL) > 0)
+            if (uni__example_put(&build, &order, bytes, size, why, sizeof why, NULL) > 0)
                 FUZZ_PROMISE(uni__build_end_row(&build, NULL) == 0);
             uni__build_free(&build);
         }

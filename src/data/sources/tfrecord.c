@@ -42,6 +42,7 @@ struct walk {
     int64_t at;
     bool whole; /* nothing comes behind `size`: a record that goes on there is cut off */
     bool damaged; /* something was skipped */
+    int64_t records; /* at most so many rows; -1: not counted yet */
     const char *path;
     int64_t offset; /* of bytes[0] in the file, for messages */
 };
@@ -76,11 +77,11 @@ static int walk_next(struct walk *walk, uni__reader *reader, int64_t *length, un
     return 0;
 }
 
-static int put_record(uni__build *build, bool raw, const struct walk *walk, int64_t length,
-                      uni_error *err)
+static int put_record(uni__build *build, bool raw, uni__example_order *order,
+                      const struct walk *walk, int64_t length, uni_error *err)
 {
     const uint8_t *data = walk->bytes + walk->at + UNI__TFRECORD_HEADER;
-    char why[300] = "";
+    char why[300];
     int good = 1;
     if (!uni__tfrecord_data_good(data, length)) {
         good = 0;
@@ -88,7 +89,7 @@ static int put_record(uni__build *build, bool raw, const struct walk *walk, int6
     } else if (raw) {
         UNI_TRY(uni__build_put_bytes(build, 0, data, (size_t)length, err));
     } else {
-        good = uni__example_put(build, data, (size_t)length, why, sizeof why, err);
+        good = uni__example_put(build, order, data, (size_t)length, why, sizeof why, err);
     }
     if (good < 0)
         return good;
@@ -99,25 +100,31 @@ static int put_record(uni__build *build, bool raw, const struct walk *walk, int6
                            (long long)(walk->offset + walk->at), why);
 }
 
+/* How many records there are from walk->at, at most. */
+static int64_t count_records(const struct walk *walk)
+{
+    int64_t count = 0, at = walk->at;
+    while (at < walk->limit && walk->size - at >= UNI__TFRECORD_HEADER) {
+        int64_t length = uni__tfrecord_length(walk->bytes + at);
+        int64_t next = length < 0 ? uni__tfrecord_find(walk->bytes, at + 1, walk->size)
+                                  : at + length + UNI__TFRECORD_FRAME;
+        count += length >= 0;
+        at = next >= 0 ? next : walk->size;
+    }
+    return count;
+}
+
 /* All records of the walk as a table. */
 static int read_records(const tfrecord *self, struct walk *walk, uni__reader *reader,
                         uni_table **out, uni_error *err)
 {
-    struct walk counting = *walk;
-    int64_t count = 0, length = 0;
+    uni__example_order order = { 0 };
+    int64_t count = walk->records >= 0 ? walk->records : count_records(walk), length = 0;
     int more = 0, status = 0;
     uni__build build;
-    while (counting.at < counting.limit && counting.size - counting.at >= UNI__TFRECORD_HEADER) {
-        length = uni__tfrecord_length(counting.bytes + counting.at);
-        int64_t next = length < 0
-                           ? uni__tfrecord_find(counting.bytes, counting.at + 1, counting.size)
-                           : counting.at + length + UNI__TFRECORD_FRAME;
-        count += length >= 0;
-        counting.at = next >= 0 ? next : counting.size;
-    }
     UNI_TRY(uni__build_begin(&build, reader, self->schema, count, walk->size - walk->at, err));
     while ((more = walk_next(walk, reader, &length, err)) > 0) {
-        UNI_TRY_GOTO(put_record(&build, self->raw, walk, length, err), fail);
+        UNI_TRY_GOTO(put_record(&build, self->raw, &order, walk, length, err), fail);
         walk->at += length + UNI__TFRECORD_FRAME;
     }
     status = more;
@@ -148,6 +155,7 @@ static int load(const tfrecord *self, uni__reader *reader, const uni__block *blo
                                .size = end - block->begin,
                                .limit = block->end - block->begin,
                                .whole = end == file->size,
+                               .records = -1,
                                .path = file->path,
                                .offset = block->begin };
         if (block->begin > 0) {
@@ -155,10 +163,14 @@ static int load(const tfrecord *self, uni__reader *reader, const uni__block *blo
             walk->at = first >= 0 && first < walk->limit ? first : walk->limit;
         }
         /* Is the last record there? Its header says how much more is needed. */
-        int64_t at = walk->at, length = 0;
+        int64_t at = walk->at, length = 0, records = 0;
         while (at < walk->limit && walk->size - at >= UNI__TFRECORD_HEADER &&
-               (length = uni__tfrecord_length(bytes + at)) >= 0)
+               (length = uni__tfrecord_length(bytes + at)) >= 0) {
             at += length + UNI__TFRECORD_FRAME;
+            records++;
+        }
+        if (length >= 0)
+            walk->records = records;
         if (length < 0 || at <= walk->size || walk->whole)
             return 0;
         end = block->begin + at + UNI__TFRECORD_HEADER;
@@ -295,6 +307,7 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
                          .size = cursor->size,
                          .limit = cursor->size,
                          .whole = last,
+                         .records = -1,
                          .path = uni__stream_path(cursor->stream),
                          .offset = cursor->offset };
     UNI_TRY(read_records(self, &walk, reader, out, err));

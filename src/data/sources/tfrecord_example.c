@@ -169,9 +169,11 @@ static const char *kind_name(uni__feature_kind kind)
     return kind == UNI__FEATURE_BYTES ? "bytes" : kind == UNI__FEATURE_FLOAT ? "float" : "int64";
 }
 
-static int bad(char *why, size_t size, const uni__feature *feature, const char *expected)
+static int bad(char *why, size_t size, const uni__feature *feature, const uni_field *field)
 {
     int length = feature->name_size < 80 ? (int)feature->name_size : 80;
+    char expected[100];
+    uni_field_text(expected, sizeof expected, field);
     snprintf(why, size, "the feature \"%.*s\" has %lld values of %s, the column has %s", length,
              feature->name, (long long)feature->count, kind_name(feature->kind), expected);
     return 0;
@@ -211,8 +213,6 @@ static int put_feature(uni__build *build, int column, const uni__feature *featur
 {
     uni__build_column *c = &build->columns[column];
     bool numbers = feature->kind == UNI__FEATURE_FLOAT || feature->kind == UNI__FEATURE_INT;
-    char text[100];
-    uni_field_text(text, sizeof text, &c->field);
     if (feature->kind == UNI__FEATURE_NONE ||
         (feature->count == 0 && c->row_elements > 0 && c->field.kind != UNI_FIELD_LIST))
         return 1; /* missing */
@@ -223,43 +223,53 @@ static int put_feature(uni__build *build, int column, const uni__feature *featur
     if (c->field.kind == UNI_FIELD_STRING || c->field.kind == UNI_FIELD_BINARY) {
         size_t size = 0;
         if (numbers || feature->count != 1)
-            return bad(why, why_size, feature, text);
+            return bad(why, why_size, feature, &c->field);
         const uint8_t *bytes = uni__feature_bytes(feature, &size);
-        if (c->field.kind == UNI_FIELD_STRING && !uni__utf8_valid((const char *)bytes, size))
-            return bad(why, why_size, feature, "text, which these bytes are not");
+        if (c->field.kind == UNI_FIELD_STRING && !uni__utf8_valid((const char *)bytes, size)) {
+            snprintf(why, why_size, "the feature of the column \"%.80s\" is no UTF-8 text",
+                     c->field.name);
+            return 0;
+        }
         UNI_TRY(uni__build_put_bytes(build, column, bytes, size, err));
         return 1;
     }
     if (!numbers)
-        return bad(why, why_size, feature, text);
+        return bad(why, why_size, feature, &c->field);
     if (c->field.kind == UNI_FIELD_NUMBER)
         return feature->count == c->row_elements
                    ? put_numbers(build, column, feature, uni__build_row(build, column), err)
-                   : bad(why, why_size, feature, text);
+                   : bad(why, why_size, feature, &c->field);
     void *to = NULL;
     if (c->field.dtype != (feature->kind == UNI__FEATURE_FLOAT ? UNI_F32 : UNI_I64))
-        return bad(why, why_size, feature, text);
+        return bad(why, why_size, feature, &c->field);
     UNI_TRY(uni__build_reserve(build, column, feature->count, &to, err));
     uni__build_used(build, column, feature->count);
     return put_numbers(build, column, feature, to, err);
 }
 
-int uni__example_put(uni__build *build, const void *record, size_t size, char *why, size_t why_size,
-                     uni_error *err)
+/* The column of the record's feature number `place`. */
+static int column_of(const uni__build *build, uni__example_order *order, int place,
+                     const uni__feature *feature)
+{
+    if (place >= UNI__EXAMPLE_SEEN)
+        return uni__build_find(build, feature->name, feature->name_size);
+    if (order->seen[place].name == NULL || order->seen[place].size != feature->name_size ||
+        memcmp(order->seen[place].name, feature->name, feature->name_size) != 0)
+        order->seen[place].column = uni__build_find(build, feature->name, feature->name_size);
+    order->seen[place].name = feature->name;
+    order->seen[place].size = feature->name_size;
+    return order->seen[place].column;
+}
+
+int uni__example_put(uni__build *build, uni__example_order *order, const void *record, size_t size,
+                     char *why, size_t why_size, uni_error *err)
 {
     uni__example example = uni__example_of(record, size);
     uni__feature feature;
-    int more, guess = 0;
-    while ((more = uni__example_next(&example, &feature)) > 0) {
-        int column = guess;
-        const char *name = column < build->num_columns ? build->columns[column].field.name : NULL;
-        if (name == NULL || strncmp(name, feature.name, feature.name_size) != 0 ||
-            name[feature.name_size] != '\0')
-            column = uni__build_find(build, feature.name, feature.name_size);
-        if (column < 0)
-            continue;
-        guess = column + 1;
-        int good = put_feature(build, column, &feature, why, why_size, err);
+    int more;
+    for (int place = 0; (more = uni__example_next(&example, &feature)) > 0; place++) {
+        int column = column_of(build, order, place, &feature);
+        int good = column < 0 ? 1 : put_feature(build, column, &feature, why, why_size, err);
         if (good <= 0)
             return good;
     }

@@ -8,25 +8,32 @@
 
 #include "base/crc32c.h"
 
-static uint64_t little_endian(const uint8_t *bytes, int count)
+/* Little-endian, as everything we run on. */
+static uint64_t u64_at(const uint8_t *bytes)
 {
-    uint64_t value = 0;
-    for (int i = count - 1; i >= 0; i--)
-        value = value << 8 | bytes[i];
+    uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static uint32_t u32_at(const uint8_t *bytes)
+{
+    uint32_t value;
+    memcpy(&value, bytes, sizeof value);
     return value;
 }
 
 int64_t uni__tfrecord_length(const uint8_t *header)
 {
-    uint64_t length = little_endian(header, 8);
-    if (length > UNI__TFRECORD_MAX || uni__crc32c_masked(header, 8) != little_endian(header + 8, 4))
+    uint64_t length = u64_at(header);
+    if (length > UNI__TFRECORD_MAX || uni__crc32c_masked(header, 8) != u32_at(header + 8))
         return -1;
     return (int64_t)length;
 }
 
 bool uni__tfrecord_data_good(const uint8_t *data, int64_t length)
 {
-    return uni__crc32c_masked(data, (size_t)length) == little_endian(data + length, 4);
+    return uni__crc32c_masked(data, (size_t)length) == u32_at(data + length);
 }
 
 int64_t uni__tfrecord_find(const uint8_t *bytes, int64_t from, int64_t size)
@@ -54,9 +61,13 @@ struct span {
     const uint8_t *at, *end;
 };
 
-static bool read_varint(struct span *span, uint64_t *out)
+static inline bool read_varint(struct span *span, uint64_t *out)
 {
     uint64_t value = 0;
+    if (span->at < span->end && *span->at < 0x80) { /* most of them */
+        *out = *span->at++;
+        return true;
+    }
     for (int shift = 0; shift < 70 && span->at < span->end; shift += 7) {
         uint8_t byte = *span->at++;
         if (shift < 64)
@@ -70,7 +81,7 @@ static bool read_varint(struct span *span, uint64_t *out)
 }
 
 /* One field: its number and wire type; for lengths (2) also what is inside. Others are stepped over; *inside is what they were. */
-static bool read_field(struct span *span, uint64_t *number, int *wire, struct span *inside)
+static inline bool read_field(struct span *span, uint64_t *number, int *wire, struct span *inside)
 {
     uint64_t tag, size;
     if (!read_varint(span, &tag))
@@ -103,11 +114,26 @@ static bool read_field(struct span *span, uint64_t *number, int *wire, struct sp
     return *number > 0;
 }
 
+/* -1: damaged. */
+static int64_t count_varints(struct span span)
+{
+    int64_t count = 0;
+    uint64_t value;
+    for (const uint8_t *at = span.at; at < span.end; at++)
+        count += *at < 0x80;
+    if (count == span.end - span.at) /* one byte each: nothing to look at more closely */
+        return count;
+    for (count = 0; span.at < span.end; count++)
+        if (!read_varint(&span, &value))
+            return -1;
+    return count;
+}
+
 /* Counts the values of a list message; -1: damaged. */
 static int64_t count_values(uni__feature_kind kind, struct span list)
 {
     int64_t count = 0;
-    uint64_t number, value;
+    uint64_t number;
     int wire;
     struct span inside;
     while (list.at < list.end) {
@@ -128,9 +154,10 @@ static int64_t count_values(uni__feature_kind kind, struct span list)
                 return -1;
             count += (inside.end - inside.at) / 4;
         } else {
-            for (; inside.at < inside.end; count++)
-                if (!read_varint(&inside, &value))
-                    return -1;
+            int64_t values = count_varints(inside);
+            if (values < 0)
+                return -1;
+            count += values;
         }
     }
     return count;
