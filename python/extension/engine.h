@@ -77,6 +77,11 @@ typedef struct engine_parameter {
 PyObject *engine_parameter_wrap(engine_state *state, uni_parameter *raw, uni_parameters *store,
                                 PyObject *owner);
 int engine_layers_init(PyObject *module, engine_state *state);
+/* own.c: methods of Layer and Tape */
+PyObject *engine_layer_own(PyObject *type, PyObject *arguments);
+PyObject *engine_layer_add_weight(PyObject *object, PyObject *arguments);
+PyObject *engine_layer_add_child(PyObject *object, PyObject *arguments);
+PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments);
 int engine_spec_from(PyObject *object, uni_spec *out); /* (dtype, shape), None is -1 */
 PyObject *engine_spec_to(const uni_spec *spec);
 int engine_dtype_from(const char *name); /* with "string"; 0 and an exception when unknown */
@@ -122,7 +127,7 @@ uni_fit_callback *engine_callback_from(engine_state *state, PyObject *object);
 /* Looks for Ctrl-C ten times a second. */
 uni_fit_callback *engine_callback_signals(engine_state *state);
 
-/* ---- tape.c, ops.c ---- */
+/* ---- tensors.c, tape.c, ops.c ---- */
 
 typedef struct engine_tensor engine_tensor;
 typedef struct engine_tape {
@@ -146,6 +151,14 @@ typedef struct engine_gradients {
     PyObject *owner; /* keeps the store */
     int views;
 } engine_gradients;
+/* tensors.c: an object for a tensor on the tape, which knows it until the next step */
+PyObject *engine_tensor_link(engine_tape *tape, uni_tensor *raw);
+void engine_tensor_unlink(engine_tensor *self);
+int engine_tensor_own(engine_tensor *self); /* its numbers in an array of its own; 0, or -1 */
+engine_gradients *engine_gradients_new(engine_state *state, PyObject *model);
+/* The gradient of one parameter: a view. */
+PyObject *engine_gradient_of(engine_state *state, engine_gradients *self, uni_parameter *parameter);
+int engine_tensors_init(PyObject *module, engine_state *state);
 /* A tensor on the tape as an object; NULL raises the tape's error. */
 PyObject *engine_tensor_wrap(PyObject *tape, uni_tensor *raw);
 /* The argument of an operation on the tape; NULL with an exception. */

@@ -344,9 +344,11 @@ static PyObject *layer_parameters(PyObject *object, PyObject *unused)
 {
     engine_layer *self = (engine_layer *)object;
     engine_state *state = engine_state_of(object);
-    bool built = self->owner && uni_layer_is_built(self->raw);
+    /* While its model is being made there is no store to look into. */
+    uni_model *model = self->owner ? ((engine_model *)self->owner)->raw : NULL;
+    bool built = model && uni_layer_is_built(self->raw);
     size_t count = built ? uni_layer_num_parameters(self->raw) : 0;
-    uni_parameters *store = built ? uni_model_parameters(((engine_model *)self->owner)->raw) : NULL;
+    uni_parameters *store = built ? uni_model_parameters(model) : NULL;
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (size_t i = 0; list && i < count; i++) {
         PyObject *item =
@@ -408,7 +410,20 @@ static int layer_set_trainable(PyObject *object, PyObject *value, void *unused)
     return 0;
 }
 
+/* move(model): the model that has it is part of this one now */
+static PyObject *layer_move(PyObject *object, PyObject *model)
+{
+    if (!Py_IS_TYPE(model, engine_state_of(object)->model))
+        return PyErr_Format(PyExc_TypeError, "not a model: %R", model);
+    engine_replace(&((engine_layer *)object)->owner, Py_NewRef(model));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef layer_methods[] = {
+    { "own", engine_layer_own, METH_VARARGS | METH_CLASS, "a layer of the user's own" },
+    { "add_weight", engine_layer_add_weight, METH_VARARGS, NULL },
+    { "add_child", engine_layer_add_child, METH_VARARGS, NULL },
+    { "move", layer_move, METH_O, NULL },
     { "get_config", layer_get_config, METH_NOARGS, NULL },
     { "adapt", layer_adapt, METH_O, NULL },
     { "vocabulary", layer_vocabulary, METH_NOARGS, NULL },

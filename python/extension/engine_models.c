@@ -234,6 +234,22 @@ static PyObject *model_load(PyObject *type, PyObject *arguments)
     return engine_raise(state, &err);
 }
 
+/* as_layer(): the model as a layer of another one; this object has none from now on */
+static PyObject *model_as_layer(PyObject *object, PyObject *unused)
+{
+    engine_model *self = (engine_model *)object;
+    if (!engine_model_enter(object))
+        return NULL;
+    engine_model_leave(object);
+    uni_layer *layer = uni_model_as_layer(self->raw);
+    self->raw = NULL;
+    PyObject *out =
+        layer ? engine_layer_wrap(engine_state_of(object), layer, NULL) : PyErr_NoMemory();
+    if (!out)
+        uni_layer_free(layer);
+    return out;
+}
+
 /* ---- what it is ---- */
 
 static PyObject *model_build(PyObject *object, PyObject *specs)
@@ -472,6 +488,7 @@ static PyMethodDef methods[] = {
     { "graph", model_graph, METH_VARARGS | METH_CLASS, NULL },
     { "from_config", model_from_config, METH_O | METH_CLASS, NULL },
     { "load", model_load, METH_VARARGS | METH_CLASS, NULL },
+    { "as_layer", model_as_layer, METH_NOARGS, NULL },
     { "build", model_build, METH_O, NULL },
     { "layers", model_layers, METH_NOARGS, NULL },
     { "set_seed", model_set_seed, METH_O, NULL },
