@@ -13,6 +13,7 @@
 #include <unisono/session.h>
 #include <unisono/status.h>
 #include <unisono/table.h>
+#include <unisono/template.h>
 #include <unisono/track.h>
 #include <unisono/trainer.h>
 #include <unisono/tune.h>

@@ -56,6 +56,7 @@ PyObject *door_iterator_new(PyObject *trainer, uni_trainer *raw, door_run *run);
 PyObject *door_result(door_state *state, const uni_result *result);
 PyObject *door_worker_serve(PyObject *module, PyObject *call);
 PyObject *door_open_session(PyObject *module, PyObject *unused);
+PyObject *door_template_serve(PyObject *module, PyObject *descriptor); /* template.c */
 extern PyMethodDef door_file_methods[];
 
 /* Adds value (a new reference, taken; NULL is passed on as failure) to a dict. */

@@ -178,6 +178,8 @@ static PyObject *storage(PyObject *module, PyObject *argument)
 PyMethodDef door_file_methods[] = {
     { "worker_serve", door_worker_serve, METH_O, "worker_serve(call) -> exit code" },
     { "open_session", door_open_session, METH_NOARGS, NULL },
+    { "template_serve", door_template_serve, METH_O,
+      "template_serve(fd) -> None at the end; in each forked worker its environment, a list" },
     { "checkpoint_info", checkpoint_info, METH_O, NULL },
     { "checkpoint_read", checkpoint_read, METH_O, NULL },
     { "checkpoint_verify", checkpoint_verify, METH_O, NULL },

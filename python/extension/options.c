@@ -26,7 +26,7 @@ static const field trainer_fields[] = {
     T(max_failures, WHOLE),   T(no_retry_errors, TRUTH),  T(grace_seconds, NUMBER),
     T(hello_timeout, NUMBER), T(silent_timeout, NUMBER),  T(handle_signals, TRUTH),
     T(lockstep, TRUTH),       T(fresh_workers, TRUTH),    T(log_cap, LARGE),
-    { NULL, 0, 0 },
+    T(servers, WHOLE),        T(evaluators, WHOLE),       { NULL, 0, 0 },
 };
 #define R(name, kind)                                                                              \
     {                                                                                              \

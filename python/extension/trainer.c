@@ -6,6 +6,8 @@
  */
 #include <stdlib.h>
 
+#include <unisono/template.h>
+
 #include "door.h"
 #include "options.h"
 
@@ -203,6 +205,21 @@ static PyObject *trainer_plan(PyObject *object, PyObject *unused)
     return out;
 }
 
+static PyObject *trainer_use_template(PyObject *object, PyObject *descriptor)
+{
+    trainer_object *self = (trainer_object *)object;
+    uni_error err = { 0 };
+    long fd = PyLong_AsLong(descriptor);
+    int status;
+    if ((fd == -1 && PyErr_Occurred()) || enter(self) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = uni_trainer_use_template(self->trainer, (int)fd, &err);
+    Py_END_ALLOW_THREADS self->busy = false;
+    if (status < 0)
+        return door_raise(door_state_of(object), &err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *get_logdir(PyObject *self, void *unused)
 {
     return door_text(uni_trainer_logdir(((trainer_object *)self)->trainer));
@@ -232,6 +249,7 @@ static PyMethodDef methods[] = {
     { "stop", trainer_stop, METH_O, "stop(now): from any thread" },
     { "plan", trainer_plan, METH_NOARGS, NULL },
     { "shutdown", trainer_shutdown, METH_NOARGS, NULL },
+    { "use_template", trainer_use_template, METH_O, "workers are forked from it; -1: from none" },
     { NULL, NULL, 0, NULL },
 };
 static PyType_Slot slots[] = {

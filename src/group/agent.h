@@ -9,6 +9,8 @@
 #ifndef UNISONO_GROUP_AGENT_H
 #define UNISONO_GROUP_AGENT_H
 
+#include <stdbool.h>
+
 enum uni__agent_frame {
     /* controller -> agent */
     UNI__AGENT_SPAWN =
@@ -30,5 +32,15 @@ enum uni__agent_frame {
 #define UNI__REPORT_VARIABLE "UNISONO_REPORT_FD"
 #define UNI__WORKER_FIRST_FD 230 /* out of the way of scripts, which like 200 for locks */
 #define UNI__WORKER_REPORT_FD 7 /* one digit: a plain sh can write `>&7` but not `>&230` */
+
+/* What a template wants done around each fork. */
+typedef struct uni__fork_hooks {
+    void (*before)(void *context);
+    void (*after)(void *context, bool in_child);
+    void *context;
+} uni__fork_hooks;
+
+/* Makes this process the keeper of an agent that serves `channel`. Does not return, but in workers that a template forked (hooks). */
+void uni__agent_keep(int channel, int alive, const uni__fork_hooks *hooks);
 
 #endif

@@ -220,8 +220,8 @@ static void destroy(uni__group *group)
     free(group);
 }
 
-int uni__group_new(uni__group **out, int num_workers, const uni__group_events *events,
-                   void *context, uni_error *err)
+int uni__group_new(uni__group **out, int num_workers, int template_fd,
+                   const uni__group_events *events, void *context, uni_error *err)
 {
     *out = NULL;
     int status;
@@ -234,6 +234,7 @@ int uni__group_new(uni__group **out, int num_workers, const uni__group_events *e
     group->context = context;
     group->alive_fd = -1;
     group->agent.fd = -1;
+    group->template_fd = template_fd;
     pthread_mutex_init(&group->lock, NULL);
     group->launcher = (uni__slot){ .group = group, .rank = num_workers, .wire = { .fd = -1 } };
     for (int i = 0; group->slots && i < num_workers; i++)

@@ -69,9 +69,9 @@ typedef struct uni__group_events {
                    const char *sentence); /* somebody was turned away, and the like */
 } uni__group_events;
 
-/* Starts the agent and the controller thread. */
-int uni__group_new(uni__group **out, int num_workers, const uni__group_events *events,
-                   void *context, uni_error *err) UNI_MUST_USE;
+/* Starts the agent and the controller thread. template_fd: the socket of a template that agents are forked from (launch.h), or -1. */
+int uni__group_new(uni__group **out, int num_workers, int template_fd,
+                   const uni__group_events *events, void *context, uni_error *err) UNI_MUST_USE;
 /* Not from the controller thread. Ends everything that is left (SIGKILL) and waits until it is gone. */
 void uni__group_free(uni__group *group);
 

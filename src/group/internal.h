@@ -46,6 +46,7 @@ struct uni__group {
     bool handles_signals;
     pthread_t thread;
     int num_slots, event_fd, alive_fd, agent_pid, keeper_pid;
+    int template_fd; /* the trainer's; -1: none */
     uni__slot *slots;
     uni__slot launcher; /* mpirun or srun; its rank is num_slots */
     struct uni__remote *remote; /* workers on other hosts, or NULL */

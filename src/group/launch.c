@@ -2,7 +2,8 @@
  * launch.c - finding and starting unisono-agent.
  *
  * posix_spawn, because the caller's process may be large and full of threads. The first process of the agent forks and
- * ends at once, so that the caller gets no lasting child.
+ * ends at once, so that the caller gets no lasting child. With a template (template.c) the agent is forked from it; when that fails, it is
+ * started as always.
  */
 #include "group/launch.h"
 
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
+#include "group/template.h"
+
+#define TEMPLATE_MS 5000
 
 extern char **environ;
 
@@ -113,12 +119,37 @@ static int spawn_agent(const char *path, int channel, int alive, uni_error *err)
     return 0;
 }
 
-int uni__launch_agent(int *channel, int *alive, uni_error *err)
+/* From a template: its first frame says that it is there. */
+static int fork_agent(int template_fd, int ours, int *channel, int *alive, uni_error *err)
 {
-    char path[PATH_MAX + 64];
+    struct pollfd end = { .fd = ours, .events = POLLIN };
+    char first;
+    UNI_TRY(uni__template_ask(template_fd, *channel, *alive, err));
+    /* Ours would hold it open when the template dies with the request. */
+    close(*channel);
+    *channel = -1;
+    int ready;
+    while ((ready = poll(&end, 1, TEMPLATE_MS)) < 0 && errno == EINTR)
+        ;
+    if (ready <= 0 || recv(ours, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+        return uni_error_set(err, UNI_EIO, "the template of workers does not answer");
+    return 0;
+}
+
+static void close_ends(int channel, int alive)
+{
+    if (channel >= 0)
+        close(channel);
+    if (alive >= 0)
+        close(alive);
+}
+
+/* A new agent: the program at path, or without one forked from the template. */
+static int connect_agent(int template_fd, const char *path, int *channel, int *alive,
+                         uni_error *err)
+{
     int pair[2] = { -1, -1 }, pipe_ends[2] = { -1, -1 }, status;
     *channel = *alive = -1;
-    UNI_TRY(uni__find_helper("unisono-agent", "UNISONO_AGENT", path, sizeof path, err));
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
         pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) < 0) {
         status = uni_error_set_errno(err, errno, "cannot make the connection to the agent");
@@ -131,18 +162,28 @@ int uni__launch_agent(int *channel, int *alive, uni_error *err)
     close(pipe_ends[1]);
     pair[1] = theirs;
     pipe_ends[1] = pulse;
-    UNI_TRY_GOTO(spawn_agent(path, pair[1], pipe_ends[1], err), fail);
-    close(pair[1]);
-    close(pipe_ends[1]);
+    if (path)
+        UNI_TRY_GOTO(spawn_agent(path, pair[1], pipe_ends[1], err), fail);
+    else
+        UNI_TRY_GOTO(fork_agent(template_fd, pair[0], &pair[1], &pipe_ends[1], err), fail);
+    close_ends(pair[1], pipe_ends[1]);
     *channel = pair[0];
     *alive = pipe_ends[0];
     return 0;
 fail:
-    for (int i = 0; i < 2; i++) {
-        if (pair[i] >= 0)
-            close(pair[i]);
-        if (pipe_ends[i] >= 0)
-            close(pipe_ends[i]);
-    }
+    for (int i = 0; i < 2; i++)
+        close_ends(pair[i], pipe_ends[i]);
     return status;
+}
+
+int uni__launch_agent(int template_fd, int *channel, int *alive, uni_error *err)
+{
+    uni_error refused = { 0 };
+    if (template_fd >= 0 && connect_agent(template_fd, NULL, channel, alive, &refused) == 0)
+        return 0;
+    if (template_fd >= 0)
+        uni__warn("%s; workers are new processes", refused.message);
+    char path[PATH_MAX + 64];
+    UNI_TRY(uni__find_helper("unisono-agent", "UNISONO_AGENT", path, sizeof path, err));
+    return connect_agent(-1, path, channel, alive, err);
 }

@@ -485,7 +485,7 @@ int uni__links_start_agent(uni__group *group, uni_error *err)
     int channel;
     wait_for_keeper(group);
     group->agent_pid = group->keeper_pid = 0;
-    UNI_TRY(uni__launch_agent(&channel, &group->alive_fd, err));
+    UNI_TRY(uni__launch_agent(group->template_fd, &channel, &group->alive_fd, err));
     uni__wire_init(&group->agent, channel);
     group->agent.fills_while_sending = true;
     group->agent_alive = true;

@@ -85,7 +85,7 @@ int uni__crew_new(uni__crew **out, const uni_trainer_options *options, const cha
     UNI_TRY_GOTO(uni_trainer_new(&crew->trainer, options, err), fail);
     crew->size = crew->trainer->options.num_workers;
     UNI_TRY_GOTO(make_members(crew, logs, err), fail);
-    UNI_TRY_GOTO(uni__group_new(&crew->group, crew->size, &uni__crew_group_events, crew, err),
+    UNI_TRY_GOTO(uni__group_new(&crew->group, crew->size, -1, &uni__crew_group_events, crew, err),
                  fail);
     if (options->handle_signals)
         uni__group_call(crew->group, start_signals, crew);

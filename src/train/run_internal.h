@@ -315,6 +315,7 @@ struct uni_trainer {
     struct uni__hosts *hosts; /* NULL: all on this machine (hosts_internal.h) */
     double cpus_each;
     uni__roles roles; /* options.num_workers is the number of all of them */
+    int template_fd; /* what agents are forked from (unisono/template.h), or -1 */
     uni__group *group;
     bool started, warned_crowded;
     uni__rank *ranks;

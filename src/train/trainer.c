@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -21,6 +22,7 @@ int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_e
     if (!trainer)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");
     pthread_mutex_init(&trainer->lock, NULL);
+    trainer->template_fd = -1;
     trainer->run_dirs = uni_value_list();
     int status = uni__trainer_copy_options(trainer, options, err);
     if (status == 0 &&
@@ -45,6 +47,8 @@ void uni_trainer_free(uni_trainer *trainer)
         uni__rank_forget(&trainer->ranks[i]);
     }
     free(trainer->ranks);
+    if (trainer->template_fd >= 0)
+        close(trainer->template_fd);
     uni_value_free(trainer->run_dirs);
     uni__hosts_free(trainer);
     uni__trainer_drop_options(trainer);
@@ -80,8 +84,8 @@ static int ensure_group(uni_trainer *trainer, uni_error *err)
         uni__warn("%d workers share %g CPUs: they take turns", trainer->options.num_workers,
                   trainer->host.cpus);
     }
-    UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, &uni__trainer_events,
-                           trainer, err));
+    UNI_TRY(uni__group_new(&trainer->group, trainer->options.num_workers, trainer->template_fd,
+                           &uni__trainer_events, trainer, err));
     if (!trainer->options.handle_signals)
         return 0;
     start_call call = { .trainer = trainer };

@@ -151,7 +151,7 @@ static int work(host_agent *self, uni_error *err)
     for (int i = 0; i < self->num_workers; i++)
         self->workers[i] = (host_worker){ .donor = -1, .memory_fd = -1, .transfer = { .fd = -1 } };
     UNI_TRY(host_gather(self, err));
-    UNI_TRY(uni__group_new(&self->group, self->num_workers, &host_group_events, self, err));
+    UNI_TRY(uni__group_new(&self->group, self->num_workers, -1, &host_group_events, self, err));
     uni__group_post(self->group, begin, self);
     pthread_mutex_lock(&self->lock);
     while (!self->over)
