@@ -66,8 +66,8 @@ typedef struct uni_parameter_server_options {
 /* ---- step functions, on workers ---- */
 
 typedef struct uni_step_context uni_step_context;
-/* Runs on a worker. arguments: what was given to schedule, or NULL. *result (may stay NULL): numbers, strings, lists, dictionaries. An error
- * comes out of join. It may run twice when a worker dies; its pushes count once. */
+/* Runs on a worker. arguments: what was given to schedule, or NULL. *result (may stay NULL): numbers, strings, arrays, lists, dictionaries, up
+ * to 4 MB. An error comes out of join. It may run twice when a worker dies; its pushes count once. */
 typedef int (*uni_step_function)(uni_step_context *step, const uni_value *arguments,
                                  uni_value **result, uni_error *err);
 typedef struct uni_step_entry {

@@ -77,6 +77,8 @@ UNI_API uni_layer *uni_model_as_layer(uni_model *model);
  * random initial values are drawn again; zeros, ones, constants and loaded tables stay. 0 is ignored. */
 UNI_API void uni_model_set_seed(uni_model *model, uint64_t seed);
 UNI_API uint64_t uni_model_seed(const uni_model *model);
+/* Random bits that are this model's from its making to its end: unlike its address they do not come again with another one. */
+UNI_API uint64_t uni_model_id(const uni_model *model);
 UNI_API UNI_MUST_USE int uni_model_build(uni_model *model, int num_inputs, const uni_spec *inputs,
                                          uni_error *err);
 UNI_API bool uni_model_is_built(const uni_model *model);

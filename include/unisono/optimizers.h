@@ -95,6 +95,8 @@ UNI_API void uni_optimizer_end(uni_optimizer *optimizer);
  * next step; apply or begin must follow for the rest of the weights, with the same scale. */
 UNI_API bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out);
 
+/* As uni_model_id. */
+UNI_API uint64_t uni_optimizer_id(const uni_optimizer *optimizer);
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
 UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
 UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer); /* of the next step */

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <sys/random.h>
 #include <unisono/status.h>
+#include "base/clock.h"
 #include "base/random.h"
 
 #define PHILOX_ROUNDS 10
@@ -104,6 +105,14 @@ uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
         }
     } while ((high << low_bits | low) >= n);
     return high << low_bits | low;
+}
+
+uint64_t uni__random_id(const void *object)
+{
+    uint64_t id;
+    return uni__random_system(&id, sizeof id) == 0
+               ? id
+               : uni__monotonic_ns() ^ (uint64_t)(uintptr_t)object << 16;
 }
 
 int uni__random_system(void *out, size_t size)

@@ -19,5 +19,7 @@ double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index); /* mea
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index);
 /* Bytes from the system's generator for identities and secrets. */
 int uni__random_system(void *out, size_t size);
+/* 64 of them that name one object; from its address and the time when the system gives none. */
+uint64_t uni__random_id(const void *object);
 
 #endif

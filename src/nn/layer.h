@@ -160,6 +160,7 @@ typedef struct uni__runner uni__runner; /* model/step.h */
 
 struct uni_model {
     char *name;
+    uint64_t id; /* random */
     bool sequential, built, stopping;
     bool input_made; /* a sequential model whose input layer is not the user's */
     uint64_t seed;

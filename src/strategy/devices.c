@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpus.h"
 #include "strategy/internal.h"
 
 /* "0-2,5" as a set; false when the text is something else. */
@@ -145,12 +146,10 @@ int uni_device_parse(uni_device *out, const char *text, uni_error *err)
 
 int uni__process_threads(const uni_strategy *strategy)
 {
-    cpu_set_t cpus;
-    const char *asked = getenv("OMP_NUM_THREADS");
-    int count = asked ? atoi(asked) : 0;
+    int count = uni__cpu_threads_asked();
     if (count > 0)
         return count; /* the launcher gave every worker its share already */
-    count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    count = uni__cpu_count();
     if (strategy->comm && strcmp(uni_comm_transport(strategy->comm), "shm") == 0)
         count /= strategy->size;
     return count > 1 ? count : 1;

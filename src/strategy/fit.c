@@ -127,8 +127,7 @@ static int fit_on_pages(uni_strategy *strategy, uni_model *model, const uni_fit_
     int status = uni__fused_begin(strategy, model, err);
     if (status == 0)
         status = uni_model_fit(model, options, history, err);
-    if (status < 0)
-        uni_comm_abort(strategy->comm, err ? err->message : "a rank failed in fit");
+    (void)uni__give_up(strategy, status, err);
     int home = uni__fused_end(strategy, status == 0, status == 0 ? err : &aside);
     return status < 0 ? status : home;
 }
@@ -186,7 +185,7 @@ static int check_scope(const uni_strategy *strategy, const uni_model *model, uni
                              "trained under it: call uni_strategy_place after building and "
                              "compiling it, so that all replicas begin with the same weights",
                              uni_model_name(model), uni_strategy_name(strategy));
-    if (optimizer && optimizer != placed->optimizer)
+    if (optimizer && uni_optimizer_id(optimizer) != placed->optimizer)
         return uni_error_set(err, UNI_ESTATE,
                              "the optimizer of model %s was made outside the scope of strategy "
                              "%s: compile the model before uni_strategy_place (or place it again)",
@@ -199,11 +198,15 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
 {
     if (history)
         *history = NULL;
-    UNI_TRY(check_scope(strategy, model, err));
+    int status = check_scope(strategy, model, err);
+    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER) {
+        if (status == 0)
+            status = fit_together(strategy, model, asked, history, err);
+        return uni__give_up(strategy, status, err); /* an error of one is everybody's */
+    }
+    UNI_TRY(status);
     if (strategy->server)
         return fit_on_servers(strategy, model, asked, history, err);
-    if (strategy->kind == UNI__STRATEGY_MULTI_WORKER)
-        return fit_together(strategy, model, asked, history, err);
     uni_fit_options options = *asked;
     cpu_set_t before;
     options.replicas = strategy->replicas;
@@ -214,7 +217,7 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
     if (strategy->kind == UNI__STRATEGY_ONE_DEVICE)
         options.threads = strategy->devices[0].num_cpus;
     uni__pin(strategy, NULL, &before);
-    int status = uni_model_fit(model, &options, history, err);
+    status = uni_model_fit(model, &options, history, err);
     uni__unpin(strategy, &before);
     return status;
 }

@@ -14,16 +14,16 @@ typedef enum uni__strategy_kind {
     UNI__STRATEGY_PARAMETER_SERVER
 } uni__strategy_kind;
 
-/* Things a strategy has seen, by address: optimizers that were placed. */
+/* Optimizers that were placed, by their ids: an address may come again with another one. */
 typedef struct uni__seen {
-    const void **things;
+    uint64_t *ids;
     size_t count;
 } uni__seen;
 
 /* A model under the strategy. */
 typedef struct uni__placed {
-    const uni_model *model;
-    const uni_optimizer *optimizer; /* that it was compiled with; NULL: not compiled then */
+    uint64_t model; /* its id */
+    uint64_t optimizer; /* of what it was compiled with; 0: not compiled then */
 } uni__placed;
 
 /* The pages that ranks of one host share while fit runs (fused.c). */
@@ -63,9 +63,11 @@ struct uni_strategy {
 };
 
 /* strategy.c */
-int uni__seen_add(uni__seen *seen, const void *thing, uni_error *err) UNI_MUST_USE;
-bool uni__seen_has(const uni__seen *seen, const void *thing);
+int uni__seen_add(uni__seen *seen, uint64_t id, uni_error *err) UNI_MUST_USE;
+bool uni__seen_has(const uni__seen *seen, uint64_t id);
 const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model);
+/* A call failed on this rank: the others must not wait for it. Returns the status. */
+int uni__give_up(uni_strategy *strategy, int status, const uni_error *err);
 
 /* devices.c: the calling thread on the strategy's CPUs, and back. */
 void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before);
@@ -79,6 +81,9 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics);
 /* Sums `gradients` over all ranks, the trainable spans only. */
 int uni__sum_gradients(uni_strategy *strategy, uni_gradients *gradients,
                        uni_error *err) UNI_MUST_USE;
+/* Are the ranks' weights and moving averages still the same bits? */
+int uni__check_drift(uni_strategy *strategy, const uni_parameters *store,
+                     uni_error *err) UNI_MUST_USE;
 /* Fit callbacks: `first` and `last` of the list. They compare the ranks' weights every check_every steps, and let the chief's
  * callbacks at an epoch's end run before those of the others, who share its weights. */
 int uni__multi_worker_callbacks(uni_fit_callback **first, uni_fit_callback **last,

@@ -90,10 +90,9 @@ typedef struct keeper {
     int64_t steps;
 } keeper;
 
-static int check(uni_strategy *strategy, uni_model *model, uni_error *err)
+int uni__check_drift(uni_strategy *strategy, const uni_parameters *store, uni_error *err)
 {
     size_t weights = 0, states = 0;
-    const uni_parameters *store = uni_model_parameters(model);
     const float *weight_data = uni_parameters_weights(store, &weights),
                 *state_data = uni_parameters_states(store, &states);
     if (!strategy->fused.on) /* what exists once cannot drift apart */
@@ -110,7 +109,9 @@ static int after_batch(void *self, uni_model *model, int64_t batch, const uni_lo
                        uni_error *err)
 {
     keeper *keep = self;
-    return ++keep->steps % keep->strategy->check_every ? 0 : check(keep->strategy, model, err);
+    if (++keep->steps % keep->strategy->check_every)
+        return 0;
+    return uni__check_drift(keep->strategy, uni_model_parameters(model), err);
 }
 
 /* The chief is the last in its own list, the others are the first in theirs: while a callback of the chief reads the weights (a checkpoint), no

@@ -17,6 +17,8 @@
 /* Gradients of one model, and the buckets that sum them over processes: one for each span of trainable weights. */
 struct uni__memory {
     uni__memory *next;
+    uint64_t model; /* its id */
+    int64_t steps; /* updates so far */
     uni_parameters *store;
     uni_gradients *gradients;
     size_t size;
@@ -26,7 +28,7 @@ struct uni__memory {
     uni_comm_buckets *buckets[MAX_SPANS];
     int *tensor_of; /* by a parameter's index in the store: its place in its span's buckets */
     bool clips_by_norm;
-    const uni_optimizer *optimizer; /* clips_by_norm is of this one */
+    uint64_t optimizer; /* clips_by_norm is of this one */
 };
 
 static void forget_buckets(uni__memory *memory)
@@ -138,24 +140,21 @@ static int make_memory(uni_replica_context *replica, uni__memory *memory, uni_er
     return uni_gradients_rehome(memory->gradients, uni_comm_buffer_data(memory->buffer), err);
 }
 
-static int find_memory(uni_replica_context *replica, uni_parameters *store, uni__memory **out,
+static int find_memory(uni_replica_context *replica, const uni_model *model, uni__memory **out,
                        uni_error *err)
 {
     uni__memory *found = replica->memory;
-    size_t size = 0;
-    uni_parameters_weights(store, &size);
-    while (found && found->store != store)
+    while (found && found->model != uni_model_id(model))
         found = found->next;
     if (!found) {
         found = calloc(1, sizeof *found);
         if (!found)
             return uni_error_set(err, UNI_ENOMEM, "no memory for gradients");
-        found->store = store;
+        found->model = uni_model_id(model);
+        found->store = uni_model_parameters(model);
         found->next = replica->memory;
         replica->memory = found;
     }
-    if (found->gradients && found->size != size) /* another model at the old one's address */
-        forget_memory(found);
     if (!found->gradients)
         UNI_TRY(make_memory(replica, found, err));
     *out = found;
@@ -190,7 +189,7 @@ uni_tape *uni_replica_begin(uni_replica_context *replica, uni_model *model, bool
                                "used under it: call uni_strategy_place after building it",
                                uni_model_name(model), uni_strategy_name(strategy));
     if (status == 0 && model && training)
-        status = find_memory(replica, uni_model_parameters(model), &replica->current, &error);
+        status = find_memory(replica, model, &replica->current, &error);
     bool alone = strategy->kind == UNI__STRATEGY_NONE;
     uni_tape_begin(replica->tape,
                    &(uni_step){ .training = training,
@@ -301,7 +300,7 @@ static int check_apply(const uni_replica_context *replica, const uni_optimizer *
         return uni_error_set(err, UNI_ESTATE,
                              "apply_gradients without a training step: begin it by "
                              "uni_replica_begin with the model and training true");
-    if (!uni__seen_has(&replica->strategy->optimizers, optimizer))
+    if (!uni__seen_has(&replica->strategy->optimizers, uni_optimizer_id(optimizer)))
         return uni_error_set(err, UNI_ESTATE,
                              "the optimizer %s was made outside the scope of strategy %s: call "
                              "uni_strategy_place_optimizer first",
@@ -316,9 +315,9 @@ int uni_replica_apply_gradients(uni_replica_context *replica, uni_tensor *loss,
     uni__memory *memory = replica->current;
     UNI_TRY(check_apply(replica, optimizer, err));
     check_division(replica, loss);
-    if (memory->optimizer != optimizer) {
+    if (memory->optimizer != uni_optimizer_id(optimizer)) {
         UNI_TRY(uni__clips_by_norm(optimizer, &memory->clips_by_norm, err));
-        memory->optimizer = optimizer;
+        memory->optimizer = uni_optimizer_id(optimizer);
     }
     bool buckets = strategy->size > 1 && !replica->peers;
     if (buckets) {
@@ -331,9 +330,14 @@ int uni_replica_apply_gradients(uni_replica_context *replica, uni_tensor *loss,
                                                        .ready_context = memory },
                               err));
     if (!replica->peers)
-        return update_alone(replica, optimizer, err);
-    return strategy->size > 1 || memory->clips_by_norm ? update_whole(replica, optimizer, err)
-                                                       : update_slices(replica, optimizer, err);
+        UNI_TRY(update_alone(replica, optimizer, err));
+    else if (strategy->size > 1 || memory->clips_by_norm)
+        UNI_TRY(update_whole(replica, optimizer, err));
+    else
+        UNI_TRY(update_slices(replica, optimizer, err));
+    bool check = strategy->size > 1 && replica->local == 0 && strategy->check_every > 0 &&
+                 ++memory->steps % strategy->check_every == 0;
+    return check ? uni__check_drift(strategy, memory->store, err) : 0;
 }
 
 /* ---- metrics and values ---- */

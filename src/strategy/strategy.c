@@ -10,24 +10,31 @@
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
 
-int uni__seen_add(uni__seen *seen, const void *thing, uni_error *err)
+int uni__seen_add(uni__seen *seen, uint64_t id, uni_error *err)
 {
-    if (uni__seen_has(seen, thing))
+    if (uni__seen_has(seen, id))
         return 0;
-    const void **grown = realloc(seen->things, (seen->count + 1) * sizeof *grown);
+    uint64_t *grown = realloc(seen->ids, (seen->count + 1) * sizeof *grown);
     if (!grown)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
-    seen->things = grown;
-    seen->things[seen->count++] = thing;
+    seen->ids = grown;
+    seen->ids[seen->count++] = id;
     return 0;
 }
 
-bool uni__seen_has(const uni__seen *seen, const void *thing)
+bool uni__seen_has(const uni__seen *seen, uint64_t id)
 {
     for (size_t i = 0; i < seen->count; i++)
-        if (seen->things[i] == thing)
+        if (seen->ids[i] == id)
             return true;
     return false;
+}
+
+int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
+{
+    if (status < 0 && strategy->comm)
+        uni_comm_abort(strategy->comm, err && err->message[0] ? err->message : "a rank failed");
+    return status;
 }
 
 static int new_strategy(uni_strategy **out, uni__strategy_kind kind, int replicas, uni_error *err)
@@ -163,7 +170,7 @@ void uni_strategy_free(uni_strategy *strategy)
     uni__parts_forget(strategy);
     free(strategy->devices);
     free(strategy->placed);
-    free(strategy->optimizers.things);
+    free(strategy->optimizers.ids);
     free(strategy);
 }
 
@@ -189,7 +196,7 @@ bool uni_strategy_is_chief(const uni_strategy *strategy)
 const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model)
 {
     for (size_t i = 0; i < strategy->num_placed; i++)
-        if (strategy->placed[i].model == model)
+        if (strategy->placed[i].model == uni_model_id(model))
             return &strategy->placed[i];
     return NULL;
 }
@@ -197,6 +204,7 @@ const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_mode
 static int remember(uni_strategy *strategy, const uni_model *model, uni_error *err)
 {
     uni__placed *found = (uni__placed *)(uintptr_t)uni__placed_find(strategy, model);
+    const uni_optimizer *optimizer = uni_model_optimizer(model);
     if (!found) {
         uni__placed *grown =
             realloc(strategy->placed, (strategy->num_placed + 1) * sizeof *strategy->placed);
@@ -205,11 +213,12 @@ static int remember(uni_strategy *strategy, const uni_model *model, uni_error *e
         strategy->placed = grown;
         found = &grown[strategy->num_placed++];
     }
-    *found = (uni__placed){ .model = model, .optimizer = uni_model_optimizer(model) };
-    return found->optimizer ? uni__seen_add(&strategy->optimizers, found->optimizer, err) : 0;
+    *found = (uni__placed){ .model = uni_model_id(model),
+                            .optimizer = optimizer ? uni_optimizer_id(optimizer) : 0 };
+    return optimizer ? uni__seen_add(&strategy->optimizers, found->optimizer, err) : 0;
 }
 
-int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
+static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
     uni_parameters *store = uni_model_parameters(model);
     if (!store)
@@ -227,11 +236,18 @@ int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
         UNI_TRY(uni_comm_broadcast(strategy->comm, state_data, states, UNI_F32, 0, err));
     }
     if (strategy->server)
-        UNI_TRY(uni__ps_place(strategy->server, model, err));
+        UNI_TRY(uni__ps_place(strategy->server, model, uni_model_optimizer(model), err));
     return remember(strategy, model, err);
+}
+
+int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
+{
+    return uni__give_up(strategy, place(strategy, model, err), err);
 }
 
 int uni_strategy_place_optimizer(uni_strategy *strategy, uni_optimizer *optimizer, uni_error *err)
 {
-    return uni__seen_add(&strategy->optimizers, optimizer, err);
+    if (strategy->server)
+        UNI_TRY(uni__ps_place(strategy->server, NULL, optimizer, err));
+    return uni__seen_add(&strategy->optimizers, uni_optimizer_id(optimizer), err);
 }

@@ -46,9 +46,11 @@ static int begin_iteration(uni_session *session, uni_error *err)
     return 0;
 }
 
-static int end_iteration(uni_session *session, uni_error *err)
+int uni_session_report_wait(uni_session *session, uni_error *err)
 {
     uni__page *page = session->page;
+    if (!session->is_worker)
+        return 0;
     for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) -
                                                        (uint32_t)session->iteration) < 0;)
         UNI_TRY(uni__session_wait(session, &page->released, seen, err));
@@ -198,7 +200,7 @@ int uni_session_report_numbers(uni_session *session, int count, const char *cons
             return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %d metrics", count);
         UNI_TRY(uni__session_say(session, UNI__SAYS_REPORT, packer.data, packer.size, err));
     }
-    return end_iteration(session, err);
+    return uni_session_report_wait(session, err);
 }
 
 static int check_metrics(const uni_value *metrics, uni_error *err)
@@ -209,8 +211,8 @@ static int check_metrics(const uni_value *metrics, uni_error *err)
     return 0;
 }
 
-int uni_session_report(uni_session *session, const uni_value *metrics,
-                       const uni_checkpoint_source *checkpoint, uni_error *err)
+int uni_session_report_start(uni_session *session, const uni_value *metrics,
+                             const uni_checkpoint_source *checkpoint, uni_error *err)
 {
     UNI_TRY(check_metrics(metrics, err));
     if (!session->is_worker) {
@@ -252,6 +254,12 @@ int uni_session_report(uni_session *session, const uni_value *metrics,
     pack_autofill(session, packer, &fill);
     if (packer->overflow)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a report of %zu metrics", count);
-    UNI_TRY(uni__session_say(session, UNI__SAYS_REPORT, packer->data, packer->size, err));
-    return end_iteration(session, err);
+    return uni__session_say(session, UNI__SAYS_REPORT, packer->data, packer->size, err);
+}
+
+int uni_session_report(uni_session *session, const uni_value *metrics,
+                       const uni_checkpoint_source *checkpoint, uni_error *err)
+{
+    UNI_TRY(uni_session_report_start(session, metrics, checkpoint, err));
+    return uni_session_report_wait(session, err);
 }

@@ -24,6 +24,7 @@ uni_model *uni__model_new(const char *name, bool sequential)
     model->name = strdup(name != NULL ? name : sequential ? "sequential" : "functional");
     if (uni__random_system(&model->seed, sizeof model->seed) < 0)
         model->seed = (uint64_t)(uintptr_t)model;
+    model->id = uni__random_id(model);
     model->seed |= 1; /* never 0, which means "not given" in options */
     model->build.seed = model->seed;
     if (model->name == NULL || uni_parameters_new(&model->build.store, NULL) < 0) {
@@ -373,6 +374,11 @@ void uni_model_set_seed(uni_model *model, uint64_t seed)
     for (size_t i = 0; i < model->num_layers; i++)
         if (uni__layer_visit(model->layers[i], draw_again, model, NULL) < 0)
             return; /* only a lack of memory for an orthogonal matrix: what was drawn first stays */
+}
+
+uint64_t uni_model_id(const uni_model *model)
+{
+    return model->id;
 }
 
 uint64_t uni_model_seed(const uni_model *model)

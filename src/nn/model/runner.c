@@ -9,11 +9,11 @@
  */
 #include "nn/model/runner.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "tensor/update.h"
 
 /* A training step runs on replica threads instead of threaded kernels, when not told, as long as it
@@ -31,12 +31,8 @@
 
 static int cpu_count(void)
 {
-    const char *asked = getenv("OMP_NUM_THREADS");
-    int count = asked != NULL ? atoi(asked) : 0;
-    cpu_set_t cpus;
-    if (count <= 0)
-        count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    return count > 0 ? count : 1;
+    int asked = uni__cpu_threads_asked();
+    return asked > 0 ? asked : uni__cpu_count();
 }
 
 static int choose_replicas(const uni_model *model, int threads, int64_t batch_size)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "nn/loss/names.h"
 #include "tensor/update.h"
 
@@ -113,6 +114,7 @@ int uni_optimizer_new(uni_optimizer **out, const char *name, const uni_optimizer
     }
     optimizer->class_ = class_;
     optimizer->name = copy;
+    optimizer->id = uni__random_id(optimizer);
     set_numbers(optimizer, options);
     UNI_TRY_GOTO(check(optimizer, err), fail);
     optimizer->schedule = options->schedule;
@@ -147,6 +149,11 @@ void uni_optimizer_free(uni_optimizer *optimizer)
     uni_schedule_free(optimizer->schedule);
     free(optimizer->name);
     free(optimizer);
+}
+
+uint64_t uni_optimizer_id(const uni_optimizer *optimizer)
+{
+    return optimizer->id;
 }
 
 const char *uni_optimizer_name(const uni_optimizer *optimizer)

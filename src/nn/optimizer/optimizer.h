@@ -28,6 +28,7 @@ typedef struct uni__optimizer_class {
 struct uni_optimizer {
     const uni__optimizer_class *class_;
     char *name;
+    uint64_t id; /* random */
     double learning_rate;
     uni_schedule *schedule; /* owned; NULL: learning_rate */
     double momentum, beta_1, beta_2, rho, epsilon, initial_accumulator, weight_decay;

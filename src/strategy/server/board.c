@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cpus.h"
 #include "strategy/server/link_shm.h"
 
 #define PAGE ((size_t)4096)
@@ -112,16 +112,10 @@ static size_t replica_offset(const uni__board *board, int server)
 
 /* ---- making and mapping ---- */
 
-static int count_cpus(void)
-{
-    cpu_set_t mask;
-    return sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-}
-
 /* Spinning pays only when every member has a core of its own. */
 static int choose_spins(const uni__board_shape *shape)
 {
-    return (int)(1 + shape->workers + shape->servers) <= count_cpus() ? 2000 : 0;
+    return (int)(1 + shape->workers + shape->servers) <= uni__cpu_count() ? 2000 : 0;
 }
 
 int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_span *spans,

@@ -22,11 +22,11 @@
 #define UNI__BOARD_VERSION 1u
 #define UNI__PS_WINDOW 4096u /* calls of step functions that may be on their way */
 #define UNI__PS_MAX_SUMS 256 /* doubles that a step reports */
-#define UNI__PS_VALUE_MAX (256u << 10) /* bytes of a step function's arguments or result */
+#define UNI__PS_VALUE_MAX (4u << 20) /* bytes of a step function's arguments or result */
 
 typedef struct uni__board_shape {
     uint32_t workers, servers, mode, staleness, replica, log_length, num_slots, whole_parameters;
-    uint64_t num_weights, num_states;
+    uint64_t num_weights, num_states, seed; /* seed: of the coordinator's model */
     char optimizer[32];
 } uni__board_shape;
 

@@ -112,10 +112,13 @@ int uni__ps_pull(uni__ps *ps, int flags, uint64_t version, uni_error *err)
 static int push_to(uni__ps *ps, int server, const uni__push *push, uni_error *err)
 {
     uni__link *link = &ps->servers[server];
-    size_t count = span_size(ps, server), states = push->has_states ? num_states(ps, server) : 0;
+    bool updates = push->samples >= 0;
+    size_t count = updates ? span_size(ps, server) : 0,
+           states = updates && push->has_states ? num_states(ps, server) : 0;
     UNI_TRY(wait_until_free(ps, server, err));
     float *room = link->class_->room(link);
-    memcpy(room, push->gradient + ps->board.spans[server].begin, count * sizeof(float));
+    if (count > 0)
+        memcpy(room, push->gradient + ps->board.spans[server].begin, count * sizeof(float));
     if (states > 0)
         memcpy(room + count, uni_parameters_states(uni_model_parameters(ps->model), NULL),
                states * sizeof(float));
@@ -155,7 +158,7 @@ int uni__ps_push(uni__ps *ps, const uni__push *push, uni_error *err)
                              "a step reports %zu numbers (losses and states of metrics); "
                              "parameter_server carries at most %d: use fewer metrics",
                              push->num_sums, UNI__PS_MAX_SUMS);
-    if (!isfinite(push->samples) || push->samples < 0)
+    if (!isfinite(push->samples) || (push->samples < 0 && push->samples != UNI__NO_UPDATE))
         return uni_error_set(err, UNI_EINVAL, "a push of %g samples makes no sense", push->samples);
     for (int s = servers - 1; s > 0; s--)
         UNI_TRY(push_to(ps, s, push, err));
@@ -205,7 +208,7 @@ int uni__ps_query(uni__ps *ps, uint64_t id, double *sums, size_t wanted, uni_err
 
 int uni__ps_pull_state(uni__ps *ps, uni_error *err)
 {
-    uni_optimizer *optimizer = uni_model_optimizer(ps->model);
+    uni_optimizer *optimizer = ps->optimizer;
     UNI_TRY(uni_optimizer_build(optimizer, uni_model_parameters(ps->model), err));
     for (int s = 0; s < (int)ps->board.header->shape.servers; s++)
         for (size_t slot = 0; slot <= uni_optimizer_num_slots(optimizer); slot++) {

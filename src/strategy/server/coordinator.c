@@ -30,6 +30,7 @@ struct uni_step_context {
     uni_coordinator *coordinator;
     const uni_step_entry *entry;
     uint64_t id, pushes;
+    bool ticket; /* bounded staleness: it has read and not pushed */
 };
 
 struct uni_remote_value {
@@ -51,10 +52,7 @@ int uni_coordinator_open(uni_coordinator **out, uni_strategy *strategy,
         return uni_error_set(err, UNI_EINVAL,
                              "a coordinator needs the strategy parameter_server, not %s",
                              uni_strategy_name(strategy));
-    if (!ps->placed)
-        return uni_error_set(err, UNI_ESTATE,
-                             "call uni_strategy_place before uni_coordinator_open: the servers "
-                             "need the model's weights");
+    UNI_TRY(uni__ps_must_be_placed(ps, err));
     if (ps->in_phase)
         return uni_error_set(err, UNI_EBUSY, "this strategy has a coordinator already");
     uni_coordinator *coordinator = calloc(1, sizeof *coordinator);
@@ -127,6 +125,7 @@ uint64_t uni_step_number(const uni_step_context *step)
 int uni_step_pull(uni_step_context *step, uni_error *err)
 {
     uni__ps *ps = step->coordinator->ps;
+    step->ticket = ps->board.header->shape.mode == UNI_PS_BOUNDED;
     return uni__ps_pull(ps, UNI__PULL_FOR_STEP, step->id / (uint64_t)uni__ps_lanes(ps), err);
 }
 
@@ -171,16 +170,11 @@ int uni_step_next(uni_step_context *step, const char *name, uni_batch *out, uni_
     return status;
 }
 
-/* The empty rest of a synchronous step: takes part, adds nothing. */
+/* An empty part: of a synchronous step, where the others wait for it; under bounded staleness it gives back what the read has taken. */
 static int pad(uni_step_context *step, uni_error *err)
 {
-    uni_gradients *zero = NULL;
-    UNI_TRY(uni_gradients_new(&zero, uni_model_parameters(step->coordinator->ps->model), err));
-    int status = uni_step_pull(step, err); /* states go along with the push */
-    if (status == 0)
-        status = uni_step_push(step, zero, 0, err);
-    uni_gradients_free(zero);
-    return status;
+    return uni__ps_push(step->coordinator->ps,
+                        &(uni__push){ .id = step->id, .samples = UNI__NO_UPDATE }, err);
 }
 
 static int call_function(uni_coordinator *coordinator, const uni__work *work, uni_value **result,
@@ -192,12 +186,16 @@ static int call_function(uni_coordinator *coordinator, const uni__work *work, un
         return pad(&step, err);
     for (uint32_t i = 0; coordinator->entries[i].name && i < work->function; i++)
         step.entry = &coordinator->entries[i];
-    if (work->size > 0)
-        UNI_TRY(uni_msgpack_read(&arguments, work->arguments, work->size, err));
-    int status = step.entry->call(&step, arguments, result, err);
+    int status = work->size > 0 ? uni__ps_decode(&arguments, work->arguments, work->size, err) : 0;
+    if (status == 0)
+        status = step.entry->call(&step, arguments, result, err);
     uni_value_free(arguments);
-    if (status == 0 && step.pushes == 0 && uni__ps_is_synchronous(coordinator->ps))
-        status = pad(&step, err); /* the others wait for this part */
+    /* Also when it failed: nobody may wait for what does not come. */
+    if (step.pushes == 0 && (uni__ps_is_synchronous(coordinator->ps) || step.ticket)) {
+        uni_error aside = { 0 };
+        int padded = pad(&step, status < 0 ? &aside : err);
+        status = status < 0 ? status : padded;
+    }
     return status;
 }
 
@@ -214,7 +212,7 @@ static int run_call(uni_coordinator *coordinator, const uni__work *work, uni_err
         return 0;
     }
     if (status >= 0 && result)
-        status = uni_msgpack_write(&bytes, &size, result, &own);
+        status = uni__ps_encode(&bytes, &size, result, &own);
     uni_value_free(result);
     if (status < 0) {
         const char *sentence =
@@ -274,7 +272,7 @@ static void take_result(void *context, int status, const void *data, size_t size
     if (status < 0)
         uni_error_set(&remote->error, status, "%.*s", (int)(size < 900 ? size : 900),
                       (const char *)data);
-    else if (size > 0 && uni_msgpack_read(&remote->value, data, size, &remote->error) < 0)
+    else if (size > 0 && uni__ps_decode(&remote->value, data, size, &remote->error) < 0)
         remote->value = NULL;
     let_go(remote);
 }
@@ -304,7 +302,7 @@ int uni_coordinator_schedule(uni_coordinator *coordinator, const char *function,
     UNI_TRY(must_be_here(coordinator, err));
     UNI_TRY(find_function(coordinator, function, &number, err));
     if (arguments)
-        UNI_TRY(uni_msgpack_write(&bytes, &size, arguments, err));
+        UNI_TRY(uni__ps_encode(&bytes, &size, arguments, err));
     uni_remote_value *made = remote ? calloc(1, sizeof *made) : NULL;
     int status = remote && !made ? uni_error_set(err, UNI_ENOMEM, "no memory for a result") : 0;
     if (made)
@@ -344,7 +342,9 @@ int uni_coordinator_pull(uni_coordinator *coordinator, uni_error *err)
     UNI_TRY(must_be_here(coordinator, err));
     UNI_TRY(uni__ps_pull(ps, 0, 0, err));
     UNI_TRY(uni__ps_pull_state(ps, err));
-    return ps->options.no_replica ? uni__store_publish(&ps->board, ps->model, ps->version, err) : 0;
+    return ps->options.no_replica
+               ? uni__store_publish(&ps->board, ps->model, ps->optimizer, ps->version, err)
+               : 0;
 }
 
 int uni_coordinator_stats(uni_coordinator *coordinator, uni_value **out, uni_error *err)

@@ -25,6 +25,7 @@ typedef struct fit_call {
 typedef struct fit {
     uni__ps *ps;
     uni_model *model;
+    uint64_t seed;
     uni_batches *global; /* the user's source, or one made of his arrays */
     bool owns_global;
     uint64_t epoch, batch; /* where the source is */
@@ -116,7 +117,7 @@ static void add_result(void *context, int status, const void *data, size_t size)
 /* A rate that a callback has set becomes the servers'. */
 static void tell_rate(fit *f)
 {
-    double rate = uni_optimizer_learning_rate(uni_model_optimizer(f->model));
+    double rate = uni_optimizer_learning_rate(f->ps->optimizer);
     uint64_t bits;
     if (f->has_schedule || rate == f->rate)
         return;
@@ -128,12 +129,12 @@ static void tell_rate(fit *f)
 
 static int fetch_model(fit *f, uni_error *err)
 {
-    uni_optimizer *optimizer = uni_model_optimizer(f->model);
+    uni_optimizer *optimizer = f->ps->optimizer;
     UNI_TRY(uni__ps_pull(f->ps, 0, 0, err));
     UNI_TRY(uni__ps_pull_state(f->ps, err));
     UNI_TRY(uni__ps_fetch_stats(f->ps, err));
     if (f->ps->options.no_replica)
-        UNI_TRY(uni__store_publish(&f->ps->board, f->model, f->ps->version, err));
+        UNI_TRY(uni__store_publish(&f->ps->board, f->model, optimizer, f->ps->version, err));
     /* fit counts this batch itself, after us. */
     uni_optimizer_set_iterations(optimizer, uni_optimizer_iterations(optimizer) - 1);
     return 0;
@@ -319,13 +320,9 @@ static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
     } else {
         if (!asked->x || asked->num_x < 1)
             return uni_error_set(err, UNI_EINVAL, "there is no data: give x (and y), or batches");
-        if (asked->seed == 0 && !asked->no_shuffle)
-            return uni_error_set(err, UNI_EINVAL,
-                                 "parameter_server needs fit's seed (uni_fit_options.seed): the "
-                                 "same shuffling on every member");
         uni_columns_options how = { .batch_size = asked->batch_size,
                                     .shuffle = !asked->no_shuffle,
-                                    .seed = asked->seed };
+                                    .seed = f->seed };
         UNI_TRY(uni_batches_columns(&f->global, asked->num_x, asked->x, asked->num_y, asked->y,
                                     asked->sample_weight, &how, err));
         f->owns_global = true;
@@ -356,6 +353,7 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
         replica.sync = (uni_sync){ .context = f, .sum = sum_statistics };
     UNI_TRY(uni_batches_new(&options.batches, coordinates ? &empty_class : &work_class, f, err));
     options.x = options.y = options.sample_weight = NULL;
+    options.seed = f->seed;
     options.batch_size = 0;
     options.validation_batch_size =
         asked->validation_batch_size > 0 ? asked->validation_batch_size : asked->batch_size;
@@ -390,6 +388,7 @@ static int fit_worker(fit *f, const uni_fit_options *asked, uni_error *err)
 int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni_value **history,
                 uni_error *err)
 {
+    UNI_TRY(uni__ps_must_be_placed(ps, err));
     fit *f = calloc(1, sizeof *f);
     int status = f ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for fit");
     if (history)
@@ -398,7 +397,9 @@ int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni
         return status;
     f->ps = ps;
     f->model = model;
-    uni_optimizer *optimizer = uni_model_optimizer(model);
+    /* As without a strategy, but the coordinator's model decides: all members shuffle and drop out alike. */
+    f->seed = asked->seed ? asked->seed : ps->board.header->shape.seed;
+    uni_optimizer *optimizer = ps->optimizer;
     f->rate = uni_optimizer_learning_rate(optimizer);
     f->has_schedule = uni_optimizer_set_learning_rate(optimizer, f->rate, NULL) == UNI_ESTATE;
     uni__ps_begin_phase(ps);

@@ -79,6 +79,8 @@ struct uni__ps {
     uni__board board;
     bool placed;
     uni_model *model;
+    uni_optimizer *optimizer;
+    uint64_t model_id, optimizer_id;
     uint32_t epoch; /* which life of this member */
     uint32_t phase; /* fit calls and coordinators so far */
     bool in_phase, all_here, warned_missing;
@@ -99,7 +101,10 @@ bool uni__ps_is_coordinator(const uni__ps *ps);
 bool uni__ps_is_worker(const uni__ps *ps);
 bool uni__ps_is_synchronous(const uni__ps *ps);
 int uni__ps_lanes(const uni__ps *ps); /* parts of a step: workers when synchronous, otherwise 1 */
-int uni__ps_place(uni__ps *ps, uni_model *model, uni_error *err) UNI_MUST_USE;
+/* Either may be NULL: it is placed by another call. When both are known the members meet. */
+int uni__ps_place(uni__ps *ps, uni_model *model, uni_optimizer *optimizer,
+                  uni_error *err) UNI_MUST_USE;
+int uni__ps_must_be_placed(const uni__ps *ps, uni_error *err) UNI_MUST_USE;
 void uni__ps_free(uni__ps *ps);
 void uni__ps_begin_phase(uni__ps *ps);
 void uni__ps_end_phase(uni__ps *ps); /* the coordinator's: all members leave it */
@@ -133,6 +138,10 @@ int uni__ps_query(uni__ps *ps, uint64_t id, double *sums, size_t num_sums,
 /* Coordinator: the optimizer's state too, into the placed model. */
 int uni__ps_pull_state(uni__ps *ps, uni_error *err) UNI_MUST_USE;
 int uni__ps_fetch_stats(uni__ps *ps, uni_error *err) UNI_MUST_USE;
+
+/* values.c: what step functions take and give, arrays among it. */
+int uni__ps_encode(void **out, size_t *size, const uni_value *value, uni_error *err) UNI_MUST_USE;
+int uni__ps_decode(uni_value **out, const void *data, size_t size, uni_error *err) UNI_MUST_USE;
 
 /* serve.c */
 int uni__ps_open_server(uni__ps *ps, uni_error *err) UNI_MUST_USE;

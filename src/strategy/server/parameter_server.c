@@ -88,14 +88,10 @@ static int check_optimizer(const uni__ps *ps, uni_optimizer *optimizer, bool *wh
     return 0;
 }
 
-static int make_shape(const uni__ps *ps, uni_model *model, uni__board_shape *shape, uni_error *err)
+static int make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *err)
 {
-    uni_optimizer *optimizer = uni_model_optimizer(model);
-    uni_parameters *store = uni_model_parameters(model);
-    if (!store || !optimizer)
-        return uni_error_set(err, UNI_ESTATE,
-                             "parameter_server needs a model that is built and compiled before it "
-                             "is placed: its optimizer runs on the servers");
+    uni_optimizer *optimizer = ps->optimizer;
+    uni_parameters *store = uni_model_parameters(ps->model);
     size_t weights = 0, states = 0;
     bool whole = false;
     uni_parameters_weights(store, &weights);
@@ -109,7 +105,8 @@ static int make_shape(const uni__ps *ps, uni_model *model, uni__board_shape *sha
                                  .num_slots = (uint32_t)uni_optimizer_num_slots(optimizer),
                                  .whole_parameters = whole,
                                  .num_weights = weights,
-                                 .num_states = states };
+                                 .num_states = states,
+                                 .seed = uni_model_seed(ps->model) };
     shape->log_length = weights / shape->servers > LARGE_SHARD ? 2 : UNI__REPLICA_LOG_MAX;
     snprintf(shape->optimizer, sizeof shape->optimizer, "%s", uni_optimizer_name(optimizer));
     return 0;
@@ -255,7 +252,7 @@ static int place_coordinator(uni__ps *ps, const uni__board_shape *shape, uni_err
     UNI_TRY(status);
     ps->epoch = 1;
     atomic_store(&ps->board.header->members[0].epoch, 1);
-    UNI_TRY(uni__store_publish(&ps->board, ps->model, 0, err));
+    UNI_TRY(uni__store_publish(&ps->board, ps->model, ps->optimizer, 0, err));
     return uni__ps_open_queue(ps, err);
 }
 
@@ -271,17 +268,11 @@ static int open_links(uni__ps *ps, uni_error *err)
     return 0;
 }
 
-int uni__ps_place(uni__ps *ps, uni_model *model, uni_error *err)
+/* Model and optimizer are there: the members meet. */
+static int meet(uni__ps *ps, uni_error *err)
 {
     uni__board_shape shape;
-    if (ps->placed && ps->model == model)
-        return 0;
-    if (ps->placed)
-        return uni_error_set(err, UNI_ESTATE,
-                             "parameter_server trains one model; another one is placed already: "
-                             "open a strategy for each");
-    UNI_TRY(make_shape(ps, model, &shape, err));
-    ps->model = model;
+    UNI_TRY(make_shape(ps, &shape, err));
     ps->begun_ns = uni__monotonic_ns();
     if (uni__ps_is_coordinator(ps)) {
         UNI_TRY(place_coordinator(ps, &shape, err));
@@ -296,6 +287,36 @@ int uni__ps_place(uni__ps *ps, uni_model *model, uni_error *err)
         UNI_TRY(uni__ps_open_server(ps, err));
     ps->placed = true;
     return 0;
+}
+
+int uni__ps_place(uni__ps *ps, uni_model *model, uni_optimizer *optimizer, uni_error *err)
+{
+    bool other_model = model && ps->model && ps->model_id != uni_model_id(model);
+    bool other_optimizer =
+        optimizer && ps->optimizer && ps->optimizer_id != uni_optimizer_id(optimizer);
+    if (other_model || other_optimizer)
+        return uni_error_set(err, UNI_ESTATE,
+                             "parameter_server trains one model with one optimizer; another one is "
+                             "placed already: open a strategy for each");
+    if (model) {
+        ps->model = model;
+        ps->model_id = uni_model_id(model);
+    }
+    if (optimizer) {
+        ps->optimizer = optimizer;
+        ps->optimizer_id = uni_optimizer_id(optimizer);
+    }
+    return ps->placed || !ps->model || !ps->optimizer ? 0 : meet(ps, err);
+}
+
+int uni__ps_must_be_placed(const uni__ps *ps, uni_error *err)
+{
+    if (ps->placed)
+        return 0;
+    return uni_error_set(err, UNI_ESTATE,
+                         "parameter_server needs the model and its optimizer, which runs on the "
+                         "servers: compile the model before uni_strategy_place, or call "
+                         "uni_strategy_place_optimizer, too");
 }
 
 /* ---- phases ---- */

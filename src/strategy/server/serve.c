@@ -35,7 +35,8 @@ struct uni__server {
     client *clients; /* coordinator, then workers */
     int num_clients, parts;
     float *gradients; /* synchronous: parts x shard, in order */
-    float *states; /* of part 0 */
+    float *states; /* of the first part that updates */
+    int states_part; /* whose; as many as there are parts: nobody's */
     double *samples, *sums;
     uint32_t num_sums;
     statistic *statistics;
@@ -134,6 +135,8 @@ static bool push_alone(struct uni__server *server, client *from, const uni__ps_m
     uni__store *store = &server->store;
     uni_error err = { 0 };
     from->ticket = false;
+    if (question->samples < 0) /* only gives its ticket back */
+        return answer_push(server, from, question, 0);
     if (uni__store_has(store, question->id, question->number)) {
         server->stats.duplicates++;
         return answer_push(server, from, question, UNI__PS_DUPLICATE);
@@ -153,18 +156,22 @@ static void forget_step(struct uni__server *server)
 {
     for (int i = 0; i < server->num_clients; i++)
         server->clients[i].part_here = false;
+    server->states_part = server->parts;
 }
 
 /* All parts of the step are here: one update with their sum, in the order of the parts. */
 static int complete_step(struct uni__server *server, uint64_t step, uni_error *err)
 {
     uni__store *store = &server->store;
-    double samples = 0;
+    double samples = UNI__NO_UPDATE;
     float *sum = server->gradients;
     for (int part = 0; part < server->parts; part++) {
-        samples += server->samples[part];
-        const float *add = server->gradients + (size_t)part * store->count;
-        for (size_t i = 0; part > 0 && i < store->count; i++)
+        float *add = server->gradients + (size_t)part * store->count;
+        if (server->samples[part] >= 0)
+            samples = (samples < 0 ? 0 : samples) + server->samples[part];
+        else if (part == 0) /* it takes part and adds nothing */
+            memset(sum, 0, store->count * sizeof *sum);
+        for (size_t i = 0; part > 0 && server->samples[part] >= 0 && i < store->count; i++)
             sum[i] += add[i];
     }
     /* For workers that died between their push and its result. */
@@ -174,10 +181,10 @@ static int complete_step(struct uni__server *server, uint64_t step, uni_error *e
         memcpy(uni__replica_sums(store->board, 0, part),
                server->sums + (size_t)part * UNI__PS_MAX_SUMS, UNI__PS_MAX_SUMS * sizeof(double));
     atomic_store(&replica->sums_step, step + 1);
-    server->stats.updates++;
-    server->stats.staleness[0]++;
+    server->stats.updates += samples >= 0;
+    server->stats.staleness[0] += samples >= 0;
     int status = uni__store_apply(store, step, 0, sum, samples,
-                                  store->num_states > 0 ? server->states : NULL, err);
+                                  server->states_part < server->parts ? server->states : NULL, err);
     forget_step(server);
     return status;
 }
@@ -186,9 +193,13 @@ static void copy_part(struct uni__server *server, client *from, int part,
                       const uni__ps_message *question, const float *payload)
 {
     uni__store *store = &server->store;
-    memcpy(server->gradients + (size_t)part * store->count, payload, store->count * sizeof(float));
-    if (part == 0 && question->size > store->count * sizeof(float))
+    if (question->samples >= 0)
+        memcpy(server->gradients + (size_t)part * store->count, payload,
+               store->count * sizeof(float));
+    if (part <= server->states_part && question->size > store->count * sizeof(float)) {
         memcpy(server->states, payload + store->count, store->num_states * sizeof(float));
+        server->states_part = part;
+    }
     server->samples[part] = question->samples;
     if (question->num_sums > 0 && question->num_sums <= UNI__PS_MAX_SUMS) {
         server->num_sums = question->num_sums;
@@ -257,8 +268,10 @@ static statistic *find_statistic(struct uni__server *server, size_t number, size
     }
     if (!found->values || !found->here)
         return NULL;
-    if (found->step != step + 1)
+    if (found->step != step + 1) {
         memset(found->here, 0, (size_t)server->parts);
+        memset(found->values, 0, (size_t)server->parts * count * sizeof(float));
+    }
     found->step = step + 1;
     return found;
 }
@@ -292,8 +305,9 @@ static void add_part(struct uni__server *server, client *from, const uni__ps_mes
         from->copied = from->link.seen;
         from->link.class_->taken(&from->link);
     }
+    /* A part that has pushed already will not come any more: its step function failed, or has no such layer. */
     for (int i = 0; i < server->parts; i++)
-        if (!found->here[i])
+        if (!found->here[i] && !server->clients[1 + i].part_here)
             return;
     for (int i = 0; i < server->parts; i++)
         for (size_t j = 0; j < count; j++)
@@ -398,12 +412,12 @@ int uni__ps_open_server(uni__ps *ps, uni_error *err)
     uni__replica *replica = uni__board_replica(&ps->board, index);
     while (!atomic_load(&replica->ready))
         UNI_TRY(uni__ps_idle(ps, uni__bell_look(&ps->board), err));
-    UNI_TRY(uni__store_open(&server->store, &ps->board, index, ps->model, err));
+    UNI_TRY(uni__store_open(&server->store, &ps->board, index, ps->model, ps->optimizer, err));
     UNI_TRY(uni__store_restore(&server->store, err));
     if (ps->epoch > 1)
         atomic_fetch_add(&ps->board.header->members[ps->cluster.rank].restores, 1);
     server->num_clients = 1 + (int)shape->workers;
-    server->parts = uni__ps_lanes(ps);
+    server->parts = server->states_part = uni__ps_lanes(ps);
     server->clients = calloc((size_t)server->num_clients, sizeof *server->clients);
     size_t parts = (size_t)server->parts;
     server->gradients = calloc(parts * server->store.count + 1, sizeof(float));

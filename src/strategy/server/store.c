@@ -22,12 +22,12 @@ static bool is_synchronous(const uni__store *store)
 }
 
 int uni__store_open(uni__store *store, const uni__board *board, int server, uni_model *model,
-                    uni_error *err)
+                    uni_optimizer *optimizer, uni_error *err)
 {
     uni_parameters *parameters = uni_model_parameters(model);
     *store = (uni__store){ .board = board, .server = server, .span = board->spans[server] };
     store->replica = uni__board_replica(board, server);
-    store->optimizer = uni_model_optimizer(model);
+    store->optimizer = optimizer;
     store->count = store->span.end - store->span.begin;
     store->num_states = uni__board_states_of(board, server);
     store->weights = uni_parameters_weights(parameters, NULL) + store->span.begin;
@@ -127,13 +127,15 @@ static int update(uni__store *store, const float *gradient, double samples, cons
         memcpy(store->previous, store->weights, store->count * sizeof(float));
         memcpy(store->previous_states, store->states, store->num_states * sizeof(float));
     }
-    if (store->count > 0)
+    if (store->count > 0 && samples >= 0)
         memcpy(flat + store->span.begin, gradient, store->count * sizeof(float));
-    UNI_TRY(uni_optimizer_begin(store->optimizer, store->gradients,
-                                samples > 0 ? (float)(1 / samples) : 1, err));
-    uni_optimizer_apply_span(store->optimizer, store->gradients, store->span);
-    uni_optimizer_end(store->optimizer);
-    if (states)
+    if (samples >= 0) {
+        UNI_TRY(uni_optimizer_begin(store->optimizer, store->gradients,
+                                    samples > 0 ? (float)(1 / samples) : 1, err));
+        uni_optimizer_apply_span(store->optimizer, store->gradients, store->span);
+        uni_optimizer_end(store->optimizer);
+    }
+    if (states && samples >= 0)
         memcpy(store->states, states, store->num_states * sizeof(float));
     store->version++;
     return 0;
@@ -213,9 +215,9 @@ int uni__store_restore(uni__store *store, uni_error *err)
     return keeps_log(store) ? replay(store, err) : 0;
 }
 
-int uni__store_publish(const uni__board *board, uni_model *model, uint64_t version, uni_error *err)
+int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer *optimizer,
+                       uint64_t version, uni_error *err)
 {
-    uni_optimizer *optimizer = uni_model_optimizer(model);
     uni_parameters *parameters = uni_model_parameters(model);
     UNI_TRY(uni_optimizer_build(optimizer, parameters, err));
     const float *weights = uni_parameters_weights(parameters, NULL),

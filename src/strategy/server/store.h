@@ -29,20 +29,21 @@ typedef struct uni__store {
 } uni__store;
 
 int uni__store_open(uni__store *store, const uni__board *board, int server, uni_model *model,
-                    uni_error *err) UNI_MUST_USE;
+                    uni_optimizer *optimizer, uni_error *err) UNI_MUST_USE;
 /* From the replica: what the coordinator put there, or what the server before us left. */
 int uni__store_restore(uni__store *store, uni_error *err) UNI_MUST_USE;
 void uni__store_close(uni__store *store);
 
 bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number);
-/* One update with gradient / samples (count floats); states NULL: as they are. */
+/* One update with gradient / samples (count floats; 0 samples: as it is); states NULL: as they are. NO_UPDATE samples: a version more, and nothing else. */
+#define UNI__NO_UPDATE (-1.0)
 int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
                      double samples, const float *states, uni_error *err) UNI_MUST_USE;
 /* Marks more calls as applied with the update just made (the parts of a synchronous step). */
 void uni__store_mark(uni__store *store, uint64_t id, uint64_t number);
 
 /* The coordinator: the model's present state becomes the servers' first one, or, without a replica, what a lost server goes back to. */
-int uni__store_publish(const uni__board *board, uni_model *model, uint64_t version,
-                       uni_error *err) UNI_MUST_USE;
+int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer *optimizer,
+                       uint64_t version, uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -104,7 +104,7 @@ int uni__ps_set_result(uni__ps *ps, int status, const void *data, size_t size, u
     if (size > UNI__PS_VALUE_MAX - sizeof(uint64_t))
         return uni_error_set(err, UNI_ELIMIT,
                              "a step function returned %zu bytes, more than the %u that a result "
-                             "may have: return numbers, not tensors",
+                             "may have: return less, or write it to a file",
                              size, UNI__PS_VALUE_MAX);
     worker->status = status;
     worker->result_id = worker->running;

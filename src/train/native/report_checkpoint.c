@@ -1,5 +1,9 @@
 /*
  * report_checkpoint.c - the session in a native worker: fit's logs as reports, the model's state as checkpoint and back.
+ *
+ * Under multi_worker the chief's callbacks at an epoch's end run before those of the others, and in lockstep mode (v1) the driver takes an iteration when
+ * all ranks have reported it: a chief that waited for that inside its callback would wait for ranks that wait for the chief. So the report is handed over at
+ * the epoch's end and waited for at the begin of the next one, or at the end of the training.
  */
 #include <stdlib.h>
 
@@ -26,8 +30,8 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
             status = uni_dict_take(state, "epoch", uni_value_int(epoch));
     }
     if (status == 0)
-        status = uni_session_report(report->session, metrics,
-                                    &(uni_checkpoint_source){ .dict = state }, err);
+        status = uni_session_report_start(report->session, metrics,
+                                          &(uni_checkpoint_source){ .dict = state }, err);
     uni_value_free(metrics);
     uni_value_free(state);
     /* All ranks are told the same at the same report, so all stop after the same epoch. */
@@ -36,10 +40,22 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
     return status;
 }
 
+static int before_epoch(void *self, uni_model *model, int epoch, uni_error *err)
+{
+    return uni_session_report_wait(((reporter *)self)->session, err);
+}
+
+static int after_training(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
+{
+    return uni_session_report_wait(((reporter *)self)->session, err);
+}
+
 int uni_callback_report_checkpoint(uni_fit_callback **out, uni_session *session, int every,
                                    uni_error *err)
 {
     static const uni_fit_callback_class class_ = { .name = "ReportCheckpoint",
+                                                   .epoch_begin = before_epoch,
+                                                   .train_end = after_training,
                                                    .epoch_end = after_epoch,
                                                    .free = free };
     *out = NULL;
