@@ -180,12 +180,14 @@ class Group:
         # -P: the worker's own directory is not a place to import from.
         program = [sys.executable, "-P", os.path.join(_PACKAGE, "_worker.py")]
         environment = environment_of(backend) + options.pop("environment", [])
+        self.may_fork = not options.get("use_gpu")
         self.trainer = _unisono.Trainer(worker_program=program, backend=backend, fresh_workers=backend != "none", environment=environment,
                                         **options)
 
     def options(self, function, config=None, hook=None, extra=None, **run):
         """The run's options. `extra` is plain data for the worker's session."""
         arity = check_arity(function)
+        self._choose_workers(function)
         payload = {
             "call": _codec.dumps((function, config if arity else None, arity, hook)),
             "path": [os.path.abspath(entry) for entry in sys.path],
@@ -198,6 +200,13 @@ class Group:
         payload.update(extra or {})
         run.update(function=name_of(function), attachment=payload, config=_codec.describable(config or {}))
         return {key: value for key, value in run.items() if value is not None}
+
+    def _choose_workers(self, function):
+        """Forked from a template where the function needs a framework; workers that wait already stay."""
+        from unisono import _runtime, _template
+
+        if self.may_fork and _runtime.is_local() and (self.backend != "none" or not self.trainer.is_started):
+            _template.use(self.trainer, function, self.backend)
 
     def follow_logs(self):
         return None if self.quiet else LogFollower(self.trainer, self.num_workers, self.trainer.latest_run_dir)

@@ -38,13 +38,22 @@ def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: i
             "hosts": os.environ.get("UNISONO_HOSTS")}
 
 
+def is_local() -> bool:
+    """Workers run on this machine, without MPI or Slurm."""
+    return os.environ.get("UNISONO_LAUNCHER", "local") in ("", "local") and not os.environ.get("UNISONO_HOSTS")
+
+
 def is_initialized() -> bool:
     """init was called and shutdown was not."""
     return _state["initialized"]
 
 
 def shutdown(*_: Any, **__: Any) -> None:
-    """Takes back what init said."""
+    """Takes back what init said, and ends the templates of workers that were kept for the next fit."""
+    import sys
+
+    if "unisono._template" in sys.modules:
+        sys.modules["unisono._template"].shutdown()
     _state["initialized"] = False
     for name, value in _state["before"].items():
         if value is None:

@@ -1,7 +1,7 @@
 /*
  * template.c - agents that are forked from a process in which everything is loaded already.
  *
- * A request is one packet with the agent's two descriptors. There is no answer: the agent's own first frame is one, and a template that
+ * A request is one packet: the asker's working directory, and with it the agent's two descriptors. There is no answer: the agent's own first frame is one, and a template that
  * died lets the descriptors go, which the asker sees as the end of the channel. So any number of threads may ask at the same time.
  *
  * The template has exactly one thread, its caller's. Its children (keepers) are nobody's to wait for: SIGCHLD is ignored in it.
@@ -9,6 +9,7 @@
 #include "group/template.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +24,11 @@ typedef union control {
 int uni__template_ask(int fd, int channel, int alive, uni_error *err)
 {
     const int fds[2] = { channel, alive };
-    char word = 'a';
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here))
+        strcpy(here, "/");
     control room = { .bytes = { 0 } };
-    struct iovec part = { .iov_base = &word, .iov_len = 1 };
+    struct iovec part = { .iov_base = here, .iov_len = strlen(here) + 1 };
     struct msghdr message = { .msg_iov = &part,
                               .msg_iovlen = 1,
                               .msg_control = room.bytes,
@@ -41,11 +44,10 @@ int uni__template_ask(int fd, int channel, int alive, uni_error *err)
 }
 
 /* 1: a request; 0: the other end is closed. Descriptors that did not come are -1. */
-static int next_request(int fd, int fds[2], uni_error *err)
+static int next_request(int fd, char folder[PATH_MAX], int fds[2], uni_error *err)
 {
-    char word;
     control room;
-    struct iovec part = { .iov_base = &word, .iov_len = 1 };
+    struct iovec part = { .iov_base = folder, .iov_len = PATH_MAX - 1 };
     struct msghdr message = { .msg_iov = &part,
                               .msg_iovlen = 1,
                               .msg_control = room.bytes,
@@ -56,6 +58,7 @@ static int next_request(int fd, int fds[2], uni_error *err)
         ;
     if (size < 0)
         return uni_error_set_errno(err, errno, "the template cannot read its requests");
+    folder[size] = '\0';
     struct cmsghdr *header = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(2 * sizeof *fds))
         memcpy(fds, CMSG_DATA(header), 2 * sizeof *fds);
@@ -65,8 +68,9 @@ static int next_request(int fd, int fds[2], uni_error *err)
 int uni__template_serve(int fd, const uni__fork_hooks *hooks, uni_error *err)
 {
     int fds[2], more;
+    char folder[PATH_MAX];
     signal(SIGCHLD, SIG_IGN);
-    while ((more = next_request(fd, fds, err)) > 0) {
+    while ((more = next_request(fd, folder, fds, err)) > 0) {
         pid_t pid = -1;
         if (fds[0] >= 0) {
             fflush(NULL); /* or it would be written twice */
@@ -76,6 +80,8 @@ int uni__template_serve(int fd, const uni__fork_hooks *hooks, uni_error *err)
         }
         if (pid == 0) {
             close(fd);
+            int ignored = chdir(folder); /* when it is gone, the template's own must do */
+            (void)ignored;
             uni__agent_keep(fds[0], fds[1], hooks);
             return 1;
         }
