@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <unisono/comm.h>
@@ -30,6 +29,8 @@
 #include "base/clock.h"
 #include "comm/recorder.h"
 #include "comm/rendezvous.h"
+
+#include "bench_numbers.h"
 
 #define MAX_ROUNDS 40
 #define MAX_COUNT (100u * 1000 * 1000 / 4)
@@ -60,9 +61,7 @@ static const length lengths[] = {
 
 static double now_us(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+    return now_s() * 1e6;
 }
 
 static void give_up(const char *format, ...)
@@ -489,43 +488,22 @@ static double measure(side *s, size_t count, int repetitions)
     return us;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int n)
-{
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, values, (size_t)n * sizeof *values);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return sorted[n / 2];
-}
-
-static double lowest(const double *values, int n)
-{
-    double low = values[0];
-    for (int i = 1; i < n; i++)
-        low = values[i] < low ? values[i] : low;
-    return low;
-}
-
 static void print_pair(const char *metric, const side *ours, const side *peer, int rounds)
 {
     double ratios[MAX_ROUNDS];
+    numbers us = numbers_of(ours->us, rounds);
     printf("{\"bench\": \"comm\", \"metric\": \"%s\", \"unit\": \"us\", \"unisono\": %.3f, ",
-           metric, median(ours->us, rounds));
+           metric, us.median);
     if (peer->there) {
+        numbers theirs = numbers_of(peer->us, rounds);
         for (int i = 0; i < rounds; i++)
             ratios[i] = peer->us[i] / ours->us[i];
         printf("\"peer\": %.3f, \"peer_name\": \"%s\", \"ratio\": %.4g, \"peer_best\": %.3f, ",
-               median(peer->us, rounds), peer->name, median(ratios, rounds),
-               lowest(peer->us, rounds));
+               theirs.median, peer->name, sorted(ratios, rounds).median, theirs.low);
     } else {
         printf("\"peer\": null, \"peer_name\": \"%s: missing\", \"ratio\": null, ", peer->name);
     }
-    printf("\"best\": %.3f, \"pairs\": %d}\n", lowest(ours->us, rounds), rounds);
+    printf("\"best\": %.3f, \"pairs\": %d}\n", us.low, rounds);
     fflush(stdout);
 }
 

@@ -24,9 +24,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench_numbers.h"
 #include "engine_models.h"
 
 #define WINDOWS 9
@@ -36,13 +36,6 @@
 extern char **environ;
 
 static bool quick;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void give_up(const char *format, ...)
 {
@@ -59,24 +52,6 @@ static void must(int status, const uni_error *err)
 {
     if (status < 0)
         give_up("%s", err->message);
-}
-
-/* ---- numbers ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-typedef struct numbers {
-    double median, low, high;
-} numbers;
-
-static numbers sorted(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return (numbers){ values[count / 2], values[0], values[count - 1] };
 }
 
 /* `more`: further keys, each with a comma before it. load: above the number of cores somebody else was running too. */
@@ -106,7 +81,7 @@ typedef struct clock_callback {
 
 static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
 {
-    ((clock_callback *)self)->begun = now();
+    ((clock_callback *)self)->begun = now_s();
     return 0;
 }
 
@@ -114,7 +89,7 @@ static int epoch_end(void *self, uni_model *model, int epoch, const uni_logs *lo
 {
     clock_callback *clock = self;
     if (clock->count < 64)
-        clock->seconds[clock->count++] = now() - clock->begun;
+        clock->seconds[clock->count++] = now_s() - clock->begun;
     clock->loss = uni_logs_get(logs, "loss");
     return 0;
 }
@@ -231,7 +206,7 @@ static void loop_close(bench_loop *loop)
 static void loop_update(bench_loop *loop, double scale)
 {
     uni_error err = { 0 };
-    double begun = now();
+    double begun = now_s();
     if (loop->replicas > 1) {
         size_t size = 0;
         uni_gradients_data(loop->gradients, &size);
@@ -244,7 +219,7 @@ static void loop_update(bench_loop *loop, double scale)
                                  uni_tape_threads(loop->tape), &err),
              &err);
     }
-    loop->update += now() - begun;
+    loop->update += now_s() - begun;
 }
 
 /* One replica's part of a batch, by the public calls. */
@@ -382,12 +357,12 @@ static double peak_flops(void)
     for (int i = 0; data != NULL && i < SIDE * SIDE; i++)
         data[i] = (float)(i % 17) * 0.1f - 0.8f;
     must(data != NULL ? uni_tape_new(&tape, NULL, &err) : -1, &err);
-    for (double until = now() + (quick ? 0.1 : 0.7); now() < until;) {
+    for (double until = now_s() + (quick ? 0.1 : 0.7); now_s() < until;) {
         uni_tape_begin(tape, NULL);
         uni_tensor *x = uni_tape_input(tape, UNI_F32, 2, (const int64_t[]){ SIDE, SIDE }, data);
-        double begun = now();
+        double begun = now_s();
         uni_op_matmul(tape, x, x, false, false);
-        double rate = 2.0 * SIDE * SIDE * SIDE / (now() - begun);
+        double rate = 2.0 * SIDE * SIDE * SIDE / (now_s() - begun);
         must(uni_tape_status(tape, &err), &err);
         best = rate > best ? rate : best;
     }
@@ -481,7 +456,7 @@ static int first_step(const bench_row *row, int64_t batch)
     must(make_model(&model, row, &err), &err);
     must(feed_fill(&feed, row, batch, 1, &err), &err);
     fit_windows(model, &feed, 1, 1, 0, NULL);
-    printf("%.9f\n", now());
+    printf("%.9f\n", now_s());
     return 0;
 }
 
@@ -565,7 +540,7 @@ static void bench_first_step(const bench_row *row, int64_t batch)
     char size[24];
     snprintf(size, sizeof size, "%lld", (long long)batch);
     for (int i = 0; i < count; i++) {
-        double begun = now(), finished = 0;
+        double begun = now_s(), finished = 0;
         char *arguments[] = { "engine_bench", "--first-step", "--model", (char *)row->name,
                               "--batch",      size,           NULL };
         if (run_self(arguments, &finished) != 0 || finished < begun)

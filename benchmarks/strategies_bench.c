@@ -1,10 +1,17 @@
 /*
- * strategies_bench.c - ./bench strategies: training by two workers with one thread each (multi_worker, batch 64 each), and how that scales.
+ * strategies_bench.c - ./bench strategies: training by two workers with one thread each (multi_worker, batch 64 each), how that scales, and mirrored beside
+ * one replica with all threads.
  *
- * Two groups of processes wait for orders: one worker, and two workers with a communicator between them (found by TF_CONFIG, as processes that were
- * started by hand). They take turns, ten rounds and more, each a fit of as many steps as take about 0.2 s; scaling_2w is the median of the rounds'
- * rate(2) / (2 rate(1)). A model is seen to learn before it is timed. The peers (peers/strategies_torch.py, strategies_keras.py) do the same work in the
- * same run of ./bench. JSON lines as everywhere. Options: --quick; --model NAME.
+ * Groups of processes wait for orders and take turns, ten rounds and more, each a fit of as many steps as take about 0.2 s:
+ *   alone      one worker with one thread, batch 64
+ *   together   two such workers with a communicator between them (found by TF_CONFIG, as processes that were started by hand), batch 128
+ *   apart      two such workers at the same time that know nothing of each other: what the machine itself allows
+ *   mirrored   one process, two replicas, batch 128
+ *   threads    one process, one replica whose kernels have two threads, batch 128
+ * scaling_2w is the median of the rounds' together / (2 alone), scaling_ceiling_2w that of apart / (2 alone): two cores that share a cache, a memory bus or (as
+ * hardware threads) a core do not do twice the work of one. mirrored_vs_threads is mirrored / threads.
+ * A model is seen to learn before it is timed. The peers (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in turn with
+ * it: one window for every line on stdin. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S --batch 128.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,26 +21,22 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <unisono/native.h>
 
+#include "bench_numbers.h"
 #include "engine_models.h"
 
 #define MAX_ROUNDS 20
 #define BATCH 64
+#define FED 8 /* batches that are used in turn */
 
 static const char *const names[] = { "nnlm_head", "mnist_cnn", "svhn_cnn" };
-static const int steps_of[] = { 2000, 60, 8 };
+static const int steps_of[] = { 1200, 30, 6 };
 #define MODELS 3
 
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+typedef enum way { ALONE, TOGETHER, APART, MIRRORED, THREADS, NUM_WAYS } way;
 
 static void give_up(const char *what, const char *why)
 {
@@ -48,6 +51,8 @@ typedef struct worker {
     uni_model *model;
     bench_feed feed;
     uni_batches *batches;
+    int threads;
+    int64_t batch; /* over all replicas and workers */
 } worker;
 
 static double last_loss(const uni_value *history)
@@ -62,11 +67,12 @@ static double fit(worker *w, int steps, int epochs, double *loss)
     uni_error err = { 0 };
     uni_value *history = NULL;
     double begun = now_s();
-    if (uni_strategy_fit(
-            w->strategy, w->model,
-            &(uni_fit_options){
-                .batches = w->batches, .steps_per_epoch = steps, .epochs = epochs, .threads = 1 },
-            &history, &err) < 0)
+    if (uni_strategy_fit(w->strategy, w->model,
+                         &(uni_fit_options){ .batches = w->batches,
+                                             .steps_per_epoch = steps,
+                                             .epochs = epochs,
+                                             .threads = w->threads },
+                         &history, &err) < 0)
         give_up("fit", err.message);
     double seconds = now_s() - begun;
     if (loss)
@@ -94,86 +100,97 @@ static void open_model(worker *w, const char *name)
     feed_free(&w->feed);
     w->batches = NULL;
     w->model = NULL;
-    if (make_model(&w->model, row, &err) < 0 ||
-        feed_fill(&w->feed, row, BATCH * uni_strategy_num_replicas_in_sync(w->strategy), BATCHES,
-                  &err) < 0 ||
+    if (make_model(&w->model, row, &err) < 0 || feed_fill(&w->feed, row, w->batch, FED, &err) < 0 ||
         feed_open(&w->batches, &w->feed, &err) < 0 ||
         uni_strategy_place(w->strategy, w->model, &err) < 0)
         give_up(name, err.message);
 }
 
-/* Orders are "NAME STEPS"; rank 0 answers with samples a second. The first order for a model must learn. */
-static void work(uni_strategy *strategy, FILE *orders, FILE *answers)
+static void see_it_learn(worker *w, const char *name)
 {
-    static worker w;
+    double first = 0, later = 0;
+    fit(w, FED, 1, &first);
+    fit(w, FED, 2, &later);
+    if (!(later < first))
+        give_up(name, "does not learn its batches by heart");
+}
+
+/* Orders are "NAME STEPS"; the chief answers with samples a second. What several replicas train must learn. */
+static void work(worker *w, FILE *orders, FILE *answers)
+{
     char line[128], name[64], open[64] = "";
     int steps;
-    w.strategy = strategy;
     while (fgets(line, sizeof line, orders) && sscanf(line, "%63s %d", name, &steps) == 2) {
         if (strcmp(name, open) != 0) {
-            double first = 0, later = 0;
-            open_model(&w, name);
+            open_model(w, name);
             snprintf(open, sizeof open, "%s", name);
-            fit(&w, BATCHES, 1, &first);
-            fit(&w, BATCHES, strcmp(name, "mnist_cnn") == 0 ? 20 : 3, &later);
-            if (!(later < first))
-                give_up(name, "does not learn its batches by heart");
+            if (uni_strategy_num_replicas_in_sync(w->strategy) > 1)
+                see_it_learn(w, name);
         }
-        double seconds = fit(&w, steps, 1, NULL);
-        double samples =
-            (double)steps * BATCH * (double)uni_strategy_num_replicas_in_sync(strategy);
-        if (uni_strategy_is_chief(strategy)) {
-            fprintf(answers, "%.3f\n", samples / seconds);
+        double seconds = fit(w, steps, 1, NULL);
+        if (uni_strategy_is_chief(w->strategy)) {
+            fprintf(answers, "%.3f\n", (double)(steps * w->batch) / seconds);
             fflush(answers);
         }
     }
     _exit(0);
 }
 
-static void open_strategy(uni_strategy **out, int rank, int size, int token)
+static int open_cluster(uni_strategy **out, int rank, int token, uni_error *err)
 {
-    uni_error err = { 0 };
     char cluster[256];
     snprintf(cluster, sizeof cluster,
              "{\"cluster\": {\"worker\": [\"localhost:%d\", \"localhost:%d\"]}, \"task\": "
              "{\"type\": \"worker\", \"index\": %d}}",
              token, token + 1, rank);
     uni_comm *comm = NULL;
-    int status = size == 1 ? uni_strategy_none(out, &err)
-                           : uni_comm_open_tf_config(&comm, cluster, NULL, &err);
-    if (status == 0 && size > 1)
-        status = uni_strategy_multi_worker(out, comm, NULL, &err);
+    UNI_TRY(uni_comm_open_tf_config(&comm, cluster, NULL, err));
+    return uni_strategy_multi_worker(out, comm, NULL, err);
+}
+
+static void open_worker(worker *w, way how, int rank, int token)
+{
+    uni_error err = { 0 };
+    int status = how == TOGETHER   ? open_cluster(&w->strategy, rank, token, &err)
+                 : how == MIRRORED ? uni_strategy_mirrored(&w->strategy, 2, &err)
+                                   : uni_strategy_none(&w->strategy, &err);
     if (status < 0)
         give_up("cannot open a strategy", err.message);
+    w->threads = how == MIRRORED || how == THREADS ? 2 : 1;
+    w->batch = how == ALONE || how == APART ? BATCH : 2 * BATCH;
 }
 
 /* ---- groups ---- */
 
 typedef struct group {
-    int size;
+    int processes, answers; /* lines that come back */
     FILE *to[2], *from;
     double rates[MAX_ROUNDS];
 } group;
 
-static void open_group(group *g, int size)
+static void open_group(group *groups, way how)
 {
+    group *g = &groups[how];
     int answers[2];
-    g->size = size;
+    g->processes = how == TOGETHER || how == APART ? 2 : 1;
+    g->answers = how == APART ? 2 : 1;
     if (pipe(answers) < 0)
         give_up("pipe", strerror(errno));
-    for (int r = 0; r < size; r++) {
+    for (int r = 0; r < g->processes; r++) {
         int orders[2];
         if (pipe(orders) < 0)
             give_up("pipe", strerror(errno));
         if (fork() == 0) {
+            static worker w;
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            setenv("OMP_NUM_THREADS", "1", 1);
-            for (int i = 0; i < r; i++)
-                fclose(g->to[i]);
+            setenv("OMP_NUM_THREADS", how == MIRRORED || how == THREADS ? "2" : "1", 1);
+            for (int i = 0; i < NUM_WAYS; i++) /* or they would not end when the bench does */
+                for (int o = 0; o < 2; o++)
+                    if (groups[i].to[o])
+                        fclose(groups[i].to[o]);
             close(orders[1]);
-            uni_strategy *strategy = NULL;
-            open_strategy(&strategy, r, size, (int)getppid() % 30000 + 1024);
-            work(strategy, fdopen(orders[0], "r"), fdopen(answers[1], "w"));
+            open_worker(&w, how, r, (int)getppid() % 30000 + 1024);
+            work(&w, fdopen(orders[0], "r"), fdopen(answers[1], "w"));
         }
         close(orders[0]);
         g->to[r] = fdopen(orders[1], "w");
@@ -182,78 +199,91 @@ static void open_group(group *g, int size)
     g->from = fdopen(answers[0], "r");
 }
 
+/* Samples a second of all workers of the group. */
 static double measure(group *g, const char *name, int steps)
 {
     char line[64];
-    double rate = 0;
-    for (int r = 0; r < g->size; r++) {
+    double sum = 0, rate = 0;
+    for (int r = 0; r < g->processes; r++) {
         fprintf(g->to[r], "%s %d\n", name, steps);
         fflush(g->to[r]);
     }
-    if (!fgets(line, sizeof line, g->from) || sscanf(line, "%lf", &rate) != 1)
-        give_up(name, "a worker did not answer");
-    return rate;
+    for (int a = 0; a < g->answers; a++, sum += rate)
+        if (!fgets(line, sizeof line, g->from) || sscanf(line, "%lf", &rate) != 1)
+            give_up(name, "a worker did not answer");
+    return sum;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* ---- rows ---- */
 
-static double median(const double *values, int n)
-{
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, values, (size_t)n * sizeof *values);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return sorted[n / 2];
-}
-
-static double run_model(group *one, group *two, int index, int rounds)
+/* a / (times b), the median of the rounds. */
+static double print_ratio(const char *metric, const char *model, const group *a, const group *b,
+                          double times, int rounds, const char *what)
 {
     double ratios[MAX_ROUNDS];
-    for (int i = -1; i < rounds; i++) { /* the first warms up */
-        double alone = measure(one, names[index], steps_of[index]);
-        double together = measure(two, names[index], steps_of[index]);
-        if (i < 0)
-            continue;
-        one->rates[i] = alone;
-        two->rates[i] = together;
-        ratios[i] = together / (2 * alone);
-    }
-    double scaling = median(ratios, rounds);
-    printf("{\"bench\": \"strategies\", \"metric\": \"%s_2w_samples_per_s\", \"unit\": "
-           "\"samples/s\", \"unisono\": %.1f, \"one_worker\": %.1f, \"pairs\": %d}\n",
-           names[index], median(two->rates, rounds), median(one->rates, rounds), rounds);
-    printf("{\"bench\": \"strategies\", \"metric\": \"scaling_2w_%s\", \"unit\": \"ratio\", "
-           "\"unisono\": %.3f, \"peer\": null, \"peer_name\": \"none: rate(2) / (2 rate(1))\", "
-           "\"ratio\": null, \"pairs\": %d}\n",
-           names[index], scaling, rounds);
+    for (int i = 0; i < rounds; i++)
+        ratios[i] = a->rates[i] / (times * b->rates[i]);
+    numbers ratio = sorted(ratios, rounds);
+    printf("{\"bench\": \"strategies\", \"metric\": \"%s_%s\", \"unit\": \"ratio\", \"unisono\": "
+           "%.3f, \"peer\": null, \"peer_name\": \"none: %s\", \"ratio\": null, \"low\": %.3f, "
+           "\"high\": %.3f, \"pairs\": %d, \"samples_per_s\": [%.0f, %.0f]}\n",
+           metric, model, ratio.median, what, ratio.low, ratio.high, rounds,
+           numbers_of(a->rates, rounds).median, numbers_of(b->rates, rounds).median);
     fflush(stdout);
-    return scaling;
+    return ratio.median;
 }
 
-int main(int argc, char **argv)
+static double run_model(group *groups, int index, int rounds)
 {
-    static group one, two;
-    int rounds = 10;
-    const char *only = NULL;
-    double worst = 9;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            rounds = 2;
-        else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
-            only = argv[++i];
-        else
-            give_up("usage", "strategies_bench [--quick] [--model NAME]");
+    const char *name = names[index];
+    for (int i = -1; i < rounds; i++) /* the first warms up */
+        for (int w = 0; w < NUM_WAYS; w++) {
+            double rate = measure(&groups[w], name, steps_of[index]);
+            if (i >= 0)
+                groups[w].rates[i] = rate;
+        }
+    printf("{\"bench\": \"strategies\", \"metric\": \"%s_2w_samples_per_s\", \"unit\": "
+           "\"samples/s\", \"unisono\": %.1f, \"one_worker\": %.1f, \"pairs\": %d}\n",
+           name, numbers_of(groups[TOGETHER].rates, rounds).median,
+           numbers_of(groups[ALONE].rates, rounds).median, rounds);
+    print_ratio("scaling_ceiling_2w", name, &groups[APART], &groups[ALONE], 2, rounds,
+                "two workers without a communicator / (2 rate(1))");
+    print_ratio("mirrored_vs_threads", name, &groups[MIRRORED], &groups[THREADS], 1, rounds,
+                "mirrored on 2 devices / one replica with 2 threads, batch 128 both");
+    return print_ratio("scaling_2w", name, &groups[TOGETHER], &groups[ALONE], 2, rounds,
+                       "rate(2) / (2 rate(1))");
+}
+
+/* One window for every line on stdin, for a peer that measures in turn with us. */
+static int serve(group *groups, const char *name, double seconds)
+{
+    char line[16];
+    int steps = 8;
+    open_group(groups, TOGETHER);
+    double rate = measure(&groups[TOGETHER], name, steps);
+    for (int i = 0; i < 2; i++) {
+        steps = (int)(seconds * rate / (2 * BATCH));
+        steps = steps > 2 ? steps : 2;
+        rate = measure(&groups[TOGETHER], name, steps);
     }
-    signal(SIGPIPE, SIG_IGN);
-    open_group(&one, 1);
-    open_group(&two, 2);
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("%.6g\n", measure(&groups[TOGETHER], name, steps));
+        fflush(stdout);
+    }
+    return 0;
+}
+
+static void bench(group *groups, const char *only, int rounds)
+{
+    double worst = 9;
+    for (int w = 0; w < NUM_WAYS; w++)
+        open_group(groups, (way)w);
     for (int i = 0; i < MODELS; i++) {
         if (only && strcmp(only, names[i]) != 0)
             continue;
-        double scaling = run_model(&one, &two, i, rounds);
+        double scaling = run_model(groups, i, rounds);
         worst = scaling < worst ? scaling : worst;
     }
     if (!only)
@@ -261,9 +291,40 @@ int main(int argc, char **argv)
                "\"unisono\": %.3f, \"peer\": null, \"peer_name\": \"none: the lowest of the three "
                "models\", \"ratio\": null}\n",
                worst);
-    fclose(one.to[0]);
-    fclose(two.to[0]);
-    fclose(two.to[1]);
+}
+
+int main(int argc, char **argv)
+{
+    static group groups[NUM_WAYS];
+    bool serves = false;
+    int rounds = 11;
+    double seconds = 0.3;
+    const char *only = NULL;
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--quick") == 0)
+            rounds = 2;
+        else if (strcmp(argv[i], "--serve") == 0)
+            serves = true;
+        else if (strcmp(argv[i], "--model") == 0 && more)
+            only = argv[++i];
+        else if (strcmp(argv[i], "--seconds") == 0 && more)
+            seconds = atof(argv[++i]);
+        else if (strcmp(argv[i], "--batch") == 0 && more && atoi(argv[i + 1]) == 2 * BATCH)
+            i++;
+        else
+            give_up("usage", "strategies_bench [--quick] [--model NAME] [--serve --model NAME "
+                             "--seconds S --batch 128]");
+    }
+    signal(SIGPIPE, SIG_IGN);
+    if (serves)
+        serve(groups, only ? only : names[0], seconds);
+    else
+        bench(groups, only, rounds);
+    for (int w = 0; w < NUM_WAYS; w++)
+        for (int r = 0; r < 2; r++)
+            if (groups[w].to[r])
+                fclose(groups[w].to[r]);
     while (wait(NULL) > 0)
         ;
     return 0;
