@@ -14,6 +14,7 @@ from unisono import _key
 from unisono._unisono import Array
 
 TAG = "__unisono__"
+DATASETS = "__unisono_datasets__"  # in a checkpoint's dictionary: where the datasets stood; users do not see it
 _PLAIN = (type(None), bool, float, str, bytes)
 _DTYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "float16", "bfloat16"}
 
@@ -201,7 +202,7 @@ def decode(value, allow_pickle=False):
     if kind is dict:
         if TAG in value:
             return _decode_tagged(value, allow_pickle)
-        return {key: decode(item, allow_pickle) for key, item in value.items()}
+        return {key: decode(item, allow_pickle) for key, item in value.items() if key != DATASETS}
     if kind is list:
         return [decode(item, allow_pickle) for item in value]
     if kind is Array:

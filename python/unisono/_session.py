@@ -5,6 +5,7 @@ the functions then warn once and do nothing, so that the same code runs by itsel
 """
 
 import contextlib
+import json
 import os
 import time
 import warnings
@@ -29,7 +30,7 @@ class Current:
         self.in_trainer = bool((attachment.get("tune") or {}).get("trainer"))  # a trial of a trainer's loop
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
-        self._datasets, self._shards = attachment.get("datasets"), {}
+        self._datasets, self._shards, self._saved = attachment.get("datasets"), None, None
         self.at_end = []  # called before the session ends: what hangs on it lets go
 
     def dataset_shard(self, name):
@@ -37,13 +38,28 @@ class Current:
         if self._datasets is None:
             warnings.warn("the trainer was given no dataset: get_dataset_shard returns None", UserWarning, stacklevel=4)
             return None
-        from unisono.data import _shards
+        if self._shards is None:
+            from unisono.data._shards import Shards
 
-        if isinstance(self._datasets, bytes):
-            self._datasets = _codec.loads(self._datasets)
-        if name not in self._shards:
-            self._shards[name] = _shards.shard(self._datasets, name, self.session.world_rank, self.session.world_size)
-        return self._shards[name]
+            self._shards = Shards(self._datasets, self.session.world_rank, self.session.world_size)
+        return self._shards.get(name, self._dataset_state)
+
+    def _dataset_state(self, name):
+        """Where the checkpoint that this attempt began with says that a dataset stood: a dictionary has it in itself, for others the controller knows."""
+        if self._saved is None:
+            path = self.session.get_checkpoint()
+            data = self.session.load_checkpoint() if path is None or _unisono.checkpoint_info(path)["is_dict"] else None
+            self._saved = json.loads((data or {}).get(_codec.DATASETS) or "{}")
+        return self._saved.get(name) or self.session.dataset_state(name)
+
+    def note_datasets(self):
+        """Reports say where the shards stand, as far as their batches were used; so do dictionaries: the entry for one, or {}."""
+        if self._shards is None:
+            return {}
+        states = self._shards.states()
+        for name, state in states.items():
+            self.session.set_dataset_state(name, state)
+        return {_codec.DATASETS: json.dumps(states)} if states else {}
 
     def end(self):
         while self.at_end:
@@ -116,19 +132,20 @@ def report(metrics=None, *, checkpoint=None, **more):
         metrics = dict(metrics, **more)
     if here is None:
         return outside("report")
+    datasets = here.note_datasets()
     if checkpoint is None:
         here.session.report(metrics, _codec.metric, None, None)
     else:
-        _report_with(here, metrics, checkpoint)
+        _report_with(here, metrics, checkpoint, datasets)
     return None
 
 
-def _report_with(here, metrics, checkpoint):
+def _report_with(here, metrics, checkpoint, datasets):
     data = checkpoint._data
     if data is None:
         here.session.report(metrics, _codec.metric, None, checkpoint.path)
     elif here.session.world_rank == 0:
-        here.session.report(metrics, _codec.metric, _codec.encode_dict(_with_id(here, data)), None)
+        here.session.report(metrics, _codec.metric, dict(_codec.encode_dict(_with_id(here, data)), **datasets), None)
     else:  # rank 0's dictionary is the checkpoint
         here.session.report(metrics, _codec.metric, None, None)
 
@@ -173,7 +190,7 @@ def save_checkpoint(**state):
         if isinstance(score, bool) or not isinstance(score, (int, float)):
             raise ValueError("the CheckpointStrategy scores by %r, which is no number in this checkpoint: %r" % (attribute, score))
     if here.session.world_rank == 0:
-        here.session.save_checkpoint(_codec.encode_dict(state))
+        here.session.save_checkpoint(dict(_codec.encode_dict(state), **here.note_datasets()))
     return None
 
 

@@ -21,7 +21,9 @@ int uni_dataset_shape(const uni_dataset *dataset, uni_value **out, uni_error *er
         put_bool(shape, "in_order", uni__dataset_in_order(dataset)) < 0 ||
         put_bool(shape, "shuffle", order->shuffle) < 0 ||
         uni_dict_take(shape, "buffer", uni_value_int(order->buffer)) < 0 ||
-        uni_dict_take(shape, "window_blocks", uni_value_int(order->window_blocks)) < 0) {
+        uni_dict_take(shape, "window_blocks", uni_value_int(order->window_blocks)) < 0 ||
+        uni_dict_take(shape, "batch_size", uni_value_int(order->batch_size)) < 0 ||
+        put_bool(shape, "drop_remainder", order->drop_remainder) < 0) {
         uni_value_free(shape);
         return uni_error_set(err, UNI_ENOMEM, "no memory for the shape of a dataset");
     }

@@ -436,6 +436,8 @@ static int build_value(uni__follower *f, int rank, const entry *e, uni_error *er
     uni__line_head head = { f->attempt, rank, e->iteration, e->metrics };
     uni_error failure = { 0 };
     int status = uni__line_metrics(line, e->size, &head, &f->values[rank], &failure);
+    if (status == 0)
+        uni_dict_remove(f->values[rank], "_datasets"); /* the controller's own: train/datasets.c */
     if (status == UNI_EFORMAT) { /* the rank counts as missing */
         if (f->damaged++ == 0)
             uni__warn("%s: %s", f->feed->path, failure.message);

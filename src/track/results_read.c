@@ -151,6 +151,8 @@ static int read_value(reader *r, const place *p, uni_error *err)
         int status = uni__line_head_parse(line, length, &head);
         if (status == 0)
             status = uni__line_metrics(line, length, &head, &r->values[p->rank], err);
+        if (status == 0)
+            uni_dict_remove(r->values[p->rank], "_datasets"); /* the controller's own */
         if (status == UNI_EFORMAT)
             r->damaged++;
         return status == UNI_EFORMAT ? 0 : status;

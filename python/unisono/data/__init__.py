@@ -13,7 +13,7 @@ _READERS = ("from_arrow", "from_generator", "from_huggingface", "from_items", "f
             "read_json", "read_numpy", "read_parquet", "read_sql", "read_sqlite", "read_text", "read_tfrecords")
 _LAZY = dict({name: "_read" for name in _READERS}, Dataset="_dataset", DataIterator="_dataset", DatasetPipeline="_pipeline", Schema="_schema",
              ActorPoolStrategy="_compat", DataContext="_compat", TensorArray="_convert", Datasource="datasource", ReadTask="datasource")
-_MODULES = ("datasource", "extensions", "preprocessor", "preprocessors")
+_MODULES = ("dataset", "dataset_pipeline", "datasource", "extensions", "preprocessor", "preprocessors")
 __all__ = sorted(set(_LAZY) | set(_MODULES))
 
 

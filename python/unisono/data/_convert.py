@@ -147,6 +147,7 @@ def to_arrow(table):
 
 
 def is_objects(table):
+    """Rows that are any Python objects, kept as pickles."""
     return [column[0] for column in table.schema()] == [OBJECTS]
 
 
@@ -157,15 +158,23 @@ def to_objects(table):
 
 
 def to_user(table, batch_format="default"):
+    """A Table as a user wants it."""
+    return converter(batch_format)(table)
+
+
+def converter(batch_format="default"):
+    """to_user for many tables of one dataset."""
     if batch_format not in FORMATS and batch_format is not None:
         raise ValueError("batch_format must be one of %s, not %r" % (", ".join(FORMATS), batch_format))
-    if is_objects(table):
-        return to_objects(table)
-    if batch_format == "pandas":
-        return to_pandas(table)
-    if batch_format == "pyarrow":
-        return to_arrow(table)
-    return to_numpy(table)
+    convert = {"pandas": to_pandas, "pyarrow": to_arrow}.get(batch_format, to_numpy)
+
+    def first(table):
+        nonlocal chosen
+        chosen = to_objects if is_objects(table) else convert
+        return chosen(table)
+
+    chosen = first
+    return lambda table: chosen(table)
 
 
 def _scalar(value):

@@ -3,145 +3,195 @@
 A pipeline is a Dataset (with its windows and its shuffling), a number of epochs, and maybe a worker's shard.
 """
 
-from unisono.data._dataset import Dataset, _seed
-from unisono.data._frameworks import FrameworkMethods
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator
+
+from unisono.data._cursor import Cursor
+from unisono.data._dataset import Dataset
+from unisono.data._recipe import seed_of
+from unisono.data._tf import TensorflowBatches
+from unisono.data._torch import TorchBatches
 
 
-class DatasetPipeline(FrameworkMethods):
-    def __init__(self, dataset, blocks_per_window=None, times=1, shard=None):
+class DatasetPipeline(TorchBatches, TensorflowBatches):
+    """Epochs of a dataset, one after the other. Made by Dataset.window and Dataset.repeat."""
+
+    def __init__(self, dataset: Dataset, blocks_per_window: int | None = None, times: int | None = 1, shard: tuple[int, int] | None = None) -> None:
         if times is not None and times < 1:
             raise ValueError("times must be at least 1, or None for ever, not %r" % (times,))
-        self._dataset = dataset._op("window", int(blocks_per_window)) if blocks_per_window else dataset
-        self._times, self._shard = times, shard
+        self._dataset = dataset._op("window", int(blocks_per_window), same_rows=True) if blocks_per_window else dataset
+        self._times, self._shard, self._equal = times, shard, False
         self._windowed = bool(blocks_per_window)
+        self._cursor = Cursor()
+        self._last_stats: dict = {}
 
-    def _with(self, dataset=None, times=0):
+    def __getstate__(self) -> dict:
+        return dict(self.__dict__, _cursor=Cursor(), _last_stats={})
+
+    def _with(self, dataset: Dataset | None = None, times: int | None = 0) -> "DatasetPipeline":
         out = DatasetPipeline(dataset if dataset is not None else self._dataset, times=self._times if times == 0 else times, shard=self._shard)
-        out._windowed = self._windowed
+        out._windowed, out._equal = self._windowed, self._equal
+        if self._cursor.tracked:
+            out._cursor = self._cursor
         return out
 
-    def _copy(self):
-        return self._with()
-
-    @property
-    def _state(self):
-        return None
-
-    @_state.setter
-    def _state(self, value):
-        pass
+    def _copy(self) -> "DatasetPipeline":
+        out = self._with()
+        out._cursor = Cursor()
+        return out
 
     # ---- order ----
 
-    def repeat(self, times=None):
+    def repeat(self, times: int | None = None) -> "DatasetPipeline":
+        """That many times; without a number endless."""
         if times is not None and self._times is not None:
             times = times * self._times
         return self._with(times=times)
 
-    def random_shuffle_each_window(self, *, seed=None, num_blocks=None):
+    def random_shuffle_each_window(self, *, seed: int | None = None, num_blocks: int | None = None) -> "DatasetPipeline":
         """Each window in itself; without windows the whole dataset, in another order every epoch."""
-        return self._with(self._dataset._op("shuffle", 0, _seed(seed)))
+        return self._with(self._dataset._op("shuffle", 0, seed_of(seed), same_rows=True))
 
     randomize_block_order_each_window = random_shuffle_each_window
 
-    def repartition_each_window(self, num_blocks, *, shuffle=False):
+    def repartition_each_window(self, num_blocks: int, *, shuffle: bool = False) -> "DatasetPipeline":
+        """Into that many blocks."""
         return self._with(self._dataset.repartition(num_blocks, shuffle=shuffle))
 
-    def rewindow(self, *, blocks_per_window, preserve_epoch=True):
-        return self._with(self._dataset._op("window", int(blocks_per_window)))
+    def rewindow(self, *, blocks_per_window: int, preserve_epoch: bool = True) -> "DatasetPipeline":
+        """Windows of another size."""
+        return self._with(self._dataset._op("window", int(blocks_per_window), same_rows=True))
 
-    def foreach_window(self, fn):
+    def foreach_window(self, fn: Callable) -> "DatasetPipeline":
+        """fn takes a Dataset and returns one."""
         return self._with(fn(self._dataset))
 
     # ---- epochs ----
 
-    def _epoch_dataset(self, number):
+    def _epoch_dataset(self, number: int) -> Dataset:
         out = self._dataset._copy()
-        out._shard, out._fixed_epoch = self._shard, number
+        out._shard, out._equal, out._fixed_epoch = self._shard, self._equal, number
+        if self._cursor.tracked:
+            out._cursor = self._cursor
         return out
 
-    def iter_epochs(self, max_epoch=-1):
-        """One Dataset an epoch, each in its own order."""
-        number = 0
-        while (self._times is None or number < self._times) and (max_epoch < 0 or number < max_epoch):
+    def iter_epochs(self, max_epoch: int = -1) -> Iterator[Dataset]:
+        """One Dataset an epoch, each in its own order. After a restart the first one is what is left of the epoch that the checkpoint was made in."""
+        first = number = self._cursor.epoch if self._cursor.tracked else 0
+        while (self._times is None or number < self._times) and (max_epoch < 0 or number - first < max_epoch):
             yield self._epoch_dataset(number)
             number += 1
 
-    def iter_datasets(self):
+    def iter_datasets(self) -> Iterator[Dataset]:
+        """As iter_epochs."""
         return self.iter_epochs()
 
-    def _next_epoch(self):
-        return 0
+    def _passes(self, **options: Any) -> Iterator[Any]:
+        for epoch in self.iter_epochs():
+            yield from epoch._passes(**options)
 
-    def iter_batches(self, **options):
+    def iter_batches(self, **options: Any) -> Iterator[Any]:
+        """The batches of all epochs; options as of Dataset.iter_batches."""
         for epoch in self.iter_epochs():
             yield from epoch.iter_batches(**options)
+            self._last_stats = epoch.stats()
 
-    def iter_rows(self, **options):
+    def iter_rows(self, **options: Any) -> Iterator[dict]:
+        """The rows of all epochs."""
         for epoch in self.iter_epochs():
             yield from epoch.iter_rows(**options)
+            self._last_stats = epoch.stats()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[dict]:
         return self.iter_rows()
+
+    def state_dict(self) -> dict:
+        """As Dataset.state_dict, of a worker's shard."""
+        return {"epoch": self._cursor.epoch, "place": self._cursor.place()}
 
     # ---- shards ----
 
-    def split(self, n, *, equal=False, locality_hints=None):
-        return [self._sharded(rank, n) for rank in range(n)]
-
-    def split_at_indices(self, indices):
-        return [self._with(part) for part in self._dataset.split_at_indices(indices)]
-
-    def _sharded(self, rank, count):
-        out = self._with()
-        out._shard = (rank, count)
+    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list["DatasetPipeline"]:
+        """n pipelines that go through the epochs together, each with its own part; equal: with as many batches. locality_hints: as Dataset.split."""
+        if locality_hints is not None and len(locality_hints) != n:
+            raise ValueError("split(%d) needs as many locality_hints, not %d" % (n, len(locality_hints)))
+        out = [self._copy() for _ in range(n)]
+        for rank, each in enumerate(out):
+            each._shard, each._equal = (rank, n), equal
         return out
+
+    def split_at_indices(self, indices: Any) -> list["DatasetPipeline"]:
+        """The rows of each epoch cut at these indices."""
+        return [self._with(part) for part in self._dataset.split_at_indices(indices)]
 
     # ---- asking ----
 
-    def schema(self, fetch_if_missing=True):
+    def schema(self, fetch_if_missing: bool = True) -> Any:
+        """Names and types of the columns."""
         return self._dataset.schema()
 
-    def columns(self):
+    def columns(self) -> list[str]:
+        """The columns' names."""
         return self._dataset.columns()
 
-    def count(self):
+    def count(self) -> int:
+        """Rows of all epochs (of this shard)."""
         if self._times is None:
             raise ValueError("an endless pipeline cannot be counted")
         return self._times * self._epoch_dataset(0).count()
 
-    def take(self, limit=20):
-        rows = []
+    def sum(self, on: Any = None) -> Any:
+        """Of a column of numbers, over all epochs."""
+        if self._times is None:
+            raise ValueError("an endless pipeline has no sum")
+        return self._times * self._epoch_dataset(0).sum(on)
+
+    def take(self, limit: int | None = 20) -> list[dict]:
+        """The first rows."""
+        rows: list[dict] = []
         for row in self.iter_rows():
-            if len(rows) == limit:
+            if limit is not None and len(rows) == limit:
                 break
             rows.append(row)
         return rows
 
-    def take_all(self):
-        return self.take(None)
+    def take_all(self, limit: int | None = None) -> list[dict]:
+        """All rows of all epochs; more than `limit` of them are an error."""
+        rows = self.take(None if limit is None else limit + 1)
+        if limit is not None and len(rows) > limit:
+            raise ValueError("the pipeline has more than %d rows" % limit)
+        return rows
 
-    def show(self, limit=20):
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
         for row in self.take(limit):
             print(row)
 
-    def show_windows(self, limit_per_dataset=10):
+    def show_windows(self, limit_per_dataset: int = 10) -> None:
+        """Prints the first rows of an epoch."""
         for number, epoch in enumerate(self.iter_epochs(max_epoch=1)):
             print("=== window %d ===" % number)
             epoch.show(limit_per_dataset)
 
-    def stats(self):
-        return self._dataset.stats()
+    def stats(self) -> dict:
+        """Of the last epoch that was read: rows, bytes, seconds that the loop waited for data ..."""
+        return self._last_stats
 
-    def order(self):
+    def num_blocks(self) -> int:
+        """Blocks of an epoch, which windows count in."""
+        return self._dataset.num_blocks()
+
+    def order(self) -> str:
+        """As Dataset.order."""
         return self._dataset.order()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "DatasetPipeline(%r, epochs=%s)" % (self._dataset, "endless" if self._times is None else self._times)
 
 
-def _forward(name):
-    def method(self, *arguments, **keywords):
+def _forward(name: str) -> Callable:
+    def method(self: DatasetPipeline, *arguments: Any, **keywords: Any) -> DatasetPipeline:
         return self._with(getattr(self._dataset, name)(*arguments, **keywords))
 
     method.__name__ = name

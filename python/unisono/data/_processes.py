@@ -9,7 +9,7 @@ import threading
 import weakref
 
 from unisono import _codec
-from unisono.data._dataset import TableHolder
+from unisono.data._recipe import TableHolder
 
 _WORKER = "from unisono.data import _processes; _processes.serve()"
 

@@ -6,7 +6,8 @@ import os
 import numpy
 
 from unisono.data import _convert
-from unisono.data._dataset import Dataset, TableHolder
+from unisono.data._dataset import Dataset
+from unisono.data._recipe import TableHolder
 
 _ERRORS = ("raise", "skip")
 

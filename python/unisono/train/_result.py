@@ -12,7 +12,7 @@ _NAMES = {"_timestamp": "timestamp", "_time_this_iter_s": "time_this_iter_s", "_
 
 
 def renamed(metrics):
-    return {_NAMES.get(key, key): value for key, value in metrics.items()}
+    return {_NAMES.get(key, key): value for key, value in metrics.items() if key != "_datasets"}
 
 
 def _checkpoints(run_dir):

@@ -71,7 +71,8 @@ class DataParallelTrainer:
         if self.datasets:
             from unisono.data import _shards
 
-            extra["datasets"] = _shards.pack(self.datasets, getattr(self.dataset_config, "datasets_to_split", "all"), self.preprocessor)
+            extra["datasets"] = _shards.pack(self.datasets, getattr(self.dataset_config, "datasets_to_split", "all"), self.preprocessor,
+                                              self.scaling_config.num_workers)
         run = {"policy": self.run_config.checkpoint_config._policy(), "sinks": sinks or None, "resume_run": self._resume_run}
         start = self.starting_checkpoint
         if start is not None and not self._resume_run:

@@ -97,7 +97,7 @@ class Trainer:
         if dataset is not None:
             from unisono.data import _shards
 
-            extra["datasets"] = _shards.pack(dataset)
+            extra["datasets"] = _shards.pack(dataset, num_workers=self._group.num_workers)
         return self._group.options(train_func, config, hook=self._hook, extra=extra, **run)
 
     def _check_active(self):

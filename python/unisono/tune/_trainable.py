@@ -24,10 +24,10 @@ class Prepared:
     datasets: object = None  # packed for the workers
 
 
-def _packed(*given):
+def _packed(num_workers, *given):
     from unisono.data import _shards
 
-    return _shards.pack(*given)
+    return _shards.pack(*given, num_workers=num_workers)
 
 
 def _spec_resources(given):
@@ -50,14 +50,14 @@ def of_v1_trainer(trainer, train_func, dataset):
     _driver.check_arity(train_func)
     group = trainer._group
     return Prepared(train_func, _driver.name_of(train_func), "v1", group.backend, group.backend_config, group.num_workers, {"air": False, "config": {}},
-                    datasets=_packed(dataset) if dataset is not None else None, environment=_driver.environment_of(group.backend))
+                    datasets=_packed(group.num_workers, dataset) if dataset is not None else None, environment=_driver.environment_of(group.backend))
 
 
 def _of_air_trainer(trainer):
     config = trainer.backend_config
     return Prepared(trainer.train_loop_per_worker, type(trainer).__name__, "v2", config.name, config.settings(), trainer.scaling_config.num_workers,
                     {"air": True, "config": dict(trainer.train_loop_config or {})}, run_config=trainer.run_config,
-                    datasets=_packed(trainer.datasets, getattr(trainer.dataset_config, "datasets_to_split", "all"), trainer.preprocessor)
+                    datasets=_packed(trainer.scaling_config.num_workers, trainer.datasets, getattr(trainer.dataset_config, "datasets_to_split", "all"), trainer.preprocessor)
                     if trainer.datasets else None, environment=_driver.environment_of(config.name))
 
 

@@ -1,0 +1,97 @@
+"""Passes over a Dataset: batches, rows, and where one stands."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from unisono.data import _convert, _passes, _recipe
+from unisono.data._cursor import Cursor, merge
+
+
+def tables_of(owner: Any, **options: Any) -> Iterator[Any]:
+    """The Tables of one pass over a Dataset, or of all epochs of a pipeline. options: as Iterating._begin."""
+    for made in owner._passes(**options):
+        try:
+            while (table := made.next()) is not None:
+                yield table
+        finally:
+            owner._last_stats = made.finish()
+
+
+class Iterating:
+    """What a Dataset has for iterating. Each iteration is an epoch, with its own order when the dataset is shuffled."""
+
+    _cursor: Cursor
+    _shard: tuple[int, int] | None
+
+    def _passes(self, **options: Any) -> Iterator[Any]:
+        """One pass; a pipeline has more."""
+        yield self._begin(**options)
+
+    def _source(self, columns: Any, buffer: int | None, seed: int | None, prefetch: int | None) -> Any:
+        """The library's object for a pass: only these columns, shuffled in windows of `buffer` rows."""
+        native = self._native
+        if columns is not None:
+            native = self._guard(native.select, list(columns))
+        if buffer:
+            native = native.shuffle(int(buffer), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
+        return native.prefetch(int(prefetch)) if prefetch else native
+
+    def _begin(self, batch_size: int | None = 256, drop_last: bool = False, columns: Any = None, buffer: int | None = None, seed: int | None = None,
+               prefetch: int | None = None, rehearsal: bool = False) -> Any:
+        """A pass over the next epoch. rehearsal: over the first one, and nobody counts it."""
+        if batch_size is not None and int(batch_size) < 1:
+            raise ValueError("batch_size must be positive, not %r" % (batch_size,))
+        cursor = Cursor() if rehearsal else self._cursor
+        epoch = self._fixed_epoch if self._fixed_epoch is not None else cursor.epoch
+        place = cursor.take_place(epoch)
+        source = self._source(columns, buffer, seed, prefetch)
+        shape = source.shape()
+        size = shape["batch_size"] or 256 if batch_size is None else int(batch_size)
+        made = _passes.begin(source, self._guard, shape, self._blocks, size, bool(drop_last or shape["drop_remainder"]), epoch, self._shard or (0, 1),
+                             self._equal, place)
+        seeds = _recipe.auto_seeds(self)
+        made.extra = dict({"local_seed": cursor.local_seed} if cursor.local_seed is not None else {}, **({"seeds": seeds} if seeds else {}))
+        cursor.begin(made)
+        made.finish = lambda: cursor.finish(made) or made.stats
+        return made
+
+    def _blocks(self) -> _passes.Blocks:
+        """The rows of the blocks, counted once."""
+        if self._counted[0] is None:
+            self._counted[0] = _passes.Blocks(self._native, self._guard)
+        return self._counted[0]
+
+    # ---- where it stands ----
+
+    def state_dict(self) -> dict:
+        """Where the iteration in progress stands: what was taken, not what was prefetched. In a trainer's worker every reported checkpoint has it by itself."""
+        return {"epoch": self._cursor.epoch, "place": self._cursor.place()}
+
+    def load_state_dict(self, state: dict | list | tuple) -> None:
+        """The next iteration goes on there, also with another number of workers; a list of the states of all ranks is merged."""
+        states = list(state) if isinstance(state, (list, tuple)) else [state]
+        place = merge([each["place"] for each in states])
+        self._cursor.go_on(place)
+        if place is None:
+            self._cursor.epoch = max(each["epoch"] for each in states)
+
+    # ---- for users ----
+
+    def iter_batches(self, *, batch_size: int | None = 256, batch_format: str | None = "default", drop_last: bool = False,
+                     prefetch_batches: int | None = None, prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None,
+                     local_shuffle_seed: int | None = None, **more: Any) -> Iterator[Any]:
+        """One epoch of batches: dictionaries of NumPy arrays that share the library's memory, or as batch_format says ("pandas", "pyarrow"). In a worker all ranks
+        get as many batches."""
+        convert = _convert.converter(batch_format)
+        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                               seed=local_shuffle_seed):
+            yield convert(table)
+
+    def iter_rows(self, *, prefetch_blocks: int | None = None, **more: Any) -> Iterator[dict]:
+        """One epoch of rows, as dictionaries."""
+        for table in tables_of(self, batch_size=1024):
+            yield from _convert.to_rows(table)
+
+    def __iter__(self) -> Iterator[dict]:
+        return self.iter_rows()

@@ -1,0 +1,192 @@
+"""Batches for TensorFlow. Nothing here imports it before it is asked for tensors.
+
+A call from TensorFlow's runtime into Python costs more than a batch of small rows. So many batches go over in one call, as one array a column, and tf.data cuts them
+again in C++. What a worker has used is counted behind everything that reads ahead.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Iterator
+
+import numpy
+
+from unisono._unisono import Table
+from unisono.data import _convert
+from unisono.data._iterating import tables_of
+from unisono.data._torch import check_columns, names_of
+
+_CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
+_CHUNK_BATCHES = 1024
+_LARGE_BATCH = 256 << 10  # from here on a call a batch costs nothing by comparison
+
+
+class TensorflowBatches:
+    """What Dataset and DatasetPipeline have for TensorFlow."""
+
+    def iter_tf_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False, prefetch_batches: int | None = None,
+                        prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
+                        **more: Any) -> Iterator[Any]:
+        """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}."""
+        import tensorflow as tf
+
+        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                               seed=local_shuffle_seed):
+            yield {name: _column(tf, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
+                   for name, column in _convert.to_numpy(table).items()}
+
+    def to_tf(self, feature_columns: Any = None, label_columns: Any = None, *, label_column: Any = None, output_signature: Any = None,
+              batch_size: int = 1, prefetch_batches: int | None = None, prefetch_blocks: int | None = None, drop_last: bool = False,
+              local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None, feature_type_spec: Any = None,
+              label_type_spec: Any = None, additional_columns: Any = None) -> Any:
+        """A tf.data.Dataset of (features, labels); each iteration is an epoch. A name gives a tensor, a list of names a dictionary of tensors; without labels the
+        features alone, and without arguments all columns as a dictionary."""
+        import tensorflow as tf
+
+        schema = self.schema()
+        labels = label_columns if label_columns is not None else label_column
+        if feature_columns is None:
+            taken = set(names_of(labels)) if labels is not None else set()
+            feature_columns = [name for name in schema.names if name not in taken]
+        columns = [feature_columns] + ([labels] if labels is not None else [])
+        check_columns(schema.names, [name for each in columns for name in names_of(each)])
+        feed = _Feed(self, schema, columns, int(batch_size), bool(drop_last),
+                     dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches))
+        return feed.dataset(tf, output_signature)
+
+
+def _column(tf: Any, column: numpy.ndarray, dtype: Any = None) -> Any:
+    if column.dtype == object:
+        if len(column) and isinstance(column[0], numpy.ndarray):
+            tensor = tf.ragged.constant([list(row) for row in column])
+        else:
+            tensor = tf.constant([b"" if value is None else value for value in column], dtype=tf.string)
+    else:
+        tensor = tf.convert_to_tensor(column)
+    return tensor if dtype is None else tf.cast(tensor, dtype)
+
+
+def _spec(tf: Any, field: tuple) -> Any:
+    name, kind, dtype, shape = field
+    if kind == "number":
+        return tf.TensorSpec(shape=(None,) + tuple(shape), dtype=tf.as_dtype(dtype), name=name)
+    if kind == "list":
+        raise TypeError("column %r has rows of different lengths; leave it out (feature_columns) or use iter_tf_batches" % name)
+    return tf.TensorSpec(shape=(None,), dtype=tf.string, name=name)
+
+
+def _value(column: numpy.ndarray) -> numpy.ndarray:
+    if column.dtype != object:
+        return column
+    return numpy.array([b"" if value is None else value.encode() if isinstance(value, str) else value for value in column], dtype=object)
+
+
+def _row_bytes(schema: Any) -> int:
+    return sum(int(numpy.prod(shape, dtype=numpy.int64)) * numpy.dtype(dtype).itemsize if kind == "number" else 64
+               for _, kind, dtype, shape in schema.fields) or 1
+
+
+class _Feed:
+    """A dataset's way into tf.data. Whole batches go over many at a time; the last one of an epoch, which may have any size, comes behind them by itself."""
+
+    def __init__(self, owner: Any, schema: Any, columns: list, batch_size: int, drop_last: bool, options: dict) -> None:
+        self.owner, self.columns, self.batch_size, self.drop_last, self.options = owner, columns, batch_size, drop_last, options
+        self.fields = {field[0]: field for field in schema.fields}
+        self.names = list(dict.fromkeys(name for each in columns for name in names_of(each)))
+        bytes_ = _row_bytes(type(schema)([self.fields[name] for name in self.names])) * batch_size
+        self.batches = 1 if bytes_ >= _LARGE_BATCH else max(1, min(_CHUNK_BYTES // bytes_, _CHUNK_BATCHES))
+        self.tracked = owner._cursor.tracked
+        self.last: Any = collections.deque()  # the batches that come behind the whole ones
+        self.counter: Any = None
+
+    # ---- from the library ----
+
+    def _pick(self, of: Any) -> Any:
+        picked = tuple(of(each) if isinstance(each, str) else {name: of(name) for name in each} for each in self.columns)
+        return picked[0] if len(picked) == 1 else picked
+
+    def _values(self, table: Table) -> Any:
+        batch = _convert.to_numpy(table)
+        return self._pick(lambda name: _value(batch[name]))
+
+    def _rows(self) -> int | None:
+        """Rows of the library's own batches: those of the user, or (where nobody shares the rounds and nobody counts) many of them."""
+        alone = self.owner._shard is None and not self.tracked
+        return self.batch_size * self.batches if alone else self.batch_size
+
+    def _begin(self, made: Any) -> None:
+        if self.tracked:
+            self.counter.assign(0)
+            self.owner._cursor.read_ahead(self.counter.numpy)
+
+    def whole(self) -> Iterator[Any]:
+        """Whole batches, as many as go into one call; the rest is left for `rest`."""
+        size, rows, held = self.batch_size, self._rows(), []
+        for made in self.owner._passes(batch_size=rows, drop_last=self.drop_last and rows == size, columns=self.names, **self.options):
+            try:
+                self._begin(made)
+                while (table := made.next()) is not None:
+                    if self.tracked:
+                        self.owner._cursor.note()
+                    if rows == size and self.batches > 1 and table.num_rows == size:
+                        held.append(table)
+                        if len(held) < self.batches:
+                            continue
+                        table, held = Table.concat(held), []
+                    elif held:  # the last one
+                        yield self._values(Table.concat(held))
+                        held = []
+                    yield from self._cut(table)
+            finally:
+                self.owner._last_stats = made.finish()
+            if held:
+                yield self._values(Table.concat(held))
+                held = []
+
+    def _cut(self, table: Table) -> Iterator[Any]:
+        if self.batches == 1:
+            yield self._values(table)
+            return
+        size = self.batch_size
+        whole = table.num_rows // size * size if table.num_rows != size + 1 else 0
+        if whole:
+            yield self._values(table if whole == table.num_rows else table.slice(0, whole))
+        if whole < table.num_rows and not (self.drop_last and table.num_rows - whole < size):
+            self.last.append(self._values(table.slice(whole, table.num_rows)))
+
+    def rest(self) -> Iterator[Any]:
+        """What whole() left."""
+        while self.last:
+            yield self.last.popleft()
+
+    # ---- to tf.data ----
+
+    def dataset(self, tf: Any, signature: Any) -> Any:
+        """The tf.data.Dataset."""
+        specs = self._pick(lambda name: _spec(tf, self.fields[name]))
+        out = tf.data.Dataset.from_generator(self.whole, output_signature=specs)
+        if self.batches > 1:
+            out = out.rebatch(self.batch_size)
+            out = out.concatenate(tf.data.Dataset.from_generator(self.rest, output_signature=specs))
+        if signature is not None:
+            out = out.map(lambda *value: tf.nest.map_structure(lambda spec, tensor: tf.cast(tensor, spec.dtype), signature,
+                                                               value if len(value) > 1 else value[0]))
+        settings = tf.data.Options()
+        if self.owner._shard is not None:  # the strategy must not share it out a second time
+            settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        if not self.tracked:
+            return out.with_options(settings).prefetch(tf.data.AUTOTUNE)
+        return self._counted(tf, out.prefetch(tf.data.AUTOTUNE), settings)
+
+    def _counted(self, tf: Any, out: Any, settings: Any) -> Any:
+        """Batches are counted when they leave the pipeline, so that nothing may read ahead behind that."""
+        with tf.init_scope():
+            self.counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+        counter = self.counter
+
+        def count(*value: Any) -> Any:
+            with tf.control_dependencies([counter.assign_add(1)]):
+                return tf.nest.map_structure(tf.identity, value if len(value) > 1 else value[0])
+
+        settings.experimental_optimization.inject_prefetch = False
+        return out.map(count).with_options(settings)

@@ -1,0 +1,120 @@
+"""Batches for PyTorch, whose tensors share the library's memory. Nothing here imports torch before it is asked for tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import numpy
+
+from unisono.data import _convert
+from unisono.data._iterating import tables_of
+
+
+def names_of(columns: Any) -> list[str]:
+    """A name or several as a list."""
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def check_columns(have: list[str], asked: list[str]) -> None:
+    """A column that is not there is an error now."""
+    missing = [name for name in asked if name not in have]
+    if missing:
+        raise KeyError("the dataset has no column %s; it has %s" % (", ".join(map(repr, missing)), ", ".join(have)))
+
+
+def _column(torch: Any, name: str, column: numpy.ndarray, dtype: Any = None) -> Any:
+    if column.dtype == object:
+        raise TypeError("column %r is text or of varying length and cannot become a tensor; leave it out (feature_columns) or encode it" % name)
+    if not column.flags.writeable:
+        column = column.copy()
+    if column.dtype.kind == "u" and column.dtype.itemsize > 1:  # older versions have no such types
+        column = column.astype(numpy.int64)
+    tensor = torch.from_numpy(column)
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _joined(torch: Any, batch: dict, columns: list[str], dtype: Any, unsqueeze: bool) -> Any:
+    """Columns side by side, as Ray has them: (rows, columns), or (rows, 1, ...) of each before they are joined."""
+    tensors = []
+    for index, name in enumerate(columns):
+        tensor = _column(torch, name, batch[name], dtype[index] if isinstance(dtype, (list, tuple)) else dtype)
+        tensors.append(tensor.unsqueeze(1) if unsqueeze and tensor.dim() == 1 else tensor)
+    if len(tensors) == 1:
+        return tensors[0]
+    kind = tensors[0].dtype
+    for tensor in tensors[1:]:
+        kind = torch.promote_types(kind, tensor.dtype)
+    return torch.cat([tensor.to(kind) for tensor in tensors], dim=1)
+
+
+def _features(torch: Any, batch: dict, columns: Any, dtypes: Any, unsqueeze: bool) -> Any:
+    if isinstance(columns, dict):
+        return {key: _joined(torch, batch, names_of(names), (dtypes or {}).get(key) if isinstance(dtypes, dict) else dtypes, unsqueeze)
+                for key, names in columns.items()}
+    if columns and isinstance(columns[0], (list, tuple)):
+        return [_joined(torch, batch, names, dtypes[i] if isinstance(dtypes, (list, tuple)) else dtypes, unsqueeze)
+                for i, names in enumerate(columns)]
+    return _joined(torch, batch, columns, dtypes, unsqueeze)
+
+
+def _flat(columns: Any) -> list[str]:
+    if isinstance(columns, dict):
+        return [name for names in columns.values() for name in names_of(names)]
+    return [name for each in columns for name in (each if isinstance(each, (list, tuple)) else [each])]
+
+
+def _iterable(torch: Any, make: Any) -> Any:
+    class TorchIterable(torch.utils.data.IterableDataset):
+        """Each iteration is an epoch."""
+
+        def __iter__(self) -> Iterator[Any]:
+            return make()
+
+    return TorchIterable()
+
+
+class TorchBatches:
+    """What Dataset and DatasetPipeline have for PyTorch."""
+
+    def iter_torch_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, device: Any = None, collate_fn: Any = None,
+                           drop_last: bool = False, prefetch_batches: int | None = None, prefetch_blocks: int | None = None,
+                           local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None, **more: Any) -> Iterator[Any]:
+        """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}; collate_fn makes what is wanted of a batch of NumPy arrays."""
+        import torch
+
+        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                               seed=local_shuffle_seed):
+            if collate_fn is not None:
+                yield collate_fn(_convert.to_user(table))
+                continue
+            out = {}
+            for name, column in _convert.to_numpy(table).items():
+                tensor = _column(torch, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
+                out[name] = tensor if device in (None, "auto") else tensor.to(device)
+            yield out
+
+    def to_torch(self, *, label_column: str | None = None, feature_columns: Any = None, label_column_dtype: Any = None,
+                 feature_column_dtypes: Any = None, batch_size: int | None = 1, prefetch_batches: int | None = None,
+                 prefetch_blocks: int | None = None, drop_last: bool = False, local_shuffle_buffer_size: int | None = None,
+                 local_shuffle_seed: int | None = None, unsqueeze_label_tensor: bool = True, unsqueeze_feature_tensors: bool = True) -> Any:
+        """A PyTorch IterableDataset of (features, label); each iteration is an epoch. Features are the columns side by side, (rows, columns); a list of lists
+        or a dictionary of lists gives several tensors."""
+        import torch
+
+        have = self.columns()
+        asked = _flat(feature_columns or [])
+        check_columns(have, ([label_column] if label_column else []) + asked)
+        features = feature_columns or [name for name in have if name != label_column]
+        needed = list(dict.fromkeys(_flat(features) + ([label_column] if label_column else [])))
+
+        def epoch() -> Iterator[Any]:
+            for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                                   seed=local_shuffle_seed, columns=needed if len(needed) < len(have) else None):
+                batch, label = _convert.to_numpy(table), None
+                if label_column is not None:
+                    label = _column(torch, label_column, batch[label_column], label_column_dtype)
+                    if unsqueeze_label_tensor and label.dim() == 1:
+                        label = label.unsqueeze(1)
+                yield _features(torch, batch, features, feature_column_dtypes, unsqueeze_feature_tensors), label
+
+        return _iterable(torch, epoch)
