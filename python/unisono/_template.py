@@ -60,9 +60,13 @@ def _look_at_function(function, out, seen, depth):
     import dis
 
     for code in _codes(function.__code__):
+        module = ""
         for instruction in dis.get_instructions(code):
             if instruction.opname == "IMPORT_NAME":
-                _note_name(instruction.argval, out)
+                module = instruction.argval
+                _note_name(module, out)
+            elif instruction.opname == "IMPORT_FROM":  # from unisono.horovod import torch
+                _note_name(module + "." + instruction.argval, out)
         for name in code.co_names:
             if name in function.__globals__:
                 _look(function.__globals__[name], out, seen, depth + 1)
@@ -74,6 +78,7 @@ def _look_at_function(function, out, seen, depth):
 
 
 def _look(thing, out, seen, depth):
+    import functools
     import types
 
     if id(thing) in seen or depth > 8:
@@ -82,10 +87,12 @@ def _look(thing, out, seen, depth):
     if isinstance(thing, types.ModuleType):
         _note_name(thing.__name__, out)
         return
+    if isinstance(thing, functools.partial):
+        thing = thing.func
     kind = thing if isinstance(thing, type) else type(thing)
     _note_name(getattr(thing, "__module__", None) or kind.__module__, out)
     root = (getattr(thing, "__module__", None) or "").partition(".")[0]
-    if root in sys.stdlib_module_names and root != "__main__" or root in HEAVY or root in LIGHT or root == "unisono":
+    if (root in sys.stdlib_module_names and root != "__main__") or root in HEAVY or root in LIGHT or root == "unisono":
         return
     if isinstance(thing, types.MethodType):
         _look(thing.__func__, out, seen, depth)
@@ -98,8 +105,6 @@ def _look(thing, out, seen, depth):
         for value in list(vars(thing).values()):
             if isinstance(value, types.FunctionType):
                 _look(value, out, seen, depth + 1)
-    elif hasattr(thing, "func") and hasattr(thing, "args"):  # functools.partial
-        _look(thing.func, out, seen, depth)
     elif hasattr(kind, "__call__") and isinstance(kind.__call__, types.FunctionType):
         _look(kind, out, seen, depth + 1)
 
@@ -125,7 +130,7 @@ class Template:
         import subprocess
 
         self.modules, self.environment, self.pid = modules, environment, os.getpid()
-        self.problem, self.known, self.lock = None, False, threading.Lock()
+        self.problem, self.known, self.process, self.lock = None, False, None, threading.Lock()
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             subprocess.run([sys.executable, "-P", os.path.abspath(__file__), str(theirs.fileno())], pass_fds=(theirs.fileno(),), env=environment,
@@ -146,8 +151,8 @@ class Template:
                 except OSError as error:
                     answer = json.dumps({"problem": str(error)}).encode()
                 self.socket.settimeout(None)
-                self.problem = json.loads(answer)["problem"] if answer else "it ended while it imported %s" % ", ".join(sorted(self.modules))
-                self.known = True
+                answer = json.loads(answer) if answer else {"problem": "it ended while it imported %s" % ", ".join(sorted(self.modules))}
+                self.problem, self.process, self.known = answer["problem"], answer.get("pid"), True
                 if self.problem:
                     logger.warning("workers are new processes, not forked from a template: %s", self.problem)
                     self.socket.close()
@@ -273,7 +278,7 @@ def main(descriptor):
         problem = "%s: %s" % (type(error).__name__, error)
     fcntl.fcntl(channel, fcntl.F_SETFL, flags)
     try:
-        channel.send(json.dumps({"problem": problem}).encode())
+        channel.send(json.dumps({"problem": problem, "pid": os.getpid()}).encode())
     except OSError:
         os._exit(0)
     if problem:
