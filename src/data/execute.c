@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "data/execute.h"
+#include "data/shuffle.h"
 
 /* A place of the ring. */
 struct slot {
@@ -114,6 +115,15 @@ static int run_task(uni__execute *execute, uni__reader *reader, const uni__task 
     if (status == 0)
         status = uni__apply_stages(dataset, 0, execute->options.num_stages, reader, raw, out, err);
     uni_table_unref(raw);
+    if (status == 0 && execute->options.shuffle_blocks) {
+        uint64_t key = uni__order_key(dataset, task->epoch, 2);
+        status =
+            uni__shuffle_table(out, reader, uni__random_u64(key, 0, (uint64_t)task->begin), err);
+        if (status < 0) {
+            uni_table_unref(*out);
+            *out = NULL;
+        }
+    }
     return status;
 }
 

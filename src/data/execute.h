@@ -24,6 +24,8 @@ typedef struct uni__execute_options {
     int64_t ahead; /* results that may wait */
     size_t budget;
     int num_stages; /* stages that run here; the consumer does the rest */
+    bool
+        shuffle_blocks; /* the rows of each block are shuffled here, for the consumer's merge (shuffle.h) */
     int64_t window_rows; /* streams: a resume begins at a multiple of this; 1: anywhere */
 } uni__execute_options;
 

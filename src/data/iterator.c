@@ -13,7 +13,7 @@
 #define DEFAULT_BUDGET ((int64_t)256 << 20)
 #define MAX_THREADS 16
 #define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
-#define WINDOW_BYTES ((int64_t)32 << 20) /* of a shuffle window over blocks or a stream */
+#define WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
 #define MAX_WINDOW_BLOCKS 64
 
 struct uni_dataset_iterator {
@@ -55,6 +55,12 @@ static int default_threads(void)
 static int64_t batch_rows(const uni_dataset_iterator *it)
 {
     return it->options.batch_size;
+}
+
+/* The threads shuffle the rows of each block, windows only merge them. Not where tables are cut at windows, nor before functions that want the rows in order. */
+static bool merges(const uni_dataset_iterator *it)
+{
+    return it->windows && !it->stream && it->first_in_order == it->dataset->num_stages;
 }
 
 /* Decoded bytes of a block, estimated. */
@@ -204,6 +210,7 @@ static int open_execution(uni_dataset_iterator *it, uni_error *err)
                                      .ahead = results_ahead(it),
                                      .budget = (size_t)it->options.budget,
                                      .num_stages = it->first_in_order,
+                                     .shuffle_blocks = merges(it),
                                      .window_rows = it->window_rows };
     return uni__execute_start(&it->execute, &execute, err);
 }
@@ -281,7 +288,8 @@ static int order_unit(uni_dataset_iterator *it, int64_t number, uni_error *err)
     if (!it->windows)
         return 0;
     uint64_t key = uni__order_key(it->dataset, it->unit.task.epoch, 1);
-    return uni__unit_shuffle(&it->unit, it->pool, uni__random_u64(key, 0, (uint64_t)number), err);
+    return uni__unit_shuffle(&it->unit, it->pool, merges(it),
+                             uni__random_u64(key, 0, (uint64_t)number), err);
 }
 
 static int fill_unit(uni_dataset_iterator *it, uni_error *err)

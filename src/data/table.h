@@ -21,7 +21,7 @@ typedef struct uni__row {
     int32_t row;
 } uni__row;
 
-/* The rows in this order from several tables of the same fields, in recycled memory (reader may be NULL: fresh memory). */
+/* The rows in this order from several tables, whose fields are the same (the caller has seen to it), in recycled memory (reader may be NULL: fresh memory). */
 int uni__table_gather(uni_table **out, struct uni__reader *reader, uni_table *const *tables,
                       int num_tables, const uni__row *rows, int64_t count,
                       uni_error *err) UNI_MUST_USE;

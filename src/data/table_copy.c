@@ -155,9 +155,6 @@ int uni__table_gather(uni_table **out, struct uni__reader *reader, uni_table *co
                       int num_tables, const uni__row *rows, int64_t count, uni_error *err)
 {
     *out = NULL;
-    for (int i = 1; i < num_tables; i++)
-        UNI_TRY(
-            uni__table_same_fields(tables[0], tables[i], "tables that are shuffled together", err));
     uni_table *made = NULL;
     UNI_TRY(uni_table_new(&made, count, err));
     struct gather gather = {

@@ -1,7 +1,7 @@
 /* unit.c - see unit.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "base/random.h"
+#include "data/shuffle.h"
 #include "data/unit.h"
 
 void uni__unit_clear(uni__unit *unit)
@@ -39,39 +39,21 @@ int uni__unit_add(uni__unit *unit, uni_table *table, uni_error *err)
     return 0;
 }
 
-/* Fisher and Yates; place i draws the i-th number of the key. */
-static void shuffle_rows(uni__row *rows, int64_t count, uint64_t key)
+int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, bool merge, uint64_t key, uni_error *err)
 {
-    const uint32_t words[2] = { (uint32_t)key, (uint32_t)(key >> 32) };
-    uint32_t random[4] = { 0 };
-    for (int64_t i = 0; i + 1 < count; i++) {
-        if (i % 4 == 0)
-            uni__philox((const uint32_t[4]){ (uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), 0, 0 },
-                        words, random);
-        int64_t other = i + (int64_t)((uint64_t)random[i % 4] * (uint64_t)(count - i) >> 32);
-        uni__row swap = rows[other];
-        rows[other] = rows[i];
-        rows[i] = swap;
-    }
-}
-
-int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, uint64_t key, uni_error *err)
-{
+    if (merge && unit->num_tables == 1) /* it is as it should be */
+        return 0;
     if (unit->rows >= UINT32_MAX)
         return uni_error_set(err, UNI_ELIMIT, "a shuffle window of %lld rows is too large",
                              (long long)unit->rows);
+    for (int i = 1; i < unit->num_tables; i++)
+        UNI_TRY(uni__table_same_fields(unit->tables[0], unit->tables[i],
+                                       "tables that are shuffled together", err));
     unit->order = uni__pool_get(pool, (size_t)unit->rows * sizeof *unit->order + 1);
     if (unit->order == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to shuffle %lld rows",
                              (long long)unit->rows);
-    int64_t at = 0;
-    for (int i = 0; i < unit->num_tables; i++) {
-        int64_t rows = uni_table_num_rows(unit->tables[i]);
-        for (int64_t row = 0; row < rows; row++)
-            unit->order[at++] = (uni__row){ .table = i, .row = (int32_t)row };
-    }
-    shuffle_rows(unit->order, unit->rows, key);
-    return 0;
+    return uni__shuffle_tables(unit->order, unit->tables, unit->num_tables, merge, key, err);
 }
 
 /* Rows [at, at + count) where tables follow each other: a slice, or slices put together. */

@@ -21,8 +21,9 @@ void uni__unit_clear(uni__unit *unit); /* keeps the list's memory */
 void uni__unit_free(uni__unit *unit);
 int uni__unit_add(uni__unit *unit, uni_table *table,
                   uni_error *err) UNI_MUST_USE; /* takes it, also when it fails */
-/* All rows in an order that depends on the key and their number only. */
-int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, uint64_t key, uni_error *err) UNI_MUST_USE;
+/* All rows in an order that depends on the key and their number only; merge: the rows of each table are in theirs already (shuffle.h). */
+int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, bool merge, uint64_t key,
+                      uni_error *err) UNI_MUST_USE;
 /* The next `count` rows (there are so many). */
 int uni__unit_take(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
                    uni_error *err) UNI_MUST_USE;
