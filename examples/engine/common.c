@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <unisono/run.h>
 
 /* ---- the command line ---- */
 
@@ -45,7 +46,7 @@ static bool read_options(example_options *options, int argc, char **argv)
 /* The strategy by its name, over the workers of `unisono run` (or of TF_CONFIG) where it has any. */
 static int run_under_strategy(example_options *options,
                               int (*run)(const example_options *options, uni_error *err),
-                              uni_error *err)
+                              int *exit_code, uni_error *err)
 {
     uni_session *session = NULL;
     const char *name = options->strategy_name;
@@ -54,12 +55,16 @@ static int run_under_strategy(example_options *options,
     if (workers)
         UNI_TRY(uni_session_open(&session, err));
     int status = uni_strategy_open(&options->strategy, name != NULL ? name : "none", session, err);
+    if (status == UNI_EINVAL) /* `unisono run` does not start a program again that says so */
+        *exit_code = UNI_EXIT_USAGE;
     if (status == 0 && name != NULL && example_is_chief(options)) {
         printf("Number of devices: %d\n", uni_strategy_num_replicas_in_sync(options->strategy));
         fflush(stdout); /* fit writes its lines itself */
     }
     if (status == 0)
         status = run(options, err);
+    if (status == 0)
+        example_print_servers(options);
     uni_strategy_free(options->strategy);
     uni_session_close(session);
     return status;
@@ -69,6 +74,7 @@ int example_main(int argc, char **argv, example_options defaults, const char *ab
                  int (*run)(const example_options *options, uni_error *err))
 {
     uni_error err = { 0 };
+    int exit_code = UNI_EXIT_FAILURE;
     example_options options = defaults;
     options.seed = options.seed > 0 ? options.seed : 1;
     options.verbose = isatty(1) ? 1 : 2;
@@ -77,11 +83,11 @@ int example_main(int argc, char **argv, example_options defaults, const char *ab
                 "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n"
                 "       [--strategy none|mirrored[:DEVICES]|multi_worker|parameter_server]\n",
                 about, argv[0]);
-        return 2;
+        return UNI_EXIT_USAGE;
     }
-    if (run_under_strategy(&options, run, &err) < 0) {
+    if (run_under_strategy(&options, run, &exit_code, &err) < 0) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
-        return 1;
+        return exit_code;
     }
     return 0;
 }
@@ -145,6 +151,21 @@ double example_last(const uni_value *history, const char *name)
     const uni_value *values = uni_dict_get(history, name);
     size_t count = uni_list_size(values);
     return count > 0 ? uni_value_as_float(uni_list_get(values, count - 1), 0) : 0;
+}
+
+void example_print_servers(const example_options *options)
+{
+    uni_value *stats = NULL;
+    if (!example_is_chief(options) ||
+        uni_strategy_server_stats(options->strategy, &stats, NULL) < 0)
+        return; /* no parameter servers */
+    const uni_value *histogram = uni_dict_get(stats, "staleness");
+    printf("%lld updates; staleness", (long long)uni_dict_get_int(stats, "updates", 0));
+    for (size_t i = 0; i < uni_list_size(histogram); i++)
+        printf("%s %zu: %lld", i > 0 ? "," : "", i,
+               (long long)uni_value_as_int(uni_list_get(histogram, i), 0));
+    printf("\n");
+    uni_value_free(stats);
 }
 
 /* ---- images ---- */

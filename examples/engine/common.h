@@ -38,6 +38,9 @@ UNI_MUST_USE int example_fit_and_test(const example_options *options, uni_model 
                                       const uni_fit_options *fit, const uni_column *test_x,
                                       const uni_column *test_y, uni_error *err);
 
+/* With parameter servers: how many updates had 0, 1, 2 ... others between their read and their own. */
+void example_print_servers(const example_options *options);
+
 /* Where get-data puts a file: $XDG_CACHE_HOME/unisono/data/NAME or ~/.cache/unisono/data/NAME. Static memory. */
 const char *example_cache(const char *name);
 

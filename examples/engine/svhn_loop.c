@@ -175,23 +175,18 @@ static int valid_step(uni_replica_context *replica, const uni_batch *batch, void
     return step(replica, batch, context, false, err);
 }
 
-static int loop(training *t, uni_batches *batches, uint64_t epoch, uni_replica_function function,
-                double *loss, uni_error *err)
+/* One pass: the same function under every strategy. */
+static int loop(training *t, int which, uint64_t epoch, double *loss, uni_error *err)
 {
-    uni_batch batch;
+    uni_metric *metric = which == 0 ? t->train_accuracy : t->valid_accuracy;
+    uni_pass_options pass = { .function = which == 0 ? train_step : valid_step,
+                              .context = t,
+                              .batches = t->mine[which],
+                              .epoch = epoch,
+                              .metrics = &metric,
+                              .num_metrics = 1 };
     int64_t count = 0;
-    int got;
-    *loss = 0;
-    UNI_TRY(uni_batches_reset(batches, epoch, err));
-    for (; (got = uni_batches_next(batches, &batch, err)) > 0; count++) {
-        const uni_per_replica *losses = NULL;
-        double one;
-        UNI_TRY(uni_strategy_run(t->strategy, function, t, &batch, &losses, err));
-        UNI_TRY(
-            uni_strategy_reduce(t->strategy, UNI_REPLICA_SUM, losses, UNI_AXIS_NONE, &one, 1, err));
-        *loss += one;
-    }
-    UNI_TRY(got);
+    UNI_TRY(uni_strategy_pass(t->strategy, &pass, loss, &count, err));
     *loss /= (double)(count > 0 ? count : 1);
     return 0;
 }
@@ -201,8 +196,8 @@ static int train(training *t, const example_options *o, uni_error *err)
     double begun = example_now_ms();
     for (int epoch = 0; epoch < o->epochs; epoch++) {
         double train_loss, valid_loss, train_acc, valid_acc;
-        UNI_TRY(loop(t, t->mine[0], (uint64_t)epoch, train_step, &train_loss, err));
-        UNI_TRY(loop(t, t->mine[1], 0, valid_step, &valid_loss, err));
+        UNI_TRY(loop(t, 0, (uint64_t)epoch, &train_loss, err));
+        UNI_TRY(loop(t, 1, 0, &valid_loss, err));
         UNI_TRY(uni_strategy_metric_result(t->strategy, t->train_accuracy, &train_acc, err));
         UNI_TRY(uni_strategy_metric_result(t->strategy, t->valid_accuracy, &valid_acc, err));
         if (example_is_chief(o))

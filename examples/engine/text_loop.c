@@ -107,16 +107,25 @@ static int train_step(uni_replica_context *replica, const uni_batch *batch, void
     return uni_replica_return(replica, loss, err);
 }
 
-static int valid_step(uni_replica_context *replica, const uni_batch *batch, void *context,
-                      uni_error *err)
+/* What validation and evaluation share: *loss may be NULL. */
+static int forward(uni_replica_context *replica, const uni_batch *batch, training *t,
+                   uni_metric *accuracy, uni_tensor **loss, uni_error *err)
 {
-    training *t = context;
     uni_tape *tape = uni_replica_begin(replica, t->model, false, 0);
     uni_tensor *texts = uni_tape_input_column(tape, &batch->x[0]);
     uni_tensor *labels = uni_tape_input_column(tape, &batch->y[0]);
     uni_tensor *predictions = uni_model_call(t->model, tape, texts);
-    uni_tensor *loss = compute_loss(t, tape, labels, predictions);
-    UNI_TRY(uni_replica_update_metric(replica, t->valid_accuracy, labels, predictions, NULL, err));
+    if (loss != NULL)
+        *loss = compute_loss(t, tape, labels, predictions);
+    return uni_replica_update_metric(replica, accuracy, labels, predictions, NULL, err);
+}
+
+static int valid_step(uni_replica_context *replica, const uni_batch *batch, void *context,
+                      uni_error *err)
+{
+    training *t = context;
+    uni_tensor *loss = NULL;
+    UNI_TRY(forward(replica, batch, t, t->valid_accuracy, &loss, err));
     return uni_replica_return(replica, loss, err);
 }
 
@@ -125,11 +134,7 @@ static int eval_step(uni_replica_context *replica, const uni_batch *batch, void 
                      uni_error *err)
 {
     training *t = context;
-    uni_tape *tape = uni_replica_begin(replica, t->model, false, 0);
-    uni_tensor *texts = uni_tape_input_column(tape, &batch->x[0]);
-    uni_tensor *labels = uni_tape_input_column(tape, &batch->y[0]);
-    uni_tensor *predictions = uni_model_call(t->model, tape, texts);
-    return uni_replica_update_metric(replica, t->eval_accuracy, labels, predictions, NULL, err);
+    return forward(replica, batch, t, t->eval_accuracy, NULL, err);
 }
 
 static int distributed_step(training *t, uni_replica_function step, const uni_batch *batch,
@@ -140,27 +145,42 @@ static int distributed_step(training *t, uni_replica_function step, const uni_ba
     return uni_strategy_reduce(t->strategy, UNI_REPLICA_SUM, losses, UNI_AXIS_NONE, loss, 1, err);
 }
 
-/* A loop over one source: the mean of its batches' losses. */
-static int loop(training *t, uni_batches *batches, uint64_t epoch, uni_replica_function step,
-                double *loss, uni_error *err)
+/* Run and reduce, batch by batch. */
+static int each_batch(training *t, const uni_pass_options *pass, double *sum, int64_t *count,
+                      uni_error *err)
 {
     uni_batch batch;
-    int64_t count = 0;
     int got;
-    *loss = 0;
-    UNI_TRY(uni_batches_reset(batches, epoch, err));
-    for (; (got = uni_batches_next(batches, &batch, err)) > 0; count++) {
+    UNI_TRY(uni_batches_reset(pass->batches, pass->epoch, err));
+    for (; (got = uni_batches_next(pass->batches, &batch, err)) > 0; (*count)++) {
         double one;
-        UNI_TRY(distributed_step(t, step, &batch, &one, err));
-        *loss += one;
+        UNI_TRY(distributed_step(t, pass->function, &batch, &one, err));
+        *sum += one;
     }
-    UNI_TRY(got);
-    if (count == 0)
+    return got;
+}
+
+/* A loop over one source: the mean of its batches' losses. With parameter servers the coordinator hands the batches out. */
+static int loop(training *t, uni_batches *batches, uint64_t epoch, uni_replica_function step,
+                uni_metric *metric, double *loss, uni_error *err)
+{
+    uni_pass_options pass = { .function = step,
+                              .context = t,
+                              .batches = batches,
+                              .epoch = epoch,
+                              .metrics = &metric,
+                              .num_metrics = 1 };
+    int64_t count = 0;
+    bool servers = strcmp(uni_strategy_name(t->strategy), "parameter_server") == 0;
+    *loss = 0;
+    UNI_TRY(servers ? uni_strategy_pass(t->strategy, &pass, loss, &count, err)
+                    : each_batch(t, &pass, loss, &count, err));
+    if (count == 0 && uni_strategy_is_chief(t->strategy))
         return uni_error_set(
             err, UNI_EINVAL,
             "there are fewer texts than one batch of %lld to train or validate with",
             (long long)t->global_batch_size);
-    *loss /= (double)count;
+    *loss /= (double)(count > 0 ? count : 1);
     return 0;
 }
 
@@ -184,8 +204,8 @@ static int open_history(FILE **out, const example_options *o, uni_error *err)
 static int one_epoch(training *t, int epoch, FILE *history, bool chief, uni_error *err)
 {
     double train_loss, valid_loss, train_acc, valid_acc;
-    UNI_TRY(loop(t, t->train, (uint64_t)epoch, train_step, &train_loss, err));
-    UNI_TRY(loop(t, t->valid, 0, valid_step, &valid_loss, err));
+    UNI_TRY(loop(t, t->train, (uint64_t)epoch, train_step, t->train_accuracy, &train_loss, err));
+    UNI_TRY(loop(t, t->valid, 0, valid_step, t->valid_accuracy, &valid_loss, err));
     UNI_TRY(uni_strategy_metric_result(t->strategy, t->train_accuracy, &train_acc, err));
     UNI_TRY(uni_strategy_metric_result(t->strategy, t->valid_accuracy, &valid_acc, err));
     if (chief)
@@ -211,13 +231,14 @@ static int train(training *t, int epochs, FILE *history, bool chief, uni_error *
 
 static int evaluate(training *t, bool chief, uni_error *err)
 {
-    uni_batch batch;
     double accuracy = 0;
-    int got;
-    UNI_TRY(uni_batches_reset(t->valid, 0, err));
-    while ((got = uni_batches_next(t->valid, &batch, err)) > 0)
-        UNI_TRY(uni_strategy_run(t->strategy, eval_step, t, &batch, NULL, err));
-    UNI_TRY(got);
+    UNI_TRY(uni_strategy_pass(t->strategy,
+                              &(uni_pass_options){ .function = eval_step,
+                                                   .context = t,
+                                                   .batches = t->valid,
+                                                   .metrics = &t->eval_accuracy,
+                                                   .num_metrics = 1 },
+                              NULL, NULL, err));
     UNI_TRY(uni_strategy_metric_result(t->strategy, t->eval_accuracy, &accuracy, err));
     if (chief)
         printf("The model accuracy : %5.2f%%\n", accuracy * 100);

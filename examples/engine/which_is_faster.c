@@ -52,8 +52,9 @@ static int time_fit(const text_data *data, uni_strategy *strategy, const example
                                   &history, err),
                  done);
     *ms = example_now_ms() - begun;
-    printf("%s, %d device%s: Time for %.3f ms, accuracy %.4f\n", uni_strategy_name(strategy),
-           replicas, replicas == 1 ? "" : "s", *ms, example_last(history, "accuracy"));
+    if (uni_strategy_is_chief(strategy))
+        printf("%s, %d device%s: Time for %.3f ms, accuracy %.4f\n", uni_strategy_name(strategy),
+               replicas, replicas == 1 ? "" : "s", *ms, example_last(history, "accuracy"));
 done:
     uni_value_free(history);
     uni_batches_free(train);
@@ -73,6 +74,8 @@ static int run(const example_options *o, uni_error *err)
     UNI_TRY_GOTO(
         time_fit(&data, o->strategy_name != NULL ? o->strategy : mirrored, o, &together, err),
         done);
+    if (o->strategy_name != NULL && !example_is_chief(o))
+        goto done; /* the single device is the chief's */
     UNI_TRY_GOTO(time_fit(&data, pinned, o, &alone, err), done);
     printf("%s is faster, %.2f times\n", together < alone ? "the first" : "the single device",
            together < alone ? alone / together : together / alone);

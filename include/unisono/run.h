@@ -30,7 +30,9 @@ extern "C" {
 #define UNI_EXIT_CODE_LIST(X)                                                                      \
     X(OK, 0, "every rank succeeded")                                                               \
     X(FAILURE, 1, "the train function returned an error, or a worker left early with code 0")      \
-    X(USAGE, 64, "the command line is not valid; nothing was started")                             \
+    X(USAGE, 64,                                                                                   \
+      "the command line is not valid: nothing was started, or a worker said so of its own by "     \
+      "ending with 64, which is not started again")                                                \
     X(INTERNAL, 70,                                                                                \
       "unisono itself failed: a file it cannot read, no memory, a controller that died")           \
     X(DISK_FULL, 74, "the disk with the run directory is full")                                    \

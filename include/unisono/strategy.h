@@ -173,6 +173,21 @@ UNI_API UNI_MUST_USE int uni_strategy_reduce(uni_strategy *strategy, uni_replica
 /* The same for numbers that a process has once: sum or mean over the processes. */
 UNI_API UNI_MUST_USE int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op,
                                                      double *values, size_t count, uni_error *err);
+/* One pass over a source, step by step, under any strategy: the loop of run and reduce as one call. With parameter servers it is the loop: every member
+ * calls it, the coordinator schedules one call of the function a batch (in synchronous mode one a worker), and the workers run it. */
+typedef struct uni_pass_options {
+    uni_replica_function function;
+    void *context;
+    uni_batches *
+        batches; /* from uni_strategy_distribute; with parameter servers the same on every member */
+    uint64_t epoch; /* of the source */
+    uni_metric *const *metrics; /* that the function updates (parameter servers add them up) */
+    int num_metrics;
+} uni_pass_options;
+/* *sum (may be NULL): of the number that replicas returned, over all replicas and batches; *steps (may be NULL): batches. With parameter servers both, the
+ * metrics and the model's weights are good on the coordinator only. */
+UNI_API UNI_MUST_USE int uni_strategy_pass(uni_strategy *strategy, const uni_pass_options *options,
+                                           double *sum, int64_t *steps, uni_error *err);
 /* uni_metric_result over all workers. */
 UNI_API UNI_MUST_USE int uni_strategy_metric_result(uni_strategy *strategy,
                                                     const uni_metric *metric, double *out,

@@ -96,7 +96,8 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                              "this source has no files to share out among %d workers; use "
                              "UNI_SHARD_AUTO or UNI_SHARD_DATA",
                              strategy->size);
-    bool whole = policy == UNI_SHARD_OFF || uni__is_part(strategy, dataset);
+    /* With parameter servers the calls say which part is whose. */
+    bool whole = policy == UNI_SHARD_OFF || strategy->server || uni__is_part(strategy, dataset);
     part *mine = calloc(1, sizeof *mine);
     if (!mine)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source of batches");

@@ -151,6 +151,10 @@ struct uni__crew {
     uni_per_replica values;
 };
 
+/* uni_strategy_run, and what a pass over parameter servers runs on a worker. */
+int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, void *context,
+                      const uni_batch *batch, const uni_per_replica **values,
+                      uni_error *err) UNI_MUST_USE;
 void uni__crew_free(uni__crew *crew);
 void uni__memory_free(uni__memory *memory);
 

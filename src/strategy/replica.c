@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "strategy/internal.h"
+#include "strategy/server/internal.h"
 
 #define MAX_SPANS 16
 
@@ -163,7 +164,9 @@ static int find_memory(uni_replica_context *replica, const uni_model *model, uni
 
 int uni_replica_id(const uni_replica_context *replica)
 {
-    return replica->strategy->rank * replica->strategy->replicas + replica->local;
+    const uni_strategy *strategy = replica->strategy;
+    return strategy->server ? strategy->rank - 1 /* the coordinator computes nothing */
+                            : strategy->rank * strategy->replicas + replica->local;
 }
 
 int uni_replica_count(const uni_replica_context *replica)
@@ -209,7 +212,7 @@ uni_tape *uni_replica_begin(uni_replica_context *replica, uni_model *model, bool
 static void check_division(uni_replica_context *replica, const uni_tensor *loss)
 {
     uni_strategy *strategy = replica->strategy;
-    if (strategy->kind == UNI__STRATEGY_NONE || replica->local != 0 || strategy->rank != 0)
+    if (strategy->kind == UNI__STRATEGY_NONE || uni_replica_id(replica) != 0)
         return;
     uni_loss_division how =
         uni_loss_check_division(replica->tape, loss, replica->global, uni_replica_count(replica));
@@ -329,6 +332,8 @@ int uni_replica_apply_gradients(uni_replica_context *replica, uni_tensor *loss,
                               &(uni_gradient_options){ .ready = buckets ? gradient_ready : NULL,
                                                        .ready_context = memory },
                               err));
+    if (strategy->server)
+        return uni__ps_keep_gradients(strategy->server, memory->gradients, err);
     if (!replica->peers)
         UNI_TRY(update_alone(replica, optimizer, err));
     else if (strategy->size > 1 || memory->clips_by_norm)

@@ -159,7 +159,7 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
     if (!crew)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the replicas of a strategy");
     crew->strategy = strategy;
-    crew->count = strategy->replicas;
+    crew->count = strategy->server ? 1 : strategy->replicas; /* its replicas are its workers */
     crew->values.crew = crew;
     int status = fill_crew(crew, err);
     if (status < 0) {
@@ -216,6 +216,19 @@ static int run_crew(uni__crew *crew, uni_error *err)
 
 int uni_strategy_run(uni_strategy *strategy, uni_replica_function function, void *context,
                      const uni_batch *batch, const uni_per_replica **values, uni_error *err)
+{
+    if (!strategy->server)
+        return uni__run_replicas(strategy, function, context, batch, values, err);
+    if (values)
+        *values = NULL;
+    return uni_error_set(
+        err, UNI_ESTATE,
+        "under parameter_server steps are scheduled by the coordinator: use "
+        "uni_strategy_pass, which runs the same function, or uni_coordinator_schedule");
+}
+
+int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, void *context,
+                      const uni_batch *batch, const uni_per_replica **values, uni_error *err)
 {
     cpu_set_t before;
     if (values)

@@ -298,6 +298,8 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
         return foreign;
     if (run->cause.kind == UNI__CAUSE_ERROR && asked->no_retry_errors)
         return "";
+    if (run->cause.kind == UNI__CAUSE_EXIT && run->cause.exit_code == UNI_EXIT_USAGE)
+        return " (a usage error, so it is not started again)";
     if (counts && budget >= 0 && run->failures >= budget) {
         if (budget > 0)
             snprintf(sentence, size, " (restarted %d time%s, as many as max_failures allows)",

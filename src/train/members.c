@@ -73,6 +73,11 @@ static void note_restart(uni__run *run, int rank, const char *role, const uni__c
         uni_value_free(record);
 }
 
+static bool is_usage_error(const uni__cause *cause)
+{
+    return cause->kind == UNI__CAUSE_EXIT && cause->exit_code == UNI_EXIT_USAGE;
+}
+
 /* Whether it may be started once more; counts. */
 static bool may_restart(uni__run *run, uni__rank *slot)
 {
@@ -100,6 +105,8 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
         memset(&slot->ended_for, 0, sizeof slot->ended_for);
     }
     const char *role = uni__role_of(&run->trainer->roles, rank, &index);
+    if (is_usage_error(cause))
+        return false; /* what it says of itself is enough */
     if (!may_restart(run, slot)) {
         size_t used = strlen(cause->message);
         snprintf(cause->message + used, sizeof cause->message - used,

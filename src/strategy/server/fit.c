@@ -14,22 +14,14 @@
 #include "base/log.h"
 #include "strategy/server/internal.h"
 
-#define AHEAD 4 /* calls a worker that the coordinator runs ahead */
-
-/* What a call of fit says. */
-typedef struct fit_call {
-    uint64_t epoch, batch; /* of the source: since its last reset, with this number */
-    int64_t step; /* of the model: part of the random key */
-} fit_call;
-
 typedef struct fit {
     uni__ps *ps;
     uni_model *model;
     uint64_t seed;
-    uni_batches *global; /* the user's source, or one made of his arrays */
+    uni__feed feed;
     bool owns_global;
-    uint64_t epoch, batch; /* where the source is */
     /* coordinator */
+    uint64_t epoch, batch; /* where fit is */
     uni_batch empty; /* a batch without samples, for the shapes */
     bool known_length, has_more;
     bool handed_out; /* fit has a batch whose step is not scheduled yet */
@@ -39,7 +31,6 @@ typedef struct fit {
     double rate;
     bool has_schedule;
     /* worker */
-    uint64_t positioned; /* epoch + 1 that the source is in */
     uint64_t id, step;
     uint32_t statistics; /* sums of batch statistics so far in this step */
     bool fresh; /* the model has the weights of this step already */
@@ -65,7 +56,7 @@ static void make_empty(fit *f, const uni_batch *batch)
 static int look_ahead(fit *f, uni_error *err)
 {
     uni_batch batch;
-    int found = uni_batches_next(f->global, &batch, err);
+    int found = uni_batches_next(f->feed.global, &batch, err);
     UNI_TRY(found);
     f->has_more = found == 1;
     if (found == 1)
@@ -81,7 +72,7 @@ static int empty_reset(void *self, uint64_t epoch, uni_error *err)
     f->in_epoch = 0;
     if (f->known_length && f->empty.num_x > 0)
         return 0;
-    UNI_TRY(uni_batches_reset(f->global, epoch, err));
+    UNI_TRY(uni_batches_reset(f->feed.global, epoch, err));
     return look_ahead(f, err);
 }
 
@@ -159,13 +150,15 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
                              num_sums, UNI__PS_MAX_SUMS);
     f->num_sums = num_sums;
     tell_rate(f);
-    fit_call call = { .epoch = f->epoch, .batch = f->batch - 1, .step = uni_model_steps(f->model) };
+    uni__batch_call call = { .epoch = f->epoch,
+                             .batch = f->batch - 1,
+                             .step = uni_model_steps(f->model) };
     for (int part = 0; part < uni__ps_lanes(ps); part++)
         UNI_TRY(uni__ps_schedule(ps, 0, &call, sizeof call, add_result, f, err));
     f->in_epoch++;
     bool last = (f->known_length ? (int64_t)f->batch >= f->length : !f->has_more) ||
                 (f->steps_per_epoch > 0 && f->in_epoch >= f->steps_per_epoch) || sums[0] > 0;
-    UNI_TRY(uni__ps_join(ps, last ? 0 : (uint64_t)(AHEAD * ps->cluster.workers), err));
+    UNI_TRY(uni__ps_join(ps, last ? 0 : (uint64_t)(UNI__PS_AHEAD * ps->cluster.workers), err));
     for (size_t i = 1; i < num_sums; i++) {
         sums[i] = f->sums[i];
         f->sums[i] = 0;
@@ -179,96 +172,26 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
 
 /* ---- worker ---- */
 
-static uni_column cut(const uni_column *column, int64_t begin, int64_t count)
-{
-    uni_column out = *column;
-    out.data = (const char *)column->data + (size_t)begin * uni_column_sample_bytes(column);
-    out.shape[0] = count;
-    return out;
-}
-
-/* This worker's part of a global batch: contiguous, as even as it goes, in the order of the workers. */
-static void cut_batch(uni_batch *batch, int64_t part, int64_t parts)
-{
-    int64_t begin = batch->size * part / parts, end = batch->size * (part + 1) / parts;
-    for (int i = 0; i < batch->num_x; i++)
-        batch->x[i] = cut(&batch->x[i], begin, end - begin);
-    for (int i = 0; i < batch->num_y; i++)
-        batch->y[i] = cut(&batch->y[i], begin, end - begin);
-    if (batch->weights.dtype)
-        batch->weights = cut(&batch->weights, begin, end - begin);
-    batch->global_size = batch->size;
-    batch->first_sample += begin;
-    batch->size = end - begin;
-}
-
-static int find_batch(fit *f, const fit_call *call, uni_batch *out, uni_error *err)
-{
-    if (f->positioned != call->epoch + 1 || call->batch < f->batch) {
-        UNI_TRY(uni_batches_reset(f->global, call->epoch, err));
-        f->positioned = call->epoch + 1;
-        f->batch = 0;
-    }
-    for (;;) {
-        int found = uni_batches_next(f->global, out, err);
-        UNI_TRY(found);
-        if (found == 0)
-            return uni_error_set(err, UNI_EMISMATCH,
-                                 "worker %d has no batch %llu in epoch %llu: give fit the same "
-                                 "data on every member",
-                                 f->ps->cluster.rank - 1, (unsigned long long)call->batch,
-                                 (unsigned long long)call->epoch);
-        if (f->batch++ == call->batch)
-            return 0;
-    }
-}
-
-/* Steps that a dead worker had done before its result came through: only its numbers are told again. */
-static int already_done(fit *f, const uni__work *work, uni_error *err)
-{
-    double sums[UNI__PS_MAX_SUMS];
-    if (!(work->flags & UNI__PS_RETRY) || !uni__ps_is_synchronous(f->ps))
-        return 0;
-    int done = uni__ps_query(f->ps, work->id, sums, UNI__PS_MAX_SUMS, err);
-    UNI_TRY(done);
-    if (done)
-        UNI_TRY(uni__ps_set_result(f->ps, 0, sums, sizeof sums, err));
-    return done;
-}
-
 static int work_next(void *self, uni_batch *out, uni_error *err)
 {
     fit *f = self;
     uni__ps *ps = f->ps;
     uni__work work;
-    fit_call call;
-    int found, done;
-    do {
-        found = uni__ps_next_work(ps, &work, err);
-        if (found <= 0)
-            return found;
-        done = already_done(f, &work, err);
-        UNI_TRY(done);
-    } while (done);
-    if (work.size != sizeof call)
-        return uni_error_set(err, UNI_EMISMATCH,
-                             "the coordinator runs a loop of its own while this worker is in fit: "
-                             "make the same calls on every member");
-    memcpy(&call, work.arguments, sizeof call);
-    uint64_t parts = (uint64_t)uni__ps_lanes(ps);
+    uni__batch_call call;
+    int found = uni__feed_call(ps, &work, &call, err);
+    if (found <= 0)
+        return found;
     f->id = work.id;
-    f->step = work.id / parts;
+    f->step = work.id / (uint64_t)uni__ps_lanes(ps);
     f->statistics = 0;
     /* Weights that came with the last push are good if nothing was waited for since. */
-    bool synchronous = uni__ps_is_synchronous(ps);
-    bool good = f->fresh && (synchronous ? ps->version == f->step : !ps->worker.waited);
+    bool good =
+        f->fresh && (uni__ps_is_synchronous(ps) ? ps->version == f->step : !ps->worker.waited);
     if (!good)
         UNI_TRY(uni__ps_pull(ps, UNI__PULL_FOR_STEP, f->step, err));
     f->fresh = false;
     uni_model_set_steps(f->model, call.step);
-    UNI_TRY(find_batch(f, &call, out, err));
-    if (synchronous)
-        cut_batch(out, (int64_t)(work.id % parts), (int64_t)parts);
+    UNI_TRY(uni__feed_batch(&f->feed, ps, &call, work.id, out, err));
     f->served++;
     return 1;
 }
@@ -316,18 +239,18 @@ static uni_span no_slice(void *context, size_t size)
 static int open_global(fit *f, const uni_fit_options *asked, uni_error *err)
 {
     if (asked->batches) {
-        f->global = asked->batches;
+        f->feed.global = asked->batches;
     } else {
         if (!asked->x || asked->num_x < 1)
             return uni_error_set(err, UNI_EINVAL, "there is no data: give x (and y), or batches");
         uni_columns_options how = { .batch_size = asked->batch_size,
                                     .shuffle = !asked->no_shuffle,
                                     .seed = f->seed };
-        UNI_TRY(uni_batches_columns(&f->global, asked->num_x, asked->x, asked->num_y, asked->y,
+        UNI_TRY(uni_batches_columns(&f->feed.global, asked->num_x, asked->x, asked->num_y, asked->y,
                                     asked->sample_weight, &how, err));
         f->owns_global = true;
     }
-    f->length = uni_batches_length(f->global);
+    f->length = uni_batches_length(f->feed.global);
     f->known_length = f->length >= 0;
     f->steps_per_epoch = asked->steps_per_epoch;
     return 0;
@@ -412,7 +335,7 @@ int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni
         status = uni__ps_serve(ps, err);
     uni__ps_end_phase(ps);
     if (f->owns_global)
-        uni_batches_free(f->global);
+        uni_batches_free(f->feed.global);
     free(f);
     return status;
 }

@@ -87,6 +87,7 @@ struct uni__ps {
     uint64_t begun_ns;
     uni__link *servers; /* coordinator and workers: one a server */
     uint64_t version; /* of the weights that the model has */
+    struct uni__pass *pass; /* worker: the one that it is in */
     uni__queue *queue; /* coordinator */
     uni__worker worker;
     struct uni__server *server;
@@ -163,7 +164,29 @@ int uni__ps_next_work(uni__ps *ps, uni__work *out, uni_error *err) UNI_MUST_USE;
 int uni__ps_set_result(uni__ps *ps, int status, const void *data, size_t size,
                        uni_error *err) UNI_MUST_USE;
 
+/* feed.c: calls that name a batch (fit and passes) */
+typedef struct uni__batch_call {
+    uint64_t epoch, batch; /* of the source: since its last reset, with this number */
+    int64_t step; /* of the model: part of the random key */
+} uni__batch_call;
+typedef struct uni__feed {
+    uni_batches *global; /* the user's source, or one made of his arrays */
+    uint64_t positioned, next; /* epoch + 1 that it is in, and the batch that comes next */
+} uni__feed;
+/* The next call whose step is not done yet: 1, 0: over. */
+int uni__feed_call(uni__ps *ps, uni__work *work, uni__batch_call *call,
+                   uni_error *err) UNI_MUST_USE;
+int uni__feed_batch(uni__feed *feed, const uni__ps *ps, const uni__batch_call *call, uint64_t id,
+                    uni_batch *out, uni_error *err) UNI_MUST_USE;
+
+/* pass.c */
+int uni__ps_pass(uni_strategy *strategy, const uni_pass_options *options, double *sum,
+                 int64_t *steps, uni_error *err) UNI_MUST_USE;
+/* apply_gradients inside of a pass: what is pushed when the step function has returned. */
+int uni__ps_keep_gradients(uni__ps *ps, uni_gradients *gradients, uni_error *err) UNI_MUST_USE;
+
 /* fit.c */
+#define UNI__PS_AHEAD 4 /* calls a worker that the coordinator runs ahead */
 int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *options, uni_value **history,
                 uni_error *err) UNI_MUST_USE;
 

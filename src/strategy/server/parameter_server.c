@@ -326,6 +326,14 @@ bool uni__ps_phase_over(const uni__ps *ps)
     return atomic_load(&ps->board.header->phases_done) > ps->phase;
 }
 
+/* The coordinator: so many phases are over. */
+static void tell_phases(uni__ps *ps, uint32_t done)
+{
+    atomic_store(&ps->board.header->phases_done, done);
+    for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
+        uni__bell_ring(&ps->board, rank);
+}
+
 void uni__ps_begin_phase(uni__ps *ps)
 {
     ps->in_phase = true;
@@ -340,9 +348,7 @@ void uni__ps_end_phase(uni__ps *ps)
     if (uni__ps_is_coordinator(ps)) {
         ps->queue->ending = true;
         uni__ps_progress(ps); /* those that wait for work */
-        atomic_store(&ps->board.header->phases_done, ps->phase + 1);
-        for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
-            uni__bell_ring(&ps->board, rank);
+        tell_phases(ps, ps->phase + 1);
     }
     ps->phase++;
 }
@@ -353,6 +359,8 @@ void uni__ps_free(uni__ps *ps)
 {
     if (!ps)
         return;
+    if (uni__ps_is_coordinator(ps) && ps->board.header)
+        tell_phases(ps, UINT32_MAX); /* nothing more comes: members that expect it go on alone */
     uni__ps_close_queue(ps);
     uni__ps_close_server(ps);
     free(ps->servers);

@@ -235,8 +235,9 @@ int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer 
         for (size_t i = 0; i < uni_optimizer_num_slots(optimizer); i++)
             memcpy(uni__replica_snapshot_data(board, server, which, 1 + i),
                    uni_optimizer_slot(optimizer, i, NULL) + span.begin, bytes);
-        memcpy(uni__replica_snapshot_states(board, server, which), states,
-               uni__board_states_of(board, server) * sizeof(float));
+        if (states) /* a model without any has no array of them */
+            memcpy(uni__replica_snapshot_states(board, server, which), states,
+                   uni__board_states_of(board, server) * sizeof(float));
         snapshot->iterations = uni_optimizer_iterations(optimizer);
         atomic_store(&snapshot->complete, version + 1);
         atomic_store(&replica->ready, 1);
