@@ -95,28 +95,36 @@ def measure(windows, seconds, batch):
     return rates[WINDOWS // 2], (rates[-1] - rates[0]) / rates[WINDOWS // 2]
 
 
-def in_turn(windows, model, batch, program):
+def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS):
     """(the peer's rate, the engine's, the median ratio, lowest, highest): windows of both, one after the other."""
     steps, took = 1, 0.0
     while took < PAIR_SECONDS / 4:
         steps *= 2
         took = windows(steps, 1)[0]
-    seconds = max(PAIR_SECONDS, PAIR_STEPS * took / steps)
+    seconds = max(PAIR_SECONDS, least * took / steps)
     steps = max(1, int(steps * seconds / took))
     with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(seconds)],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
         if engine.stdout.readline() != "ready\n":
             raise SystemExit(f"{program} --serve did not become ready")
         pairs = []
-        for _ in range(PAIRS):
+        for _ in range(num_pairs):
             engine.stdin.write("window\n")
             engine.stdin.flush()
             ours = float(engine.stdout.readline())
             pairs.append((steps * batch / windows(steps, 1)[0], ours))
         engine.stdin.close()
     ratios = sorted(ours / theirs for theirs, ours in pairs)
-    middle = PAIRS // 2
+    middle = num_pairs // 2
     return sorted(theirs for theirs, _ in pairs)[middle], sorted(ours for _, ours in pairs)[middle], ratios[middle], ratios[0], ratios[-1]
+
+
+def pair_line(bench, metric, windows, model, batch, options, peer, least=PAIR_STEPS, **more):
+    """Samples per second of a peer and of options.against, in turn."""
+    num_pairs = 3 if options.quick else PAIRS
+    theirs, ours, ratio, low, high = in_turn(windows, model, batch, options.against, least, num_pairs)
+    line(bench, metric, "samples/s", theirs, peer, unisono=float("%.5g" % ours), ratio=float("%.4g" % ratio), low=float("%.4g" % low), high=float("%.4g" % high),
+         pairs=num_pairs, **more)
 
 
 def rate_line(model, windows, seconds, options, peer, **more):
@@ -125,9 +133,7 @@ def rate_line(model, windows, seconds, options, peer, **more):
         rate, spread = measure(windows, seconds, options.batch)
         line(model, f"{model}_samples_per_s", "samples/s", rate, peer, batch=options.batch, spread=round(spread, 3), **more)
         return
-    theirs, ours, ratio, low, high = in_turn(windows, model, options.batch, options.against)
-    line(model, f"{model}_samples_per_s", "samples/s", theirs, peer, unisono=float("%.5g" % ours), ratio=float("%.4g" % ratio), low=float("%.4g" % low),
-         high=float("%.4g" % high), pairs=PAIRS, batch=options.batch, **more)
+    pair_line(model, f"{model}_samples_per_s", windows, model, options.batch, options, peer, batch=options.batch, **more)
 
 
 def line(model, metric, unit, value, peer, **more):
