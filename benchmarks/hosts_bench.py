@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """hosts_bench.py [--quick] - collectives between hosts that are network namespaces of this machine (root only; see tests/hosts/network.py).
 
-Two placements: 2 hosts with 1 rank each, where our transport over MPI stands beside plain MPI_Allreduce (allreduce_*_us_between_hosts), and 2 hosts with 2 ranks each,
-where the session's communicator (shared memory inside a host) stands beside MPI over all ranks (allreduce_*_us_2x2). Also the time from the death of a
-rank to a group that trains again.
+Three placements, all ways measured in turn in the same processes:
+  2 hosts x 1 rank   our transport over MPI beside plain MPI_Allreduce (allreduce_*_us_between_hosts, peer openmpi)
+  2 hosts x 2 ranks  the session's communicator (shared memory inside a host, MPI between hosts) beside MPI over all ranks: MPI_Allreduce (allreduce_*_us_2x2,
+                     peer openmpi) and our own transport over MPI (peer flat_mpi). The two hosts share this machine's cores; if there are fewer than ranks, both sides are told:
+                     ours by the option `cores`, Open MPI by mpi_yield_when_idle, without which it is many times slower.
+  1 host x 2 ranks   our transport over MPI beside MPI_Allreduce where both go through MPI's shared memory (allreduce_*_us_mpi_one_host); a session would not use MPI there
+Also the time from the death of a rank to all hosts connected again.
 """
 
 import json
@@ -27,19 +31,27 @@ def line(metric, unit, ours, peer, peer_name, ratio):
           flush=True)
 
 
+def measure(net, name, hosts, rounds, largest, crowded=False):
+    """[(size, plain, flat, session, plain/flat, plain/session, flat/session)]"""
+    rank = os.path.join(BUILD, "benchmarks", "hosts_rank")
+    cores = max(1, len(os.sched_getaffinity(0)) // 2) if crowded else 0
+    env = {"OMPI_MCA_mpi_yield_when_idle": "1"} if crowded else {}
+    code, out = net.unisono(name, "--hosts", hosts, "-f", "0", "-q", "--", rank, str(rounds), str(cores), largest, timeout=170, env=env)
+    if code:
+        sys.exit("hosts_bench: " + out)
+    found = re.findall(r"(\w+)((?: [\d.]+){6})\n", Run(net.storage, name).log(0))
+    return [(size, *map(float, numbers.split())) for size, numbers in found]
+
+
 def collectives(net, rounds):
-    for hosts, suffix in (("a:1,b:1", "between_hosts"), ("a:2,b:2", "2x2")):
-        rank = os.path.join(BUILD, "benchmarks", "hosts_rank")
-        code, out = net.unisono(suffix, "--hosts", hosts, "-f", "0", "-q", "--", rank, str(rounds), timeout=170)
-        if code:
-            sys.exit("hosts_bench: " + out)
-        for name, plain, flat, session, to_plain, to_flat in re.findall(r"(\w+) ([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+)\n",
-                                                                       Run(net.storage, suffix).log(0)):
-            metric = "allreduce_%s_us_%s" % (name, suffix)
-            if suffix == "2x2":
-                line(metric, "us", float(session), float(flat), "flat_mpi", float(to_flat))
-            else:
-                line(metric, "us", float(flat), float(plain), "openmpi", float(to_plain))
+    for size, plain, flat, _, ratio, _, _ in measure(net, "pair", "a:1,b:1", rounds, "11mb"):
+        line("allreduce_%s_us_between_hosts" % size, "us", flat, plain, "openmpi", ratio)
+    crowded = len(os.sched_getaffinity(0)) < 4
+    for size, plain, flat, session, _, to_plain, to_flat in measure(net, "square", "a:2,b:2", rounds, "11mb", crowded):
+        line("allreduce_%s_us_2x2" % size, "us", session, plain, "openmpi", to_plain)
+        line("allreduce_%s_us_2x2" % size, "us", session, flat, "flat_mpi", to_flat)
+    for size, plain, flat, _, ratio, _, _ in measure(net, "one", "a:2", rounds, "100mb"):
+        line("allreduce_%s_us_mpi_one_host" % size, "us", flat, plain, "openmpi", ratio)
 
 
 def recovery(net, tries):

@@ -2,10 +2,11 @@
  * hosts_rank.c - one rank of ./bench hosts, started by hosts_bench.py with `unisono run --launcher mpi`: all_reduce of float32 sums by plain
  * MPI_Allreduce, by our transport over MPI, and by the session's own communicator (shared memory inside a host, MPI between hosts), in turn.
  *
- * hosts_rank ROUNDS; rank 0 prints "METRIC PLAIN FLAT SESSION RATIO_FLAT RATIO_SESSION" in microseconds, medians over the rounds; RATIO_FLAT is the
- * median of plain / flat, RATIO_SESSION that of flat / session.
+ * hosts_rank ROUNDS CORES LARGEST; CORES is what a host's ranks have between them (0: all that they see), LARGEST 11mb or 100mb. Rank 0 prints
+ * "METRIC PLAIN FLAT SESSION PLAIN/FLAT PLAIN/SESSION FLAT/SESSION" in microseconds, medians over the rounds; ratios are medians of the rounds' ratios.
  */
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,8 @@ static double median(const double *values, int count)
 
 static void measure(bench *it, const char *name, size_t count, int repetitions, int rounds)
 {
-    double us[NUM_WAYS][MAX_ROUNDS], flat[MAX_ROUNDS], session[MAX_ROUNDS];
+    double us[NUM_WAYS][MAX_ROUNDS], to_flat[MAX_ROUNDS], to_session[MAX_ROUNDS],
+        between[MAX_ROUNDS];
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -88,13 +90,14 @@ static void measure(bench *it, const char *name, size_t count, int repetitions, 
                 us[way][r] = took;
         }
     for (int r = 0; r < rounds; r++) {
-        flat[r] = us[PLAIN][r] / us[FLAT][r];
-        session[r] = us[FLAT][r] / us[SESSION][r];
+        to_flat[r] = us[PLAIN][r] / us[FLAT][r];
+        to_session[r] = us[PLAIN][r] / us[SESSION][r];
+        between[r] = us[FLAT][r] / us[SESSION][r];
     }
     if (rank == 0) {
-        printf("%s %.2f %.2f %.2f %.3f %.3f\n", name, median(us[PLAIN], rounds),
-               median(us[FLAT], rounds), median(us[SESSION], rounds), median(flat, rounds),
-               median(session, rounds));
+        printf("%s %.2f %.2f %.2f %.3f %.3f %.3f\n", name, median(us[PLAIN], rounds),
+               median(us[FLAT], rounds), median(us[SESSION], rounds), median(to_flat, rounds),
+               median(to_session, rounds), median(between, rounds));
         fflush(stdout);
     }
 }
@@ -105,14 +108,16 @@ int main(int argc, char **argv)
     uni_session *session = NULL;
     uni_comm_buffer *buffer = NULL;
     bench it = { 0 };
-    size_t most = 11000000 / 4;
+    bool large = argc > 3 && strcmp(argv[3], "100mb") == 0;
+    size_t most = (large ? 100000000 : 11000000) / 4;
+    uni_comm_options options = { .cores = argc > 2 ? atoi(argv[2]) : 0 };
     int rounds = argc > 1 ? atoi(argv[1]) : 11, level;
     rounds = rounds < 1 || rounds > MAX_ROUNDS ? 11 : rounds;
     if (uni_session_open(&session, &err) < 0)
         fail(&err);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (uni__comm_open_mpi(&it.flat, NULL, NULL, NULL, &err) < 0 ||
-        uni_session_comm(session, NULL, &it.session, &err) < 0 ||
+        uni_session_comm(session, &options, &it.session, &err) < 0 ||
         uni_comm_alloc(it.session, most * sizeof(float), &buffer, &err) < 0)
         fail(&err);
     it.data[PLAIN] = malloc(most * sizeof(float));
@@ -121,7 +126,9 @@ int main(int argc, char **argv)
     measure(&it, "4kb", 1024, 200, rounds);
     measure(&it, "64kb", 16384, 100, rounds);
     measure(&it, "1mb", 250000, 20, rounds);
-    measure(&it, "11mb", most, 2, rounds);
+    measure(&it, "11mb", 11000000 / 4, 2, rounds);
+    if (large)
+        measure(&it, "100mb", most, 1, rounds);
     MPI_Barrier(MPI_COMM_WORLD);
     _exit(0);
 }

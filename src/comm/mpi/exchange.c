@@ -2,16 +2,18 @@
  * exchange.c - all_reduce over MPI, made of sends and receives.
  *
  * Open MPI's MPI_Iallreduce takes up to twice as long as its blocking MPI_Allreduce between hosts (the nonblocking one knows neither pipelining nor the same
- * choice of algorithms), and the blocking one cannot be left when a peer dies. So from 16 KB on we do it ourselves:
+ * choice of algorithms), and the blocking one cannot be left when a peer dies. So we do it ourselves:
  *
- *   2 ranks, or 2^k ranks up to 256 KB   doubling: k rounds, in each all is exchanged with the rank that differs in one bit, and added
- *   otherwise                            ring: 2 (n - 1) rounds of 1/n each
+ *   2^k ranks up to 256 KB   doubling: k rounds, in each all is exchanged with the rank that differs in one bit, and added
+ *   4096 elements and more   ring: 2 (n - 1) rounds of 1/n each
+ *   otherwise                MPI_Iallreduce
  *
- * The buffer is cut into lanes of 512 KB that go through this each by itself; four are under way at once, so that one is added while the others are on the
- * wire.
+ * The buffer is cut into lanes that go through this each by itself; some are under way at once, so that one is added while the others are on the wire.
+ * Up to 256 KB a lane is 32 KB: what MPI sends at once, without asking the receiver first.
  * The order of the additions depends on rank and place only, and every sum is made by one rank (ring) or of the same two numbers (doubling), so that all
  * ranks have the same bits. Nothing waits: step() posts what can be posted. The communicator's thread.
  */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,29 +22,32 @@
 #include "comm/kinds.h"
 #include "comm/mpi/plugin_internal.h"
 
-#define SMALLEST_BYTES (16u << 10)
+#define RING_ELEMENTS 4096u
 #define DOUBLING_BYTES (256u << 10)
-#define LANE_BYTES (512u << 10)
-#define MAX_LANES 64
-#define WINDOW 4
+#define SMALL_LANE_BYTES (32u << 10)
+#define LANE_BYTES (256u << 10)
+#define WINDOW 8 /* lanes under way */
+#define LINE_BYTES 64u
 
 typedef struct lane {
     size_t first, count; /* elements */
     int step;
     MPI_Request requests[2];
+    char *scratch; /* what is received before it is added */
 } lane;
 
 struct uni__exchange {
+    state *of;
+    char *block; /* the lanes' scratch */
     MPI_Comm comm;
     MPI_Datatype type;
     int rank, size, doubling, rounds;
     int dtype, op, tag;
     size_t element; /* bytes */
     char *data;
-    lane lanes[MAX_LANES];
-    int num_lanes, oldest, begun; /* lanes before `oldest` are done */
-    char *scratch[WINDOW]; /* what is received before it is added */
-    size_t scratch_elements;
+    size_t count;
+    lane lanes[WINDOW]; /* lane i is in place i % WINDOW */
+    size_t num_lanes, oldest, begun; /* lanes before `oldest` are done */
     void (*combine)(const void *context, int dtype, int op, void *into, const void *from,
                     size_t count);
     const void *context;
@@ -51,8 +56,9 @@ struct uni__exchange {
 int uni__exchange_is_better(const state *s, const uni__mpi_call *call)
 {
     int reduces = call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_REDUCE_APPLY;
-    return reduces && s->size > 1 && call->combine &&
-           call->count >= SMALLEST_BYTES / 4; /* of floats; for others it is as good */
+    bool doubles = (s->size & (s->size - 1)) == 0; /* a ring has too many rounds for little */
+    return reduces && s->size > 1 && call->combine && call->count > 0 &&
+           (doubles || call->count >= RING_ELEMENTS);
 }
 
 static size_t chunk_begin(const uni__exchange *it, const lane *at, int chunk)
@@ -94,17 +100,32 @@ static piece piece_of(const uni__exchange *it, const lane *at)
     return p;
 }
 
-static int post(uni__exchange *it, int index)
+/* Lanes in one place follow each other, and so do their messages: they share a tag. */
+static int post(uni__exchange *it, lane *at)
 {
-    lane *at = &it->lanes[index];
     piece p = piece_of(it, at);
-    void *room = p.adds ? it->scratch[index % WINDOW] : it->data + p.receive * it->element;
-    int code = MPI_Irecv(room, (int)p.receive_count, it->type, p.from, it->tag + index, it->comm,
-                         &at->requests[0]);
+    int tag = it->tag + (int)(at - it->lanes);
+    void *room = p.adds ? at->scratch : it->data + p.receive * it->element;
+    int code =
+        MPI_Irecv(room, (int)p.receive_count, it->type, p.from, tag, it->comm, &at->requests[0]);
     if (code == MPI_SUCCESS)
-        code = MPI_Isend(it->data + p.send * it->element, (int)p.send_count, it->type, p.to,
-                         it->tag + index, it->comm, &at->requests[1]);
+        code = MPI_Isend(it->data + p.send * it->element, (int)p.send_count, it->type, p.to, tag,
+                         it->comm, &at->requests[1]);
     return code;
+}
+
+static size_t lane_begin(const uni__exchange *it, size_t index)
+{
+    return it->count / it->num_lanes * index + it->count % it->num_lanes * index / it->num_lanes;
+}
+
+static int begin_lane(uni__exchange *it, size_t index)
+{
+    lane *at = &it->lanes[index % WINDOW];
+    at->first = lane_begin(it, index);
+    at->count = lane_begin(it, index + 1) - at->first;
+    at->step = 0;
+    return post(it, at);
 }
 
 int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, uni__exchange **out)
@@ -116,7 +137,8 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
     *out = it;
     if (!it)
         return MPI_ERR_NO_MEM;
-    *it = (uni__exchange){ .comm = s->data,
+    *it = (uni__exchange){ .of = s,
+                           .comm = s->data,
                            .type = type,
                            .rank = s->rank,
                            .size = s->size,
@@ -126,23 +148,22 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
                            .data = call->out,
                            .combine = call->combine,
                            .context = call->combine_context };
-    it->tag = TAG_EXCHANGE + (int)(s->exchanges++ % 256) * MAX_LANES;
-    /* Between two ranks it moves as much as a ring, in half the rounds. */
-    it->doubling = s->size == 2 || (bytes <= DOUBLING_BYTES && (s->size & (s->size - 1)) == 0);
+    it->tag = TAG_EXCHANGE + (int)(s->exchanges++ % 256) * WINDOW;
+    it->count = call->count;
+    bool small = bytes <= DOUBLING_BYTES;
+    it->doubling = small && (s->size & (s->size - 1)) == 0;
     it->rounds = it->doubling ? __builtin_ctz((unsigned)s->size) : 2 * (s->size - 1);
-    size_t lanes = (bytes + LANE_BYTES - 1) / LANE_BYTES;
-    it->num_lanes = lanes < MAX_LANES ? (int)lanes : MAX_LANES;
-    for (int i = 0; i < it->num_lanes; i++) {
-        size_t n = (size_t)it->num_lanes, first = call->count * (size_t)i / n;
-        it->lanes[i] = (lane){ .first = first,
-                               .count = call->count * (size_t)(i + 1) / n - first,
-                               .requests = { MPI_REQUEST_NULL, MPI_REQUEST_NULL } };
-        if (it->lanes[i].count > it->scratch_elements)
-            it->scratch_elements = it->lanes[i].count;
+    size_t lane_bytes = small ? SMALL_LANE_BYTES : LANE_BYTES;
+    it->num_lanes = (bytes + lane_bytes - 1) / lane_bytes;
+    /* Fresh pages cost more than the sum: the block is kept for the next call. */
+    it->block =
+        s->num_spare > 0 ? s->spare[--s->num_spare] : malloc(WINDOW * (LANE_BYTES + LINE_BYTES));
+    if (!it->block)
+        return MPI_ERR_NO_MEM;
+    for (size_t i = 0; i < WINDOW; i++) {
+        it->lanes[i].requests[0] = it->lanes[i].requests[1] = MPI_REQUEST_NULL;
+        it->lanes[i].scratch = it->block + i * (lane_bytes + LINE_BYTES);
     }
-    for (int i = 0; i < WINDOW && i < it->num_lanes; i++)
-        if (!(it->scratch[i] = malloc(it->scratch_elements * it->element)))
-            return MPI_ERR_NO_MEM;
     if (call->in != call->out)
         memcpy(call->out, call->in, bytes);
     int done;
@@ -150,9 +171,8 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
 }
 
 /* As far as one lane gets now. *done: it has ended. */
-static int step_lane(uni__exchange *it, int index, int *done)
+static int step_lane(uni__exchange *it, lane *at, int *done)
 {
-    lane *at = &it->lanes[index];
     *done = at->step == it->rounds;
     while (!*done) {
         MPI_Status statuses[2];
@@ -162,9 +182,9 @@ static int step_lane(uni__exchange *it, int index, int *done)
         piece p = piece_of(it, at);
         if (p.adds)
             it->combine(it->context, it->dtype, it->op, it->data + p.receive * it->element,
-                        it->scratch[index % WINDOW], p.receive_count);
+                        at->scratch, p.receive_count);
         *done = ++at->step == it->rounds;
-        if (!*done && (code = post(it, index)) != MPI_SUCCESS)
+        if (!*done && (code = post(it, at)) != MPI_SUCCESS)
             return code;
     }
     return MPI_SUCCESS;
@@ -175,14 +195,13 @@ int uni__exchange_step(uni__exchange *it, int *done)
     int code = MPI_SUCCESS;
     *done = 0;
     for (;;) {
-        /* A lane's scratch is free when the lane WINDOW before it has ended. */
         while (it->begun < it->num_lanes && it->begun < it->oldest + WINDOW)
-            if ((code = post(it, it->begun++)) != MPI_SUCCESS)
+            if ((code = begin_lane(it, it->begun++)) != MPI_SUCCESS)
                 return code;
-        int before = it->oldest;
-        for (int i = it->oldest; i < it->begun; i++) {
+        size_t before = it->oldest;
+        for (size_t i = it->oldest; i < it->begun; i++) {
             int ended = 0;
-            if ((code = step_lane(it, i, &ended)) != MPI_SUCCESS)
+            if ((code = step_lane(it, &it->lanes[i % WINDOW], &ended)) != MPI_SUCCESS)
                 return code;
             it->oldest += ended && i == it->oldest;
         }
@@ -194,7 +213,10 @@ int uni__exchange_step(uni__exchange *it, int *done)
 
 void uni__exchange_free(uni__exchange *exchange)
 {
-    for (int i = 0; exchange && i < WINDOW; i++)
-        free(exchange->scratch[i]);
+    state *s = exchange ? exchange->of : NULL;
+    if (s && exchange->block && s->num_spare < MAX_SPARE)
+        s->spare[s->num_spare++] = exchange->block;
+    else if (s)
+        free(exchange->block);
     free(exchange);
 }

@@ -4,7 +4,9 @@
  * A communicator of its own that owns three others: `local` (shm, the ranks of this host), `leaders` (MPI, the first rank of each host; only there)
  * and `world` (MPI, all ranks). A call becomes a short list of steps, each a call on one of them:
  *
- *     all_reduce     local reduce to the leader, leaders all_reduce, local broadcast
+ *     all_reduce     up to 256 KB: sent to the leader, who adds them up; leaders all_reduce; the leader sends to each
+ *                    above: in segments, each of them local reduce to the leader, leaders all_reduce, local broadcast; while one is on the
+ *                    network the next is reduced and the one before is handed out
  *     reduce_apply   the same, then every rank updates its slice of the host's parameters, local barrier
  *     broadcast      of rank 0: leaders broadcast, local broadcast
  *     barrier        local, leaders, local
@@ -20,7 +22,14 @@
 #include "comm/kinds.h"
 #include "comm/mpi/mpi_internal.h"
 
-#define MAX_STEPS 8
+#define MORE_STEPS 8 /* than sends and receives inside the host */
+/* A local send is done when it is in staging, so that nobody but who needs the data waits: one way to the leader and one back, where reduce and
+ * broadcast on shared buffers meet four times. It costs a copy more, which above this is the larger part. */
+#define SMALL_BYTES (256u << 10)
+#define SEGMENT_BYTES (256u << 10)
+#define MAX_SEGMENTS 64
+#define MAX_UNDER_WAY 6 /* steps of a call */
+#define ALL_BEFORE (-2) /* for step.after */
 
 /* The outer rendezvous, with the ranks of one of the inner communicators. */
 typedef struct mapped {
@@ -31,14 +40,18 @@ typedef struct mapped {
 typedef struct step {
     uni_comm *on;
     uni__call call;
+    void *into; /* what was received is added to this; NULL: it is where it belongs */
+    int after; /* the step that must have ended before this one begins; -1: none */
+    bool done;
+    uni_comm_request *inner; /* while it is under way */
 } step;
 
+/* Steps begin in the order in which they stand, which is the same for all ranks as far as they share a communicator. */
 typedef struct job {
     uint64_t ticket;
-    step steps[MAX_STEPS];
-    int num_steps, next;
-    uni_comm_request *inner; /* the step under way */
+    int num_steps, first, next; /* all before `first` are done, all before `next` have begun */
     double weight;
+    step steps[];
 } job;
 
 typedef struct hosts_state {
@@ -47,6 +60,7 @@ typedef struct hosts_state {
     int local_rank, local_size;
     uint64_t given, serving; /* tickets */
     job *current; /* the one that is served */
+    char *scratch; /* of the leader: what another rank of the host sent */
 } hosts_state;
 
 /* ---- the inner communicators' peers ---- */
@@ -104,7 +118,17 @@ static const uni__rendezvous_vtable mapped_vtable = { .name = "mapped",
 static void add(job *it, uni_comm *on, uni__call call)
 {
     if (on)
-        it->steps[it->num_steps++] = (step){ .on = on, .call = call };
+        it->steps[it->num_steps++] = (step){ .on = on, .call = call, .after = ALL_BEFORE };
+}
+
+/* Its number, or -1 when this rank has no part in it. */
+static int add_after(job *it, uni_comm *on, uni__call call, int after)
+{
+    if (!on)
+        return -1;
+    add(it, on, call);
+    it->steps[it->num_steps - 1].after = after;
+    return it->num_steps - 1;
 }
 
 static void add_meeting(hosts_state *hosts, job *it)
@@ -116,21 +140,78 @@ static void add_meeting(hosts_state *hosts, job *it)
         add(it, hosts->local, barrier);
 }
 
+/* The op goes along so that ranks which ask for different ones are found out. */
+static void add_small_all_reduce(hosts_state *hosts, job *it, uni__call call, const void *in,
+                                 void *out)
+{
+    uni__call send = call, receive = call;
+    send.kind = UNI__KIND_SEND;
+    receive.kind = UNI__KIND_RECV;
+    if (hosts->local_rank != 0) {
+        send.in = in;
+        receive.out = out;
+        add(it, hosts->local, send);
+        add(it, hosts->local, receive);
+        return;
+    }
+    if (in != out)
+        memcpy(out, in, call.count * uni_dtype_size(call.dtype));
+    receive.out = hosts->scratch;
+    send.in = out;
+    for (receive.root = 1; receive.root < hosts->local_size; receive.root++) {
+        add(it, hosts->local, receive);
+        it->steps[it->num_steps - 1].into = out;
+    }
+    call.kind = UNI__KIND_ALL_REDUCE;
+    call.in = call.out = out;
+    add(it, hosts->leaders, call);
+    for (send.root = 1; send.root < hosts->local_size; send.root++)
+        add(it, hosts->local, send);
+}
+
+static size_t num_segments(size_t bytes)
+{
+    size_t segments = (bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
+    return segments < MAX_SEGMENTS ? segments : MAX_SEGMENTS;
+}
+
+static void add_segments(hosts_state *hosts, job *it, uni__call call, const void *in, void *out)
+{
+    size_t size = uni_dtype_size(call.dtype), segments = num_segments(call.count * size);
+    uni__call hand_out = call;
+    int summed = ALL_BEFORE; /* the step after which the segment before can be handed out */
+    for (size_t k = 0; k < segments; k++) {
+        size_t begin = call.count * k / segments, end = call.count * (k + 1) / segments;
+        uni__call reduce = call, between = call;
+        reduce.kind = UNI__KIND_REDUCE;
+        reduce.count = between.count = end - begin;
+        reduce.in = (const char *)in + begin * size;
+        reduce.out = between.out = (char *)out + begin * size;
+        between.kind = UNI__KIND_ALL_REDUCE;
+        between.in = between.out;
+        int reduced = add_after(it, hosts->local, reduce, k == 0 ? ALL_BEFORE : -1);
+        int next = add_after(it, hosts->leaders, between, reduced);
+        if (k > 0)
+            add_after(it, hosts->local, hand_out, summed);
+        hand_out = between;
+        hand_out.kind = UNI__KIND_BROADCAST;
+        hand_out.op = 0;
+        summed = next;
+    }
+    add_after(it, hosts->local, hand_out, summed);
+}
+
 static void add_all_reduce(hosts_state *hosts, job *it, const void *in, void *out, size_t count,
                            uni_dtype dtype, uni_comm_op op)
 {
     uni__call call = {
         .kind = UNI__KIND_REDUCE, .dtype = dtype, .op = op, .count = count, .weight = 1
     };
-    call.in = in;
-    call.out = out;
-    add(it, hosts->local, call);
-    call.kind = UNI__KIND_ALL_REDUCE;
-    call.in = out;
-    add(it, hosts->leaders, call);
-    call.kind = UNI__KIND_BROADCAST;
-    call.op = 0;
-    add(it, hosts->local, call);
+    if (count * uni_dtype_size(dtype) <= SMALL_BYTES) {
+        add_small_all_reduce(hosts, it, call, in, out);
+        return;
+    }
+    add_segments(hosts, it, call, in, out);
 }
 
 static void plan(hosts_state *hosts, job *it, const uni__call *call)
@@ -168,7 +249,9 @@ static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
     hosts_state *hosts = request->comm->state;
     const uni__call *call = &request->call;
     bool pair = call->kind == UNI__KIND_SEND || call->kind == UNI__KIND_RECV;
-    job *it = calloc(1, sizeof *it);
+    size_t most = MORE_STEPS + 4 * (size_t)hosts->local_size +
+                  3 * num_segments(call->count * uni_dtype_size(call->dtype));
+    job *it = calloc(1, sizeof *it + most * sizeof it->steps[0]);
     *again = false;
     if (!it)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a collective");
@@ -247,50 +330,87 @@ static int end_job(uni_comm_request *request, int status)
     return status;
 }
 
+static void add_received(const uni_comm *comm, step *it)
+{
+    const void *both[2] = { it->into, it->call.out };
+    uni__reduce_many(comm->kernels, it->call.dtype, it->call.op, 0, both, 2, &it->into, 1,
+                     it->call.count);
+}
+
+static bool may_begin(const job *it, const step *next)
+{
+    return next->after == ALL_BEFORE ? it->first == it->next
+                                     : next->after < 0 || it->steps[next->after].done;
+}
+
+/* Begins what can begin, looks after what is under way. *moved: something has ended. */
+static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
+{
+    hosts_state *hosts = request->comm->state;
+    job *it = request->handle;
+    *moved = false;
+    for (; it->next < it->num_steps && it->next < it->first + MAX_UNDER_WAY; it->next++) {
+        step *next = &it->steps[it->next];
+        if (!may_begin(it, next))
+            break;
+        if (uni__comm_start(next->on, &next->call, &next->inner, err) < 0)
+            return explain(hosts, next->on, err);
+    }
+    for (int i = it->first; i < it->next; i++) {
+        step *now = &it->steps[i];
+        bool done = false;
+        if (now->done)
+            continue;
+        if (uni_comm_test(now->inner, &done, err) < 0)
+            return explain(hosts, now->on, err);
+        if (!done)
+            continue;
+        if (now->into)
+            add_received(request->comm, now);
+        now->inner = NULL;
+        now->done = *moved = true;
+    }
+    while (it->first < it->next && it->steps[it->first].done)
+        it->first++;
+    return 0;
+}
+
 static int hosts_step(uni_comm_request *request, uni_error *err)
 {
     hosts_state *hosts = request->comm->state;
     job *it = request->handle;
-    bool pair = it->ticket == UINT64_MAX;
+    bool pair = it->ticket == UINT64_MAX, moved = true;
     if (!pair && it->ticket != hosts->serving)
         return 0;
     if (!pair)
         hosts->current = it;
-    for (;;) {
-        bool done = false;
-        int status = 0;
-        if (!it->inner && it->next == it->num_steps) {
-            status = conclude(request, err);
-            if (status != 0)
-                return end_job(request, status);
-        }
-        step *now = &it->steps[it->next];
-        if (!it->inner) {
-            status = uni__comm_start(now->on, &now->call, &it->inner, err);
-            if (status < 0)
-                return end_job(request, explain(hosts, now->on, err));
-        }
-        status = uni_comm_test(it->inner, &done, err);
-        if (status < 0)
-            return end_job(request, explain(hosts, now->on, err));
-        if (!done)
-            return 0;
-        it->inner = NULL;
-        it->next++;
+    while (moved) {
+        int status = it->first == it->num_steps ? conclude(request, err) : 0;
+        if (status == 0)
+            status = move_steps(request, &moved, err);
+        if (status != 0)
+            return end_job(request, status);
     }
+    return 0;
 }
 
+/* On the oldest step; on one over MPI if there is one, because MPI moves only when it is called. */
 static int hosts_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
 {
     hosts_state *hosts = request->comm->state;
     job *it = request->handle;
+    step *slowest = NULL;
     if (it->ticket != UINT64_MAX && hosts->current)
         it = hosts->current;
-    if (!it->inner)
+    for (int i = it->first; i < it->next; i++) {
+        step *now = &it->steps[i];
+        if (!now->done && (!slowest || (slowest->on == hosts->local && now->on != hosts->local)))
+            slowest = now;
+    }
+    if (!slowest)
         return 0;
-    uni_comm *on = it->inner->comm;
-    int status = on->transport->pause(it->inner, limit_ns, err);
-    return status < 0 ? explain(hosts, on, err) : 0;
+    int status = slowest->on->transport->pause(slowest->inner, limit_ns, err);
+    return status < 0 ? explain(hosts, slowest->on, err) : 0;
 }
 
 /* ---- memory: of the host ---- */
@@ -343,6 +463,7 @@ static void hosts_close(uni_comm *comm)
     uni_comm_close(hosts->world);
     free(hosts->local_peers.ranks);
     free(hosts->leader_peers.ranks);
+    free(hosts->scratch);
     free(hosts);
 }
 
@@ -406,7 +527,10 @@ int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int
         hosts->local_size = num_locals;
         while (hosts->local_rank < num_locals - 1 && locals[hosts->local_rank] != peers->rank)
             hosts->local_rank++;
-        status = open_inner(comm, hosts, leaders, num_leaders, family, err);
+        if (hosts->local_rank == 0 && !(hosts->scratch = malloc(SMALL_BYTES)))
+            status = uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
+        else
+            status = open_inner(comm, hosts, leaders, num_leaders, family, err);
     }
     if (status < 0) {
         uni_comm_close(comm);

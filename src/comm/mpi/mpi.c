@@ -20,7 +20,8 @@
 #include "comm/kinds.h"
 #include "comm/mpi/mpi_internal.h"
 
-#define SPIN_NS 200000u
+#define SPIN_NS 20000u /* after this every turn gives the core to whoever else wants it */
+#define NAP_AFTER_NS 20000000u
 #define LOOK_NS 20000000u
 #define NOTE_NS 100000000u
 #define WARN_NS 10000000000ull
@@ -216,7 +217,7 @@ static int mpi_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
     }
     if (now - mpi->looked > LOOK_NS || atomic_load(&mpi->aborted) == 2)
         UNI_TRY(look(request, now, err));
-    if (now - mpi->waiting_since > 100 * SPIN_NS)
+    if (now - mpi->waiting_since > NAP_AFTER_NS)
         nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     else if (now - mpi->waiting_since > SPIN_NS)
         sched_yield();

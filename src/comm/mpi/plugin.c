@@ -302,6 +302,8 @@ static void plugin_close(void *context, int proper)
     MPI_Comm_free(&s->notes);
     if (s->initialised_here)
         MPI_Finalize();
+    while (s->num_spare > 0)
+        free(s->spare[--s->num_spare]);
     free(s);
 }
 

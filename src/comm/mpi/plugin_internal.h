@@ -9,6 +9,7 @@
 #define TAG_DATA 1
 #define TAG_NOTE 2
 #define TAG_EXCHANGE 16 /* and up */
+#define MAX_SPARE 4
 #define MAX_NOTES 64 /* sent and not known to have left */
 
 typedef struct state {
@@ -19,6 +20,8 @@ typedef struct state {
     MPI_Request sending[MAX_NOTES];
     int next_sent;
     unsigned exchanges; /* begun: the tags of those under way differ */
+    char *spare[MAX_SPARE]; /* memory that exchange.c keeps between its calls */
+    int num_spare;
 } state;
 
 typedef struct handle {
