@@ -34,10 +34,12 @@ struct uni__execute {
     size_t task_bytes; /* largest that a task took so far */
     bool ending, planned_all;
     /* a stream */
-    bool stream_busy, stream_open;
+    bool stream_busy;
+    /* of whoever made the stream busy, outside of the lock */
     void *cursor;
     uni__task stream_task;
     int64_t stream_row;
+    bool stream_open;
     uint64_t waited_ns, busy_ns;
 };
 

@@ -355,11 +355,17 @@ void uni__run_wait(uni__run *run)
     pthread_mutex_unlock(&run->done_lock);
 }
 
+static void let_pass(void *argument) {}
+
 uni_result *uni__run_end(uni__run *run)
 {
     char sentence[UNI_ERROR_MESSAGE_SIZE];
     uni_value *latest_dict = NULL;
     uni__persist_end(run->persist, run->error.code != 0, &latest_dict);
+    /* What the persist thread posted before it ended may still be in the controller's queue, and the callback that ended the run may still be on
+     * its way out: both are over when this one had its turn. */
+    if (run->group)
+        uni__group_call(run->group, let_pass, NULL);
     uni__sink_runner_drain(run->sinks);
     if (run->error.code == 0 && run->v1 &&
         uni__sink_runner_uneven(run->sinks, sentence, sizeof sentence) > 0) {

@@ -313,8 +313,9 @@ static void frozen_worker(uni_program *program)
     pthread_create(&self.thread, NULL, meddle, &self);
     CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "deaf" }, &result, &err) ==
           UNI_EWORKER);
-    double seconds = (scenario_ms() - self.acted_ms) / 1e3;
+    double ended_ms = scenario_ms();
     pthread_join(self.thread, NULL);
+    double seconds = (ended_ms - self.acted_ms) / 1e3;
     CHECK(seconds > 1.3 && seconds < 4);
     CHECK_CONTAINS(err.message, "rank 1");
     CHECK_CONTAINS(err.message, "stopped by a signal");
