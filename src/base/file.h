@@ -46,6 +46,9 @@ int uni__copy_tree(const char *from, const char *to, uni_error *err) UNI_MUST_US
 char *uni__path_join(const char *first, ...) __attribute__((sentinel));
 /* malloc'ed; resolves ~ and relative paths, not links. */
 char *uni__path_absolute(const char *path, uni_error *err);
+/* "/tmp/unisono-NAME-XXXXXX" in `out`, below TMPDIR when there is one: what mkdtemp and mkstemp take (and refuse when it was too long for
+ * `out`). Gives `out` back. */
+char *uni__temporary_name(char *out, size_t size, const char *name);
 bool uni__path_exists(const char *path);
 bool uni__path_is_dir(const char *path);
 

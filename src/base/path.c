@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pwd.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,6 +105,13 @@ char *uni__path_absolute(const char *path, uni_error *err)
 fail:
     uni__text_free(&full);
     return NULL;
+}
+
+char *uni__temporary_name(char *out, size_t size, const char *name)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(out, size, "%s/unisono-%s-XXXXXX", base && base[0] ? base : "/tmp", name);
+    return out;
 }
 
 bool uni__path_exists(const char *path)

@@ -42,9 +42,9 @@ static uni_error failure __attribute__((unused));
 /* A fresh directory as *state, removed afterwards. */
 __attribute__((unused)) static int enter_directory(void **state)
 {
-    char *path = strdup("/tmp/unisono-base-XXXXXX");
-    *state = path;
-    return path && mkdtemp(path) ? 0 : -1;
+    char path[256];
+    *state = mkdtemp(uni__temporary_name(path, sizeof path, "base")) ? strdup(path) : NULL;
+    return *state ? 0 : -1;
 }
 
 __attribute__((unused)) static int leave_directory(void **state)

@@ -43,15 +43,15 @@
                      uni_status_name(result_), uni_status_name(expected), (words), err.message);   \
     } while (0)
 
-static char test_root[64];
+static char test_root[256];
 
 /* Below `where`, when one can write there; otherwise TMPDIR or /tmp. */
 static inline int setup_root_in(const char *where)
 {
-    const char *temporary = getenv("TMPDIR");
-    if (access(where, W_OK) != 0)
-        where = temporary && strlen(temporary) < 40 ? temporary : "/tmp";
-    snprintf(test_root, sizeof test_root, "%s/uni-ck-XXXXXX", where);
+    if (access(where, W_OK) == 0)
+        snprintf(test_root, sizeof test_root, "%s/unisono-checkpoint-XXXXXX", where);
+    else
+        uni__temporary_name(test_root, sizeof test_root, "checkpoint");
     return mkdtemp(test_root) ? 0 : -1;
 }
 

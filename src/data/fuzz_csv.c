@@ -52,10 +52,10 @@ static bool same_table(const uni_table *a, const uni_table *b)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[] = "/tmp/unisono_fuzz_XXXXXX";
+    char path[256];
     if (size < 2)
         return 0;
-    int fd = mkstemp(path);
+    int fd = mkstemp(uni__temporary_name(path, sizeof path, "fuzz"));
     if (fd < 0 || uni__write_all(fd, data + 1, size - 1, path, NULL) < 0)
         return 0;
     close(fd);

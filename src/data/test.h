@@ -37,8 +37,8 @@
 /* A directory of this test; test_dir_remove at its end. */
 static inline char *test_dir(void)
 {
-    char name[] = "/tmp/unisono_data_XXXXXX";
-    if (mkdtemp(name) == NULL)
+    char name[256];
+    if (mkdtemp(uni__temporary_name(name, sizeof name, "data")) == NULL)
         fail_msg("no temporary directory");
     return strdup(name);
 }

@@ -30,8 +30,8 @@
 
 static inline int make_dir(void **state)
 {
-    char path[] = "/tmp/unisono-track-XXXXXX";
-    *state = mkdtemp(path) != NULL ? strdup(path) : NULL;
+    char path[256];
+    *state = mkdtemp(uni__temporary_name(path, sizeof path, "track")) ? strdup(path) : NULL;
     return *state != NULL ? 0 : -1;
 }
 

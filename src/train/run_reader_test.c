@@ -21,16 +21,15 @@
 #include "base/journal.h"
 
 typedef struct place {
-    char dir[64];
+    char dir[256];
 } place;
 
 static int setup(void **state)
 {
     place *here = calloc(1, sizeof *here);
-    snprintf(here->dir, sizeof here->dir, "/tmp/unisono-reader-XXXXXX");
     *state = here;
     uni_log_level_set(UNI_LOG_OFF);
-    return mkdtemp(here->dir) ? 0 : -1;
+    return mkdtemp(uni__temporary_name(here->dir, sizeof here->dir, "reader")) ? 0 : -1;
 }
 
 static int teardown(void **state)

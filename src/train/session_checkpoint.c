@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "checkpoint/dict.h"
 #include "checkpoint/stage.h"
 #include "train/session_internal.h"
@@ -194,10 +195,8 @@ int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err)
     if (session->is_worker)
         return uni__stage_new(out, session->staging_dir, session->rank, err);
     uni__session_warn_alone(session, UNI__WARNED_DIRECTORY, "checkpoint_dir");
-    const char *base = getenv("TMPDIR");
     char template[512];
-    snprintf(template, sizeof template, "%s/unisono-XXXXXX", base && base[0] ? base : "/tmp");
-    if (!mkdtemp(template))
+    if (!mkdtemp(uni__temporary_name(template, sizeof template, "alone")))
         return uni_error_set_errno(err, errno, "cannot make a directory %s", template);
     *out = strdup(template);
     return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");

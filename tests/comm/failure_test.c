@@ -366,8 +366,8 @@ static void kill_all(const rank_result *results, _Atomic uint32_t *shared, void 
 
 static void test_recorder(void **state)
 {
-    char dir[] = "/tmp/unisono-comm-XXXXXX";
-    assert_non_null(mkdtemp(dir));
+    char dir[256];
+    assert_non_null(mkdtemp(uni__temporary_name(dir, sizeof dir, "comm")));
     check_run(&(run_options){ .transport = "shm",
                               .size = 3,
                               .may_die = true,
@@ -376,7 +376,7 @@ static void test_recorder(void **state)
               late_rank);
     uni_error bad = { 0 };
     for (int r = 0; r < 3; r++) {
-        char path[96];
+        char path[320];
         uni__record_file file;
         snprintf(path, sizeof path, "%s/comm_rank_%d.bin", dir, r);
         assert_int_equal(uni__record_file_read(&file, path, &bad), 0);
@@ -396,7 +396,7 @@ static void test_recorder(void **state)
     assert_non_null(strstr(text.data, "rank 2 (pid"));
     assert_non_null(strstr(text.data, "all_reduce"));
     /* A file cut off or scribbled over is refused, not believed. */
-    char path[96];
+    char path[320];
     snprintf(path, sizeof path, "%s/comm_rank_1.bin", dir);
     assert_int_equal(truncate(path, 1000), 0);
     uni__record_file file;

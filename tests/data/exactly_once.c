@@ -276,14 +276,16 @@ static int run_scenario(uni_program *program, const struct scenario *scenario, c
 
 static int drive(uni_program *program, int argc, char **argv)
 {
-    char dir[] = "/tmp/unisono_once_XXXXXX";
+    const char *base = getenv("TMPDIR");
+    char dir[256];
+    snprintf(dir, sizeof dir, "%s/unisono-once-XXXXXX", base && base[0] ? base : "/tmp");
     for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof scenarios[0]; i++) {
         if (strcmp(argv[1], scenarios[i].name) != 0)
             continue;
         if (mkdtemp(dir) == NULL)
             return fail("cannot make", dir);
         int code = run_scenario(program, &scenarios[i], dir);
-        char command[64];
+        char command[300];
         snprintf(command, sizeof command, "rm -rf %s", dir);
         return system(command) == 0 ? code : 1;
     }

@@ -94,7 +94,9 @@ static int directories(uni_session *session, uni_value **result, uni_error *err)
 /* The same directory of the user's own for every checkpoint, changed and removed at once. */
 static int users_directory(uni_session *session, uni_value **result, uni_error *err)
 {
-    char dir[] = "/tmp/unisono-user-XXXXXX", text[32];
+    const char *base = getenv("TMPDIR");
+    char dir[256], text[32];
+    snprintf(dir, sizeof dir, "%s/unisono-user-XXXXXX", base && base[0] ? base : "/tmp");
     if (!mkdtemp(dir))
         return uni_error_set(err, UNI_EIO, "cannot make a directory");
     for (int i = 0; i < 3; i++) {
@@ -106,7 +108,7 @@ static int users_directory(uni_session *session, uni_value **result, uni_error *
         if (access(dir, F_OK) < 0)
             return uni_error_set(err, UNI_EIO, "the user's directory was moved away");
     }
-    char command[64];
+    char command[300];
     snprintf(command, sizeof command, "rm -r %s", dir);
     return system(command) == 0 ? 0 : uni_error_set(err, UNI_EIO, "the user's directory is gone");
 }

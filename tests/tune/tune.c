@@ -74,13 +74,23 @@ static uni_value *json(const char *text)
     return value;
 }
 
+/* What options point to must live as long as the tuner: specs stay until the process ends. */
+static struct {
+    uni_value *dict;
+    uni_tune_spec *spec;
+} kept[16];
+static size_t num_kept;
+
 static uni_tuner *tuner_of(uni_program *program, const char *spec_text)
 {
     uni_tuner *tuner = NULL;
     uni_tune_spec *spec = NULL;
     uni_error err = { 0 };
-    uni_value *dict = json(spec_text); /* lives as long as the process */
+    uni_value *dict = json(spec_text);
     CHECK_OK(uni_tune_spec_read(&spec, dict, &err), &err);
+    CHECK(num_kept < sizeof kept / sizeof kept[0]);
+    kept[num_kept].dict = dict;
+    kept[num_kept++].spec = spec;
     uni_tuner_options options = *uni_tune_spec_options(spec);
     options.main = program;
     options.storage_path = options.storage_path ? options.storage_path : scenario_storage();

@@ -13,14 +13,13 @@
 /* What is written to a descriptor while it runs. */
 struct capture {
     int fd;
-    char path[40];
+    char path[256];
 };
 
 static struct capture capture_begin(void)
 {
     struct capture capture;
-    strcpy(capture.path, "/tmp/unisono-capture-XXXXXX");
-    capture.fd = mkstemp(capture.path);
+    capture.fd = mkstemp(uni__temporary_name(capture.path, sizeof capture.path, "capture"));
     assert_true(capture.fd >= 0);
     return capture;
 }
@@ -304,8 +303,8 @@ static void model_checkpoint(void **state)
     uni_model *model = classifier("sgd"), *loaded = classifier("sgd");
     uni_value *history = NULL;
     uni_fit_callback *callback = NULL;
-    char directory[] = "/tmp/unisono-checkpoint-XXXXXX", path[200], name[300];
-    assert_non_null(mkdtemp(directory));
+    char directory[256], path[320], name[400];
+    assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "checkpoint")));
     snprintf(path, sizeof path, "%s/deep/{epoch:02d}-{val_loss:.3f}.safetensors", directory);
     OK(uni_callback_model_checkpoint(&callback, path, NULL, err));
     fit_with(model, &p, callback, 2, &history);
@@ -370,7 +369,7 @@ static int look(void *context, const char *relative, const char *full, uint64_t 
 
 static bool has_text(const char *directory, const char *part, const char *text)
 {
-    char path[128];
+    char path[320];
     struct search search = { .text = text };
     snprintf(path, sizeof path, "%s/%s", directory, part);
     OK(uni__walk_files(path, look, &search, err));
@@ -382,8 +381,8 @@ static void tensorboard(void **state)
 {
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
-    char directory[] = "/tmp/unisono-board-XXXXXX";
-    assert_non_null(mkdtemp(directory));
+    char directory[256];
+    assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "board")));
     uni_fit_callback *callback = NULL;
     OK(uni_callback_tensorboard(&callback, directory, 1, true, err));
     fit_with(model, &p, callback, 2, NULL);
@@ -487,8 +486,8 @@ static uni_model *noisy(const char *optimizer)
 static void backup(int64_t every, int at_epoch, int64_t at_batch, int64_t redone)
 {
     problem p = make_problem(160); /* 5 batches */
-    char directory[] = "/tmp/unisono-backup-XXXXXX", path[64];
-    assert_non_null(mkdtemp(directory));
+    char directory[256], path[320];
+    assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "backup")));
     snprintf(path, sizeof path, "%s/backup.unidict", directory);
     uni_model *whole = noisy("adam"), *first = noisy("adam"), *second = noisy("adam");
     uni_fit_options options = options_of(&p);
@@ -530,8 +529,8 @@ static void backup_and_restore(void **state)
 static void broken_backup(void **state)
 {
     problem p = make_problem(32);
-    char directory[] = "/tmp/unisono-backup-XXXXXX", path[64];
-    assert_non_null(mkdtemp(directory));
+    char directory[256], path[320];
+    assert_non_null(mkdtemp(uni__temporary_name(directory, sizeof directory, "backup")));
     snprintf(path, sizeof path, "%s/backup.unidict", directory);
     OK(uni__write_file(path, "rubbish", 7, false, err));
     uni_model *model = noisy("sgd");

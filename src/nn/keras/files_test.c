@@ -174,8 +174,9 @@ static char *directory;
 
 static int make_directory(void **state)
 {
-    directory = strdup("/tmp/unisono-keras-XXXXXX");
-    return directory != NULL && mkdtemp(directory) != NULL ? 0 : -1;
+    char path[256];
+    directory = mkdtemp(uni__temporary_name(path, sizeof path, "keras")) ? strdup(path) : NULL;
+    return directory != NULL ? 0 : -1;
 }
 
 static int remove_directory(void **state)

@@ -350,8 +350,8 @@ static void assert_same(uni_model *a, uni_model *b, const struct data *data, dou
 
 static void test_round_trips(void **state)
 {
-    char path[64] = "/tmp/unisono-layers-XXXXXX", file[256];
-    assert_non_null(mkdtemp(path));
+    char path[256], file[400];
+    assert_non_null(mkdtemp(uni__temporary_name(path, sizeof path, "layers")));
     for (size_t i = 0; i < NUM_MAKERS; i++) {
         struct data data;
         uni_model *model = trained(i, &data), *again = NULL;

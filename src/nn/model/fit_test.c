@@ -559,8 +559,8 @@ static void times_and_trace(void **state)
     problem p = make_problem(64);
     uni_model *model = classifier("sgd");
     uni_value *history = NULL, *trace = NULL;
-    char path[] = "/tmp/unisono-trace-XXXXXX";
-    int fd = mkstemp(path);
+    char path[256];
+    int fd = mkstemp(uni__temporary_name(path, sizeof path, "trace"));
     assert_true(fd >= 0);
     close(fd);
     uni_fit_options options = options_of(&p);

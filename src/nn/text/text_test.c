@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include "base/file.h"
+
 /* ---- TextVectorization ---- */
 
 struct strings {
@@ -234,12 +236,12 @@ static void test_config_refuses(void **state)
 
 static char *write_file(const char *text)
 {
-    char *path = strdup("/tmp/unisono-vectors-XXXXXX");
-    int fd = mkstemp(path);
+    char path[256];
+    int fd = mkstemp(uni__temporary_name(path, sizeof path, "vectors"));
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    return path;
+    return strdup(path);
 }
 
 static void drop_file(char *path)
