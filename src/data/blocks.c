@@ -22,6 +22,7 @@ int uni_dataset_shape(const uni_dataset *dataset, uni_value **out, uni_error *er
         put_bool(shape, "shuffle", order->shuffle) < 0 ||
         uni_dict_take(shape, "buffer", uni_value_int(order->buffer)) < 0 ||
         uni_dict_take(shape, "window_blocks", uni_value_int(order->window_blocks)) < 0 ||
+        uni_dict_take(shape, "block_rows", uni_value_int(dataset->root->source.block_rows)) < 0 ||
         uni_dict_take(shape, "batch_size", uni_value_int(order->batch_size)) < 0 ||
         put_bool(shape, "drop_remainder", order->drop_remainder) < 0) {
         uni_value_free(shape);

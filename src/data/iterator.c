@@ -234,6 +234,7 @@ int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
     it->stream = kind == UNI__SOURCE_STREAM;
     it->windows = dataset->order.shuffle && kind != UNI__SOURCE_INDEXED;
     it->window_rows = it->stream ? stream_window(it) : 1;
+    it->unit.by_batch = it->stream && o.num_shards > 1;
     it->stream_over = true;
     it->pending_end = -1;
     while (it->first_in_order < dataset->num_stages &&

@@ -39,16 +39,19 @@ static const uni_table_column *column_of(const struct gather *gather, int table)
     return uni_table_column_at(gather->tables[table], gather->column);
 }
 
+/* Copies of what does not change: for all that the compiler knows, a store could change it. */
 #define GATHER_LOOP(type)                                                                          \
     do {                                                                                           \
-        type *to = out;                                                                            \
-        for (int64_t i = 0; i < gather->count; i++)                                                \
-            to[i] = ((const type *)from[gather->rows[i].table])[gather->rows[i].row];              \
+        type *restrict to = out;                                                                   \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            to[i] = ((const type *)from[rows[i].table])[rows[i].row];                              \
     } while (0)
 
 static void gather_fixed(const struct gather *gather, const void *const *from, size_t width,
                          void *out)
 {
+    const uni__row *restrict rows = gather->rows;
+    const int64_t count = gather->count;
     switch (width) {
     case 1:
         GATHER_LOOP(uint8_t);
@@ -64,10 +67,8 @@ static void gather_fixed(const struct gather *gather, const void *const *from, s
         return;
     default: {
         char *to = out;
-        for (int64_t i = 0; i < gather->count; i++, to += width)
-            memcpy(to,
-                   (const char *)from[gather->rows[i].table] + (size_t)gather->rows[i].row * width,
-                   width);
+        for (int64_t i = 0; i < count; i++, to += width)
+            memcpy(to, (const char *)from[rows[i].table] + (size_t)rows[i].row * width, width);
     }
     }
 }

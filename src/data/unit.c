@@ -4,12 +4,16 @@
 #include "data/shuffle.h"
 #include "data/unit.h"
 
+#define CHUNK_BYTES ((int64_t)256 << 10)
+
 void uni__unit_clear(uni__unit *unit)
 {
     for (int i = 0; i < unit->num_tables; i++)
         uni_table_unref(unit->tables[i]);
     uni__pool_put(unit->order);
+    uni_table_unref(unit->chunk);
     unit->order = NULL;
+    unit->chunk = NULL;
     unit->num_tables = 0;
     unit->rows = unit->at = unit->base = 0;
 }
@@ -83,13 +87,40 @@ static int take_plain(uni__unit *unit, uni__reader *reader, int64_t count, uni_t
     return status;
 }
 
+/* Whole batches of at most CHUNK_BYTES together, but one at least. */
+static int64_t chunk_rows(const uni__unit *unit, int64_t batch)
+{
+    int64_t rows = uni_table_num_rows(unit->tables[0]) + 1;
+    int64_t row_bytes = (int64_t)uni_table_bytes(unit->tables[0]) / rows + 1;
+    int64_t most = CHUNK_BYTES / row_bytes / batch * batch;
+    return unit->by_batch || most < batch ? batch : most;
+}
+
+/* Rows of the shuffled order. Small batches are gathered many at a time, because a gather begins with finding every column of every table. */
+static int take_shuffled(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
+                         uni_error *err)
+{
+    bool there = unit->chunk != NULL && unit->at >= unit->chunk_at &&
+                 unit->at + count <= unit->chunk_at + uni_table_num_rows(unit->chunk);
+    if (!there) {
+        int64_t rows = chunk_rows(unit, count), left = unit->rows - unit->at;
+        rows = rows < left ? rows : left;
+        uni_table_unref(unit->chunk);
+        unit->chunk = NULL;
+        UNI_TRY(uni__table_gather(&unit->chunk, reader, unit->tables, unit->num_tables,
+                                  unit->order + unit->at, rows, err));
+        unit->chunk_at = unit->at;
+    }
+    return uni_table_slice(out, unit->chunk, unit->at - unit->chunk_at,
+                           unit->at - unit->chunk_at + count, err);
+}
+
 int uni__unit_take(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
                    uni_error *err)
 {
     *out = NULL;
     if (unit->order != NULL)
-        UNI_TRY(uni__table_gather(out, reader, unit->tables, unit->num_tables,
-                                  unit->order + unit->at, count, err));
+        UNI_TRY(take_shuffled(unit, reader, count, out, err));
     else if (unit->num_tables == 1)
         UNI_TRY(uni_table_slice(out, unit->tables[0], unit->at, unit->at + count, err));
     else

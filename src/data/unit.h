@@ -15,6 +15,10 @@ typedef struct uni__unit {
     int num_tables, capacity;
     uni_table **tables;
     uni__row *order; /* from the pool; NULL: one table after the other */
+    bool by_batch; /* rows between batches are not taken: gather no more than a batch */
+    uni_table
+        *chunk; /* rows of the order that were gathered for several batches at once, or NULL ... */
+    int64_t chunk_at; /* ... and which is the first of them */
 } uni__unit;
 
 void uni__unit_clear(uni__unit *unit); /* keeps the list's memory */
