@@ -1,0 +1,213 @@
+/*
+ * iterator_open.c - opening an iterator: defaults, how large chunks, windows and what waits may be within the budget, and the threads.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include "base/clock.h"
+#include "data/iterator.h"
+
+#define DEFAULT_BATCH 256
+#define DEFAULT_BUDGET ((int64_t)256 << 20)
+#define MAX_THREADS 16
+#define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
+#define WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
+#define MAX_WINDOW_BLOCKS 64
+
+static int default_threads(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count < MAX_THREADS ? count : MAX_THREADS;
+}
+
+bool uni__iterator_merges(const uni_dataset_iterator *it)
+{
+    return it->windows && !it->stream && it->first_in_order == it->dataset->num_stages;
+}
+
+/* Decoded bytes of a block, estimated. */
+static int64_t block_bytes(const uni__source *source)
+{
+    if (source->block_rows > 0 && source->row_bytes > 0)
+        return source->block_rows * source->row_bytes;
+    int64_t bytes = source->bytes > 0 && source->num_blocks > 0 ? source->bytes / source->num_blocks
+                                                                : (int64_t)1 << 20;
+    return bytes > 0 ? bytes : 1;
+}
+
+/* Blocks that are shuffled together. */
+static int64_t window_blocks(const uni_dataset_iterator *it)
+{
+    const uni__order *order = &it->dataset->order;
+    const uni__source *source = &it->dataset->root->source;
+    int64_t window = WINDOW_BYTES / block_bytes(source);
+    window = window > MAX_WINDOW_BLOCKS ? MAX_WINDOW_BLOCKS : window;
+    if (order->window_blocks > 0)
+        window = order->window_blocks;
+    else if (order->buffer > 0)
+        window = source->block_rows > 0
+                     ? (order->buffer + source->block_rows - 1) / source->block_rows
+                     : window;
+    /* This window, the next one in the making, and room to breathe. */
+    int64_t most = it->options.budget / 4 / block_bytes(source);
+    window = window > most ? most : window;
+    return window > 0 ? window : 1;
+}
+
+static int64_t stream_window(const uni_dataset_iterator *it)
+{
+    const uni__order *order = &it->dataset->order;
+    int64_t row_bytes = it->dataset->root->source.row_bytes;
+    row_bytes = row_bytes > 0 ? row_bytes : 256;
+    if (!order->shuffle)
+        return 1;
+    int64_t most = it->options.budget / 4 / row_bytes;
+    int64_t rows = order->buffer > 0 ? order->buffer : WINDOW_BYTES / row_bytes;
+    rows = rows > most ? most : rows;
+    return rows > 0 ? rows : 1;
+}
+
+static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
+{
+    const uni__source *source = &it->dataset->root->source;
+    const uni_data_options *o = &it->options;
+    int64_t row_bytes = source->row_bytes > 0 ? source->row_bytes : 256;
+    int64_t chunk = CHUNK_BYTES / row_bytes > 0 ? CHUNK_BYTES / row_bytes : 1;
+    *out = (uni__plan_options){ .shard = o->shard,
+                                .num_shards = o->num_shards,
+                                .batch = o->batch_size,
+                                .drop_remainder = o->drop_remainder,
+                                .first_epoch = (int64_t)o->first_epoch,
+                                .end_epoch =
+                                    o->epochs < 0 ? -1 : (int64_t)o->first_epoch + o->epochs };
+    switch (source->kind) {
+    case UNI__SOURCE_INDEXED:
+        out->elements = source->num_rows;
+        out->rounds = uni__dataset_one_to_one(it->dataset);
+        /* Whole batches in a chunk, so that every batch is a view of it. */
+        out->unit =
+            out->rounds && chunk > o->batch_size ? chunk / o->batch_size * o->batch_size : chunk;
+        out->unit = out->rounds && out->unit < o->batch_size ? o->batch_size : out->unit;
+        out->task = out->unit;
+        break;
+    case UNI__SOURCE_SPLIT:
+        out->elements = source->num_blocks;
+        out->unit = it->windows ? window_blocks(it) : 1;
+        out->task = 1;
+        out->ramp = it->dataset->order.window_blocks == 0;
+        break;
+    case UNI__SOURCE_STREAM:
+        out->elements = INT64_MAX;
+        out->rounds = true;
+        break;
+    }
+}
+
+/* Results that may wait: enough for all threads, for the next window, or as many batches as asked for. */
+static int64_t results_ahead(const uni_dataset_iterator *it)
+{
+    int64_t ahead = 2 * it->options.threads + 2;
+    if (it->windows && !it->stream)
+        ahead += it->plan.options.unit;
+    if (it->options.prefetch > 0) {
+        int64_t unit = it->plan.options.rounds && !it->stream
+                           ? it->plan.options.unit
+                           : it->dataset->root->source.block_rows;
+        int64_t wanted = unit > 0 ? it->options.prefetch * it->options.batch_size / unit + 1
+                                  : it->options.prefetch;
+        ahead = it->windows ? ahead : wanted;
+    }
+    return ahead < 4096 ? ahead : 4096;
+}
+
+static int check_options(const uni_data_options *o, uni_error *err)
+{
+    if (o->batch_size < 0 || o->threads < 0 || o->budget < 0 || o->epochs < -1)
+        return uni_error_set(err, UNI_EINVAL,
+                             "batch_size, threads and budget must not be negative, epochs not "
+                             "below -1 (endless)");
+    int shards = o->num_shards > 0 ? o->num_shards : 1;
+    if (o->shard < 0 || o->shard >= shards)
+        return uni_error_set(err, UNI_EINVAL, "there is no shard %d of %d; they count from 0",
+                             o->shard, shards);
+    return 0;
+}
+
+static void fill_defaults(uni_data_options *o, const uni__order *order)
+{
+    if (o->batch_size == 0)
+        o->batch_size = order->batch_size > 0 ? order->batch_size : DEFAULT_BATCH;
+    o->drop_remainder = o->drop_remainder || order->drop_remainder;
+    o->num_shards = o->num_shards > 0 ? o->num_shards : 1;
+    o->budget = o->budget > 0 ? o->budget : DEFAULT_BUDGET;
+    o->threads = o->threads > 0 ? o->threads : default_threads();
+    if (o->prefetch == 0)
+        o->prefetch = order->prefetch != 0 ? order->prefetch : UNI_AUTO;
+    if (o->epochs == 0 && o->state != NULL)
+        o->epochs = uni_dict_get_int(o->state, "end", 0) - (int64_t)o->first_epoch;
+    if (o->epochs == 0 || (o->epochs < -1 && o->state != NULL))
+        o->epochs = order->repeats != 0 ? order->repeats : 1;
+}
+
+static int open_execution(uni_dataset_iterator *it, uni_error *err)
+{
+    const uni_bad_data *bad = &it->dataset->root->bad;
+    uni__plan_options plan;
+    it->bad.skip = bad->skip;
+    it->bad.limit = bad->max_skipped;
+    atomic_store(&it->bad.skipped, it->dataset->root->skipped);
+    UNI_TRY(uni__pool_new(&it->pool, (size_t)it->options.budget, err));
+    UNI_TRY(uni__reader_of(&it->reader, it->pool, &it->bad, err));
+    plan_options(it, &plan);
+    UNI_TRY(uni__plan_open(&it->plan, &plan, it->options.state, err));
+    it->epoch = it->plan.num_pieces > 0 ? (uint64_t)it->plan.pieces[0].epoch
+                                        : (uint64_t)it->plan.start_epoch;
+    if (plan.end_epoch >= 0 && (int64_t)it->epoch >= plan.end_epoch && it->plan.num_pieces == 0)
+        it->done = true;
+    uni__execute_options execute = { .dataset = it->dataset,
+                                     .plan = &it->plan,
+                                     .pool = it->pool,
+                                     .bad = &it->bad,
+                                     .threads = it->options.threads,
+                                     .ahead = results_ahead(it),
+                                     .budget = (size_t)it->options.budget,
+                                     .num_stages = it->first_in_order,
+                                     .shuffle_blocks = uni__iterator_merges(it),
+                                     .window_rows = it->window_rows };
+    return uni__execute_start(&it->execute, &execute, err);
+}
+
+int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
+                        const uni_data_options *options, uni_error *err)
+{
+    *out = NULL;
+    uni_data_options o = options != NULL ? *options : (uni_data_options){ 0 };
+    if (dataset == NULL)
+        return uni_error_set(err, UNI_EINVAL, "there is no dataset to iterate");
+    UNI_TRY(check_options(&o, err));
+    uni_dataset_iterator *it = calloc(1, sizeof *it);
+    if (it == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for an iterator");
+    it->opened_ns = uni__monotonic_ns();
+    it->dataset = uni_dataset_ref(dataset);
+    fill_defaults(&o, &dataset->order);
+    it->options = o;
+    uni__source_kind kind = dataset->root->source.kind;
+    it->stream = kind == UNI__SOURCE_STREAM;
+    it->windows = dataset->order.shuffle && kind != UNI__SOURCE_INDEXED;
+    it->window_rows = it->stream ? stream_window(it) : 1;
+    it->unit.by_batch = it->stream && o.num_shards > 1;
+    it->stream_over = true;
+    it->pending_end = -1;
+    while (it->first_in_order < dataset->num_stages &&
+           !dataset->stages[it->first_in_order]->in_order)
+        it->first_in_order++;
+    int status = open_execution(it, err);
+    it->options.state = NULL; /* the caller's; it was read */
+    if (status < 0) {
+        uni_dataset_iterator_free(it);
+        return status;
+    }
+    *out = it;
+    return 0;
+}
