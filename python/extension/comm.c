@@ -1,5 +1,5 @@
 /*
- * comm.c - collectives for Python: a communicator of the session's ranks, its shared buffers, requests and buckets.
+ * comm.c - collectives for Python: a communicator of the session's ranks. Its shared buffers, requests and buckets are in comm_parts.c.
  *
  * Data are Python buffers (NumPy arrays, memory of PyTorch through them, our own shared buffers), used in place: nothing is copied here. A
  * request keeps its buffers until it is done. Every call releases the GIL; a second Python thread that comes along gets an error instead of
@@ -11,45 +11,29 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "door.h"
+#include "comm.h"
 
-typedef struct comm_object {
-    PyObject_HEAD uni_comm *comm;
-    bool busy, closed;
-    int buffers; /* of alloc(), alive: the communicator's memory stays as long as they */
-} comm_object;
-
-typedef struct part_object { /* Buffer, Request or Buckets: what hangs on a communicator */
-    PyObject_HEAD comm_object *owner;
-    uni_comm_buffer *buffer;
-    uni_comm_request *request;
-    uni_comm_buckets *buckets;
-    Py_buffer in, out; /* a request's */
-    PyObject *flat; /* that buckets lie in */
-    Py_ssize_t size; /* of the buffer, bytes */
-} part_object;
-
-static PyObject *say(PyObject *object, int code, const char *message)
+PyObject *comm_say(PyObject *object, int code, const char *message)
 {
     uni_error err = { 0 };
     (void)uni_error_set(&err, code, "%s", message);
     return door_raise(door_state_of(object), &err);
 }
 
-static uni_comm *enter(comm_object *self)
+uni_comm *comm_enter(comm_object *self)
 {
     if (!self->closed && !self->busy) {
         self->busy = true;
         return self->comm;
     }
-    say((PyObject *)self, UNI_ESTATE,
-        self->closed ? "this communicator is closed"
-                     : "another thread is in a collective of this communicator");
+    comm_say((PyObject *)self, UNI_ESTATE,
+             self->closed ? "this communicator is closed"
+                          : "another thread is in a collective of this communicator");
     return NULL;
 }
 
 /* None, or the error. The end of every call. */
-static PyObject *leave(comm_object *self, int status, const uni_error *err)
+PyObject *comm_leave(comm_object *self, int status, const uni_error *err)
 {
     self->busy = false;
     if (PyErr_Occurred())
@@ -61,7 +45,7 @@ static PyObject *leave(comm_object *self, int status, const uni_error *err)
 
 /* ---- arguments ---- */
 
-static int dtype_of(const char *name)
+int comm_dtype(const char *name)
 {
     int dtype = uni_dtype_from_name(name);
     if (!dtype)
@@ -69,7 +53,7 @@ static int dtype_of(const char *name)
     return dtype;
 }
 
-static int op_of(const char *name)
+int comm_op(const char *name)
 {
     static const struct {
         const char *name;
@@ -96,15 +80,7 @@ static Py_ssize_t count_of(const Py_buffer *buffer, int dtype, Py_ssize_t want)
     return -1;
 }
 
-typedef enum sizes { SAME, GATHER, SCATTER } sizes; /* of out beside in */
-
-typedef struct arguments {
-    Py_buffer in, out;
-    int dtype, op;
-    Py_ssize_t count; /* what the library's function is told */
-} arguments;
-
-static void release(arguments *given)
+void comm_release(comm_arguments *given)
 {
     if (given->in.obj)
         PyBuffer_Release(&given->in);
@@ -113,12 +89,12 @@ static void release(arguments *given)
 }
 
 /* (in, out, dtype[, op]): the sizes checked against each other. */
-static int parse(PyObject *tuple, bool with_op, sizes how, int ranks, arguments *out)
+int comm_parse(PyObject *tuple, bool with_op, comm_sizes how, int ranks, comm_arguments *out)
 {
     const char *dtype, *op = "sum";
     if (!(with_op ? PyArg_ParseTuple(tuple, "y*w*ss", &out->in, &out->out, &dtype, &op)
                   : PyArg_ParseTuple(tuple, "y*w*s", &out->in, &out->out, &dtype)) ||
-        !(out->dtype = dtype_of(dtype)) || !(out->op = op_of(op)))
+        !(out->dtype = comm_dtype(dtype)) || !(out->op = comm_op(op)))
         return -1;
     Py_ssize_t in = count_of(&out->in, out->dtype, -1);
     if (in < 0)
@@ -136,7 +112,7 @@ static int parse(PyObject *tuple, bool with_op, sizes how, int ranks, arguments 
 
 typedef enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL } collective;
 
-static int call(uni_comm *comm, collective kind, const arguments *given, uni_error *err)
+static int call(uni_comm *comm, collective kind, const comm_arguments *given, uni_error *err)
 {
     size_t count = (size_t)given->count;
     uni_dtype dtype = (uni_dtype)given->dtype;
@@ -157,16 +133,16 @@ static int call(uni_comm *comm, collective kind, const arguments *given, uni_err
 static PyObject *run(PyObject *object, PyObject *tuple, collective kind)
 {
     comm_object *self = (comm_object *)object;
-    arguments given = { 0 };
+    comm_arguments given = { 0 };
     uni_error err = { 0 };
-    uni_comm *comm = enter(self);
+    uni_comm *comm = comm_enter(self);
     int status = 0;
     if (!comm)
         return NULL;
     int ranks = uni_comm_size(comm);
     bool with_op = kind == ALL_REDUCE || kind == REDUCE_SCATTER;
-    sizes how = kind == ALL_GATHER ? GATHER : kind == REDUCE_SCATTER ? SCATTER : SAME;
-    if (parse(tuple, with_op, how, ranks, &given) == 0) {
+    comm_sizes how = kind == ALL_GATHER ? GATHER : kind == REDUCE_SCATTER ? SCATTER : SAME;
+    if (comm_parse(tuple, with_op, how, ranks, &given) == 0) {
         if (kind == ALL_TO_ALL && given.count % ranks)
             PyErr_Format(PyExc_ValueError, "%zd elements cannot be cut in %d equal parts",
                          given.count, ranks);
@@ -177,8 +153,8 @@ static PyObject *run(PyObject *object, PyObject *tuple, collective kind)
             Py_END_ALLOW_THREADS
         }
     }
-    release(&given);
-    return leave(self, status, &err);
+    comm_release(&given);
+    return comm_leave(self, status, &err);
 }
 
 static PyObject *comm_all_reduce(PyObject *self, PyObject *tuple)
@@ -207,7 +183,7 @@ static PyObject *comm_broadcast(PyObject *object, PyObject *tuple)
     Py_buffer data = { 0 };
     int root, status = 0;
     uni_error err = { 0 };
-    uni_comm *comm = enter(self);
+    uni_comm *comm = comm_enter(self);
     if (!comm)
         return NULL;
     if (PyArg_ParseTuple(tuple, "w*i", &data, &root)) {
@@ -215,19 +191,19 @@ static PyObject *comm_broadcast(PyObject *object, PyObject *tuple)
             uni_comm_broadcast(comm, data.buf, (size_t)data.len, UNI_U8, root, &err);
         Py_END_ALLOW_THREADS PyBuffer_Release(&data);
     }
-    return leave(self, status, &err);
+    return comm_leave(self, status, &err);
 }
 
 static PyObject *comm_barrier(PyObject *object, PyObject *unused)
 {
     comm_object *self = (comm_object *)object;
     uni_error err = { 0 };
-    uni_comm *comm = enter(self);
+    uni_comm *comm = comm_enter(self);
     int status;
     if (!comm)
         return NULL;
     Py_BEGIN_ALLOW_THREADS status = uni_comm_barrier(comm, &err);
-    Py_END_ALLOW_THREADS return leave(self, status, &err);
+    Py_END_ALLOW_THREADS return comm_leave(self, status, &err);
 }
 
 /* check_equal(data, what): unisono.Error EMISMATCH names the ranks whose bytes differ. */
@@ -238,7 +214,7 @@ static PyObject *comm_check_equal(PyObject *object, PyObject *tuple)
     const char *what;
     int status = 0;
     uni_error err = { 0 };
-    uni_comm *comm = enter(self);
+    uni_comm *comm = comm_enter(self);
     if (!comm)
         return NULL;
     if (PyArg_ParseTuple(tuple, "y*s", &data, &what)) {
@@ -246,13 +222,13 @@ static PyObject *comm_check_equal(PyObject *object, PyObject *tuple)
             uni_comm_check_equal(comm, data.buf, (size_t)data.len, what, &err);
         Py_END_ALLOW_THREADS PyBuffer_Release(&data);
     }
-    return leave(self, status, &err);
+    return comm_leave(self, status, &err);
 }
 
 /* ---- its ends ---- */
 
 /* Gradients that a program still holds lie in the communicator's memory: then the last of them ends it. */
-static void close_when_unused(comm_object *self)
+void comm_close_when_unused(comm_object *self)
 {
     uni_comm *comm = self->comm;
     if (!self->closed || self->buffers || !comm)
@@ -266,9 +242,10 @@ static PyObject *comm_close(PyObject *object, PyObject *unused)
 {
     comm_object *self = (comm_object *)object;
     if (self->busy)
-        return say(object, UNI_ESTATE, "another thread is in a collective of this communicator");
+        return comm_say(object, UNI_ESTATE,
+                        "another thread is in a collective of this communicator");
     self->closed = true;
-    close_when_unused(self);
+    comm_close_when_unused(self);
     Py_RETURN_NONE;
 }
 
@@ -287,7 +264,7 @@ static void comm_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     ((comm_object *)object)->closed = true;
-    close_when_unused((comm_object *)object);
+    comm_close_when_unused((comm_object *)object);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -296,7 +273,7 @@ static PyObject *get_known(PyObject *object, void *which)
 {
     uni_comm *comm = ((comm_object *)object)->comm;
     if (((comm_object *)object)->closed)
-        return say(object, UNI_ESTATE, "this communicator is closed");
+        return comm_say(object, UNI_ESTATE, "this communicator is closed");
     switch ((intptr_t)which) {
     case 0:
         return PyLong_FromLong(uni_comm_rank(comm));
@@ -324,252 +301,6 @@ PyObject *door_comm_open(door_state *state, uni_session *session, PyObject *tupl
     Py_END_ALLOW_THREADS if (status == 0) return (PyObject *)self;
     Py_DECREF(self);
     return door_raise(state, &err);
-}
-
-/* ---- what hangs on a communicator ---- */
-
-static part_object *new_part(comm_object *owner, PyTypeObject *type)
-{
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    part_object *self = (part_object *)allocate(type, 0);
-    if (self)
-        self->owner = (comm_object *)Py_NewRef((PyObject *)owner);
-    return self;
-}
-
-static void part_dealloc(PyObject *object)
-{
-    part_object *self = (part_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    uni_error unheard = { 0 };
-    if (self->request && !self->owner->closed) /* nobody waited for it; its buffers end here */
-        (void)(uni_comm_wait(self->request, &unheard) < 0);
-    uni_comm_buckets_free(self->buckets);
-    if (self->buffer) {
-        uni_comm_buffer_free(self->buffer);
-        self->owner->buffers--;
-        close_when_unused(self->owner);
-    }
-    if (self->in.obj)
-        PyBuffer_Release(&self->in);
-    if (self->out.obj)
-        PyBuffer_Release(&self->out);
-    Py_XDECREF(self->flat);
-    Py_XDECREF((PyObject *)self->owner);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
-
-/* alloc(bytes): memory of this rank that the others reduce in place. All ranks call it. */
-static PyObject *comm_alloc(PyObject *object, PyObject *number)
-{
-    comm_object *self = (comm_object *)object;
-    size_t bytes = PyLong_AsSize_t(number);
-    uni_error err = { 0 };
-    uni_comm *comm = PyErr_Occurred() ? NULL : enter(self);
-    part_object *part = comm ? new_part(self, door_state_of(object)->buffer_type) : NULL;
-    int status = 0;
-    if (!comm)
-        return NULL;
-    if (part) {
-        part->size = (Py_ssize_t)bytes;
-        Py_BEGIN_ALLOW_THREADS status = uni_comm_alloc(comm, bytes, &part->buffer, &err);
-        Py_END_ALLOW_THREADS if (part->buffer) self->buffers++;
-    }
-    PyObject *answer = leave(self, status, &err);
-    if (!answer || !part) {
-        Py_XDECREF(answer);
-        Py_XDECREF((PyObject *)part);
-        return NULL;
-    }
-    Py_DECREF(answer);
-    return (PyObject *)part;
-}
-
-static int buffer_get(PyObject *object, Py_buffer *view, int flags)
-{
-    static char nothing;
-    part_object *self = (part_object *)object;
-    void *data = self->buffer ? uni_comm_buffer_data(self->buffer) : NULL;
-    return PyBuffer_FillInfo(view, object, data ? data : &nothing, data ? self->size : 0, 0, flags);
-}
-
-/* all_reduce_start(in, out, dtype, op) */
-static PyObject *comm_all_reduce_start(PyObject *object, PyObject *tuple)
-{
-    comm_object *self = (comm_object *)object;
-    arguments given = { 0 };
-    uni_error err = { 0 };
-    uni_comm *comm = enter(self);
-    part_object *part = NULL;
-    int status = 0;
-    if (!comm)
-        return NULL;
-    if (parse(tuple, true, SAME, uni_comm_size(comm), &given) == 0 &&
-        (part = new_part(self, door_state_of(object)->request_type))) {
-        Py_BEGIN_ALLOW_THREADS status = uni_comm_all_reduce_start(
-            comm, given.in.buf, given.out.buf, (size_t)given.count, (uni_dtype)given.dtype,
-            (uni_comm_op)given.op, 1.0, &part->request, &err);
-        Py_END_ALLOW_THREADS part->in = given.in;
-        part->out = given.out;
-    } else {
-        release(&given);
-    }
-    PyObject *answer = leave(self, status, &err);
-    if (!answer) {
-        Py_XDECREF((PyObject *)part);
-        return NULL;
-    }
-    Py_DECREF(answer);
-    return (PyObject *)part;
-}
-
-static void let_go(part_object *self)
-{
-    self->request = NULL;
-    PyBuffer_Release(&self->in);
-    PyBuffer_Release(&self->out);
-}
-
-static PyObject *request_wait(PyObject *object, PyObject *unused)
-{
-    part_object *self = (part_object *)object;
-    uni_error err = { 0 };
-    int status;
-    if (!self->request)
-        Py_RETURN_NONE;
-    if (!enter(self->owner))
-        return NULL;
-    uni_comm_request *request = self->request;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_wait(request, &err);
-    Py_END_ALLOW_THREADS let_go(self);
-    return leave(self->owner, status, &err);
-}
-
-static PyObject *request_test(PyObject *object, PyObject *unused)
-{
-    part_object *self = (part_object *)object;
-    uni_error err = { 0 };
-    bool done = true;
-    int status;
-    if (!self->request)
-        Py_RETURN_TRUE;
-    if (!enter(self->owner))
-        return NULL;
-    uni_comm_request *request = self->request;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_test(request, &done, &err);
-    Py_END_ALLOW_THREADS if (status < 0 || done) let_go(self);
-    PyObject *answer = leave(self->owner, status, &err);
-    if (!answer)
-        return NULL;
-    Py_DECREF(answer);
-    return PyBool_FromLong(done);
-}
-
-/* ---- buckets ---- */
-
-static size_t *read_counts(PyObject *list, Py_ssize_t *size)
-{
-    *size = PyList_Size(list);
-    size_t *counts = *size < 0 ? NULL : PyMem_Calloc((size_t)*size + 1, sizeof *counts);
-    for (Py_ssize_t i = 0; counts && i < *size; i++)
-        counts[i] = PyLong_AsSize_t(PyList_GetItem(list, i));
-    if (counts && PyErr_Occurred()) {
-        PyMem_Free(counts);
-        return NULL;
-    }
-    return counts;
-}
-
-static int fill_buckets(part_object *part, PyObject *tuple, uni_error *err)
-{
-    PyObject *flat, *list;
-    const char *dtype_name, *op_name;
-    Py_ssize_t bucket_bytes = 0, size = 0, total = 0;
-    if (!PyArg_ParseTuple(tuple, "O!sO!s|n", Py_TYPE(part->flat), &flat, &dtype_name, &PyList_Type,
-                          &list, &op_name, &bucket_bytes))
-        return -1;
-    int dtype = dtype_of(dtype_name), op = op_of(op_name);
-    size_t *counts = dtype && op ? read_counts(list, &size) : NULL;
-    if (!counts)
-        return -1;
-    for (Py_ssize_t i = 0; i < size; i++)
-        total += (Py_ssize_t)counts[i];
-    part_object *memory = (part_object *)flat;
-    int status = 0;
-    if (memory->size < total * (Py_ssize_t)uni_dtype_size((uni_dtype)dtype))
-        PyErr_SetString(PyExc_ValueError, "the tensors do not fit their buffer");
-    else
-        status = uni_comm_buckets_new(
-            &part->buckets, part->owner->comm, uni_comm_buffer_data(memory->buffer),
-            (uni_dtype)dtype, (int)size, counts,
-            &(uni_comm_bucket_options){ .bucket_bytes = (size_t)bucket_bytes,
-                                        .op = (uni_comm_op)op },
-            err);
-    PyMem_Free(counts);
-    return PyErr_Occurred() ? -1 : status;
-}
-
-/* buckets(flat, dtype, counts, op[, bucket_bytes]): flat is from alloc */
-static PyObject *comm_buckets(PyObject *object, PyObject *tuple)
-{
-    comm_object *self = (comm_object *)object;
-    uni_error err = { 0 };
-    PyObject *flat = PyTuple_Size(tuple) > 0 ? PyTuple_GetItem(tuple, 0) : NULL;
-    if (!flat || !PyObject_TypeCheck(flat, door_state_of(object)->buffer_type))
-        return PyErr_Format(PyExc_TypeError, "the first argument of buckets is memory of alloc()");
-    if (!enter(self))
-        return NULL;
-    part_object *part = new_part(self, door_state_of(object)->buckets_type);
-    int status = -1;
-    if (part) {
-        part->flat = Py_NewRef(flat);
-        status = fill_buckets(part, tuple, &err);
-    }
-    PyObject *answer = leave(self, status, &err);
-    if (!answer) {
-        Py_XDECREF((PyObject *)part);
-        return NULL;
-    }
-    Py_DECREF(answer);
-    return (PyObject *)part;
-}
-
-static PyObject *buckets_begin(PyObject *object, PyObject *weight)
-{
-    part_object *self = (part_object *)object;
-    uni_error err = { 0 };
-    double value = PyFloat_AsDouble(weight);
-    if (PyErr_Occurred() || !enter(self->owner))
-        return NULL;
-    return leave(self->owner, uni_comm_buckets_begin(self->buckets, value, &err), &err);
-}
-
-static PyObject *buckets_ready(PyObject *object, PyObject *index)
-{
-    part_object *self = (part_object *)object;
-    uni_error err = { 0 };
-    int tensor = (int)PyLong_AsLong(index), status;
-    if (PyErr_Occurred() || !enter(self->owner))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_buckets_ready(self->buckets, tensor, &err);
-    Py_END_ALLOW_THREADS return leave(self->owner, status, &err);
-}
-
-static PyObject *buckets_finish(PyObject *object, PyObject *unused)
-{
-    part_object *self = (part_object *)object;
-    uni_error err = { 0 };
-    int status;
-    if (!enter(self->owner))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS status = uni_comm_buckets_finish(self->buckets, &err);
-    Py_END_ALLOW_THREADS return leave(self->owner, status, &err);
-}
-
-static PyObject *buckets_count(PyObject *object, void *unused)
-{
-    return PyLong_FromLong(uni_comm_buckets_count(((part_object *)object)->buckets));
 }
 
 /* ---- types ---- */
@@ -603,38 +334,6 @@ static PyType_Slot comm_slots[] = {
     { Py_tp_methods, comm_methods },
     { 0, NULL },
 };
-static PyMethodDef request_methods[] = {
-    { "wait", request_wait, METH_NOARGS, NULL },
-    { "test", request_test, METH_NOARGS, "True when it is done" },
-    { NULL, NULL, 0, NULL },
-};
-static PyType_Slot request_slots[] = {
-    { Py_tp_dealloc, part_dealloc },
-    { Py_tp_methods, request_methods },
-    { 0, NULL },
-};
-static PyType_Slot buffer_slots[] = {
-    { Py_tp_dealloc, part_dealloc },
-    { Py_bf_getbuffer, buffer_get },
-    { 0, NULL },
-};
-static PyGetSetDef buckets_getters[] = {
-    { "count", buckets_count, NULL, NULL, NULL },
-    { NULL, NULL, NULL, NULL, NULL },
-};
-static PyMethodDef buckets_methods[] = {
-    { "begin", buckets_begin, METH_O, "begin(weight)" },
-    { "ready", buckets_ready, METH_O, "ready(tensor)" },
-    { "finish", buckets_finish, METH_NOARGS, NULL },
-    { NULL, NULL, 0, NULL },
-};
-static PyType_Slot buckets_slots[] = {
-    { Py_tp_dealloc, part_dealloc },
-    { Py_tp_getset, buckets_getters },
-    { Py_tp_methods, buckets_methods },
-    { 0, NULL },
-};
-
 int door_comm_init(PyObject *module, door_state *state)
 {
     static const struct {
@@ -645,11 +344,11 @@ int door_comm_init(PyObject *module, door_state *state)
     } types[] = {
         { "unisono._unisono.Comm", comm_slots, sizeof(comm_object),
           offsetof(door_state, comm_type) },
-        { "unisono._unisono.CommBuffer", buffer_slots, sizeof(part_object),
+        { "unisono._unisono.CommBuffer", comm_buffer_slots, sizeof(part_object),
           offsetof(door_state, buffer_type) },
-        { "unisono._unisono.CommRequest", request_slots, sizeof(part_object),
+        { "unisono._unisono.CommRequest", comm_request_slots, sizeof(part_object),
           offsetof(door_state, request_type) },
-        { "unisono._unisono.CommBuckets", buckets_slots, sizeof(part_object),
+        { "unisono._unisono.CommBuckets", comm_buckets_slots, sizeof(part_object),
           offsetof(door_state, buckets_type) },
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {

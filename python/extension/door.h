@@ -31,6 +31,8 @@ door_state *door_state_of(PyObject *object);
 /* helpers.c. Raises unisono.Error (or a class made of it) with the code's name and the message; returns NULL. */
 PyObject *door_raise(door_state *state, const uni_error *err);
 PyObject *door_raise_as(PyObject *class_, const uni_error *err);
+/* The other way: UNI_EFUNCTION with the text of an exception; returns the status. */
+int door_error_from(PyObject *value, uni_error *err);
 
 /* value.c. `convert` is called for what is no plain value, and its answer is converted in turn (NULL: TypeError). A new value or NULL with
  * an exception set. */

@@ -69,12 +69,7 @@ int engine_keep_exception(engine_state *state, uni_error *err)
     PyErr_NormalizeException(&type, &value, &traceback);
     if (value && traceback)
         PyException_SetTraceback(value, traceback);
-    PyObject *text = value ? PyObject_Str(value) : NULL;
-    const char *message = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-    int status = uni_error_set(err, UNI_EFUNCTION, "%s",
-                               message && message[0] ? message : "an exception without a message");
-    PyErr_Clear();
-    Py_XDECREF(text);
+    int status = door_error_from(value, err);
     Py_XDECREF(type);
     Py_XDECREF(traceback);
     if (state->raised) /* the first one is the cause */

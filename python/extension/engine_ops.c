@@ -183,26 +183,29 @@ static PyObject *op_matmul(PyObject *tape, PyObject *arguments)
 
 /* ---- shapes ---- */
 
-static PyObject *op_reshape(PyObject *tape, PyObject *arguments)
+typedef uni_tensor *(*shaper)(uni_tape *tape, uni_tensor *x, int ndim, const int64_t *shape);
+
+/* (x, shape) */
+static PyObject *shaped(PyObject *tape, PyObject *arguments, shaper apply,
+                        uni_tensor *(*argument)(PyObject *tape, PyObject *object))
 {
     PyObject *a, *shape_object;
     int64_t shape[UNI_TENSOR_MAX_DIMS];
     if (!PyArg_ParseTuple(arguments, "OO", &a, &shape_object))
         return NULL;
     int ndim = ints_from(shape_object, shape, UNI_TENSOR_MAX_DIMS);
-    uni_tensor *x = ndim < 0 ? NULL : engine_tensor_arg(tape, a);
-    return finish(tape, x ? uni_op_reshape(engine_tape_of(tape), x, ndim, shape) : NULL);
+    uni_tensor *x = ndim < 0 ? NULL : argument(tape, a);
+    return finish(tape, x ? apply(engine_tape_of(tape), x, ndim, shape) : NULL);
+}
+
+static PyObject *op_reshape(PyObject *tape, PyObject *arguments)
+{
+    return shaped(tape, arguments, uni_op_reshape, engine_tensor_arg);
 }
 
 static PyObject *op_broadcast(PyObject *tape, PyObject *arguments)
 {
-    PyObject *a, *shape_object;
-    int64_t shape[UNI_TENSOR_MAX_DIMS];
-    if (!PyArg_ParseTuple(arguments, "OO", &a, &shape_object))
-        return NULL;
-    int ndim = ints_from(shape_object, shape, UNI_TENSOR_MAX_DIMS);
-    uni_tensor *x = ndim < 0 ? NULL : number_arg(tape, a);
-    return finish(tape, x ? uni_op_broadcast(engine_tape_of(tape), x, ndim, shape) : NULL);
+    return shaped(tape, arguments, uni_op_broadcast, number_arg);
 }
 
 static PyObject *op_transpose(PyObject *tape, PyObject *arguments)

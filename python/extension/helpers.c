@@ -49,3 +49,14 @@ PyObject *door_text(const char *text)
         Py_RETURN_NONE;
     return PyUnicode_DecodeFSDefault(text);
 }
+
+int door_error_from(PyObject *value, uni_error *err)
+{
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    const char *message = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int status = uni_error_set(err, UNI_EFUNCTION, "%s",
+                               message && message[0] ? message : "an exception without a message");
+    PyErr_Clear();
+    Py_XDECREF(text);
+    return status;
+}

@@ -285,12 +285,7 @@ static int say_exception(uni_error *err)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *text = value ? PyObject_Str(value) : NULL;
-    const char *message = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-    int status = uni_error_set(err, UNI_EFUNCTION, "%s",
-                               message && message[0] ? message : "an exception without a message");
-    PyErr_Clear();
-    Py_XDECREF(text);
+    int status = door_error_from(value, err);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);

@@ -7,8 +7,11 @@ unpickled only when that fits, or when the caller says allow_pickle=True.
 No framework is imported here: what an object is, is looked up only among modules that are loaded already.
 """
 
+from __future__ import annotations
+
 import collections
 import sys
+from typing import Any
 
 from unisono import _key
 from unisono._unisono import Array
@@ -31,11 +34,13 @@ def _pickler():
     return cloudpickle
 
 
-def dumps(value):
+def dumps(value: Any) -> bytes:
+    """A pickle that has functions and classes of the user's own in it (cloudpickle)."""
     return _pickler().dumps(value)
 
 
-def loads(data):
+def loads(data: Any) -> Any:
+    """What dumps wrote; only for bytes of this user's own processes."""
     import pickle
 
     return pickle.loads(data)
@@ -126,7 +131,7 @@ def _encode_pickle(value):
     return {TAG: "pickle", "data": data, "mac": _key.mac(data)}
 
 
-def encode(value):
+def encode(value: Any) -> Any:
     """Plain data (see above) for any picklable value."""
     kind = type(value)
     if kind in _PLAIN:
@@ -151,7 +156,7 @@ def encode(value):
     return _encode_pickle(value) if plain is None else plain
 
 
-def encode_dict(value):
+def encode_dict(value: Any) -> Any:
     """A checkpoint: a dictionary with text as keys at the top."""
     for key in value:
         if type(key) is not str:
@@ -197,7 +202,8 @@ def _decode_tagged(value, allow_pickle):
     return makers[kind](items)
 
 
-def decode(value, allow_pickle=False):
+def decode(value: Any, allow_pickle: bool = False) -> Any:
+    """The value that encode made plain; pickled parts need the user's key or allow_pickle."""
     kind = type(value)
     if kind is dict:
         if TAG in value:
@@ -213,7 +219,7 @@ def decode(value, allow_pickle=False):
 # ---- reports ----
 
 
-def metric(value):
+def metric(value: Any) -> Any:
     """For what is no plain value in a report: one element is a number, an array a list; anything else its text, as Ray's loggers do."""
     if isinstance(value, int):
         return float(value)  # does not fit 64 bits
@@ -233,7 +239,7 @@ def metric(value):
     return str(value)
 
 
-def describable(value):
+def describable(value: Any) -> Any:
     """A config as run.json and the loggers may show it."""
     if isinstance(value, dict):
         return {str(key).replace("\0", ""): describable(item) for key, item in value.items()}

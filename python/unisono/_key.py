@@ -1,6 +1,9 @@
 """The user's own key: 32 random bytes that only the user can read. Pickles that were written by this user carry a MAC with it."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 _SIZE = 32
 
@@ -21,7 +24,7 @@ def _read(path):
     return key
 
 
-def user_key():
+def user_key() -> bytes:
     """The key; made at the first use. Two processes at once agree: the first link wins."""
     path = _path()
     if not os.path.exists(path):
@@ -40,13 +43,15 @@ def user_key():
     return _read(path)
 
 
-def mac(data, key=None):
+def mac(data: Any, key: Any = None) -> bytes:
+    """A MAC of the data with the user's key, or with the given one."""
     import hmac  # with OpenSSL behind it: only when it is needed
 
     return hmac.new(user_key() if key is None else key, data, "sha256").digest()
 
 
-def fits(data, code, key=None):
+def fits(data: Any, code: Any, key: Any = None) -> bool:
+    """Whether this is the MAC of the data; takes the same time either way."""
     import hmac
 
     return hmac.compare_digest(mac(data, key), code)

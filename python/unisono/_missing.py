@@ -1,7 +1,10 @@
 """What is not offered says so, with the name and the nearest thing that is."""
 
+from __future__ import annotations
+
 import difflib
 import sys
+from typing import Any, Iterable
 
 # Ray's names that have no counterpart here, and what to use instead.
 INSTEAD = {
@@ -11,7 +14,7 @@ INSTEAD = {
     "unisono.wait": "Trainer.run_iterator",
     "unisono.serve": "nothing: serving is not what unisono does",
     "unisono.rllib": "nothing: reinforcement learning is not what unisono does",
-    "unisono.keras": "the C engine (docs/engine.md): its Python surface is not part of this version",
+    "unisono.keras": "a build with the engine: install Debian's libdnnl-dev and build again",
     "unisono.horovod.elastic": "FailureConfig(max_failures=): the group starts again from its last checkpoint",
     "unisono.horovod.ProcessSet": "the ranks of the whole run: there is one process set",
     "unisono.horovod.run": "`unisono run -n N python script.py`, or a HorovodTrainer",
@@ -26,7 +29,8 @@ INSTEAD = {
 }
 
 
-def sentence(module, name, offered=None):
+def sentence(module: str, name: str | None, offered: Iterable[str] | None = None) -> str:
+    """What to say about a name that is not offered: the name, and what to use instead."""
     full = "%s.%s" % (module, name)
     for known in (full, module):
         if known in INSTEAD:
@@ -37,7 +41,7 @@ def sentence(module, name, offered=None):
     return "%s is not offered%s" % (full, "; the nearest thing that is: %s.%s" % (module, near[0]) if near else "")
 
 
-def complain(module, name, offered=None):
+def complain(module: str, name: str | None, offered: Iterable[str] | None = None) -> Any:
     """For a module's __getattr__. Dunder names are asked for by tools, which expect a plain AttributeError."""
     if name.startswith("__"):
         raise AttributeError("module %r has no attribute %r" % (module, name))

@@ -72,4 +72,5 @@ available_resources = cluster_resources
 
 
 def nodes() -> list[dict[str, Any]]:
+    """The machines: this one."""
     return [{"Alive": True, "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]

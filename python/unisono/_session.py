@@ -4,11 +4,14 @@ In a worker it is the one that the train function runs in. In a program started 
 the functions then warn once and do nothing, so that the same code runs by itself.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import time
 import warnings
+from typing import Any
 
 from unisono import _codec, _unisono
 
@@ -19,7 +22,7 @@ _warned = set()
 class Current:
     """A session and what its trainer said about it."""
 
-    def __init__(self, session, attachment):
+    def __init__(self, session: Any, attachment: Any):
         self.session = session
         self.mode = attachment.get("mode", "v2")
         self.score_attribute = attachment.get("score_attribute")
@@ -31,9 +34,10 @@ class Current:
         self.next_id = None  # of AIR's dictionary checkpoints
         self.accelerator = None
         self._datasets, self._shards, self._saved = attachment.get("datasets"), None, None
+        self.steps, self.fitting = 0, False  # batches that Keras was through with; whether it is training with a callback of ours
         self.at_end = []  # called before the session ends: what hangs on it lets go
 
-    def dataset_shard(self, name):
+    def dataset_shard(self, name: str | None) -> Any:
         """Made once a name: an iteration goes on where the one before ended."""
         if self._datasets is None:
             warnings.warn("the trainer was given no dataset: get_dataset_shard returns None", UserWarning, stacklevel=4)
@@ -52,7 +56,7 @@ class Current:
             self._saved = json.loads((data or {}).get(_codec.DATASETS) or "{}")
         return self._saved.get(name) or self.session.dataset_state(name)
 
-    def note_datasets(self):
+    def note_datasets(self) -> Any:
         """Reports say where the shards stand, as far as their batches were used; so do dictionaries: the entry for one, or {}."""
         if self._shards is None:
             return {}
@@ -61,13 +65,15 @@ class Current:
             self.session.set_dataset_state(name, state)
         return {_codec.DATASETS: json.dumps(states)} if states else {}
 
-    def end(self):
+    def end(self) -> None:
+        """Calls what hangs on the session, last registered first."""
         while self.at_end:
             self.at_end.pop()()
 
 
 @contextlib.contextmanager
-def begin(session, attachment):
+def begin(session: Any, attachment: Any) -> Any:
+    """Makes the session this process's for the time of a `with`."""
     global _current
     _current = here = Current(session, attachment)
     try:
@@ -77,7 +83,7 @@ def begin(session, attachment):
         here.end()
 
 
-def current():
+def current() -> Any:
     """The Current, or None outside of a worker."""
     global _current
     if _current is None and "UNISONO_SESSION" in os.environ:
@@ -98,7 +104,7 @@ def _close():
         here.end()
 
 
-def outside(name):
+def outside(name: str | None) -> None:
     """Says once a function that it does nothing here."""
     if name not in _warned:
         _warned.add(name)
@@ -115,7 +121,7 @@ def _is_checkpoint(value):
     return isinstance(value, Checkpoint)
 
 
-def report(metrics=None, *, checkpoint=None, **more):
+def report(metrics: Any = None, *, checkpoint: Any = None, **more: Any) -> Any:
     """One iteration of this rank: metrics as a dictionary or as keywords, and maybe a Checkpoint."""
     here = current()
     if checkpoint is not None and not _is_checkpoint(checkpoint):
@@ -173,7 +179,7 @@ def _start_id(here):
 # ---- v1's checkpoints ----
 
 
-def save_checkpoint(**state):
+def save_checkpoint(**state: Any) -> Any:
     """Saves rank 0's dictionary; the other ranks' are accepted and not stored."""
     here = current()
     if here is None:
@@ -194,7 +200,7 @@ def save_checkpoint(**state):
     return None
 
 
-def load_checkpoint():
+def load_checkpoint() -> Any:
     """The dictionary of the newest checkpoint of this run, or of the one it was given; None when there is none."""
     here = current()
     if here is None:
@@ -203,7 +209,7 @@ def load_checkpoint():
     return None if data is None else _codec.decode(data, here.allow_pickle)
 
 
-def get_checkpoint():
+def get_checkpoint() -> Any:
     """The Checkpoint to go on from, or None."""
     from unisono.train._checkpoint import Checkpoint
 
@@ -219,32 +225,37 @@ def get_checkpoint():
     return None if path is None else Checkpoint(path)
 
 
-def world_rank():
+def world_rank() -> int:
+    """This worker's rank among all; 0 outside of a worker."""
     here = current()
     return 0 if here is None else here.session.world_rank
 
 
-def local_rank():
+def local_rank() -> int:
+    """This worker's rank on its machine; 0 outside of a worker."""
     here = current()
     return 0 if here is None else here.session.local_rank
 
 
-def world_size():
+def world_size() -> int:
+    """The number of workers; 1 outside of a worker."""
     here = current()
     return 1 if here is None else here.session.world_size
 
 
-def local_world_size():
+def local_world_size() -> int:
+    """The number of workers on this machine; 1 outside of a worker."""
     here = current()
     return 1 if here is None else here.session.local_world_size
 
 
-def node_rank():
+def node_rank() -> int:
+    """The rank of this worker's machine; 0 outside of a worker."""
     here = current()
     return 0 if here is None else here.session.node_rank
 
 
-def get_dataset_shard(name=None):
+def get_dataset_shard(name: str | None = None) -> Any:
     """This worker's part of a dataset that the trainer was given; each iteration over it is an epoch."""
     here = current()
     if here is None:
@@ -252,7 +263,7 @@ def get_dataset_shard(name=None):
     return here.dataset_shard(name)
 
 
-def should_stop():
+def should_stop() -> Any:
     """True once all ranks have agreed to stop (SIGTERM, a time limit): save a last checkpoint and return."""
     here = current()
     return here is not None and here.session.should_stop()

@@ -4,11 +4,14 @@ ray.x.y is the module unisono.x.y, the same object. What is not offered fails wi
 the same.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from typing import Any
 
 # Where Ray keeps a module under another name.
 _MOVED = {
@@ -58,11 +61,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__, module.__loader__, module.__name__, module.__package__ = self._kept
 
 
-def installed():
+def installed() -> bool:
+    """Whether `import ray` means unisono in this process."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
 
 
-def install():
+def install() -> None:
     """From now on `import ray` means unisono in this process."""
     if not installed():
         for name in [name for name in sys.modules if name == "ray" or name.startswith("ray.")]:
@@ -73,7 +77,8 @@ def install():
         _install.install()  # where there is no other, `import horovod` means ours
 
 
-def main(arguments):
+def main(arguments: Any) -> Any:
+    """`python -m unisono.ray script.py`: runs the script, and returns its exit code."""
     import os
     import runpy
 

@@ -90,6 +90,10 @@ class WithoutFramework(Script):
     def test_checkpoint_strategy(self):
         self.check_strategy("--backend", "none")
 
+    def test_tune(self):
+        for lines in self.both("v1_tune.py", "--backend", "none"):
+            self.assertEqual(lines[-1], "{'num_epochs': 2, 'input': 3}")
+
     def test_mlflow_and_tensorboard(self):
         for lines in self.both("mlflow_simple.py", "--v1", "--backend", "none"):
             folder = lines[-1].partition("Run directory: ")[2]
@@ -171,6 +175,10 @@ class WithTensorflow(Script):
         lines, _ = self.run_script("tensorflow_checkpoints.py", ray=True)
         self.assertRegex(lines[-3], r"^Checkpoint\(filesystem=local, path=.*/checkpoint_00000\d\)$")
         self.assertEqual(lines[-2:], ["['checkpoint.json', 'model.keras']", "['loss', 'mse'] 2"])
+
+    def test_autoencoder(self):
+        lines, _ = self.run_script("tensorflow_autoencoder.py", ray=True)
+        self.assertEqual(lines[-1], "['binary_crossentropy', 'loss'] 2")
 
     def test_quick_start(self):
         lines, everything = self.run_script("tensorflow_quick_start.py", "-n", "2", "--epochs", "1", "--steps", "4")

@@ -10,8 +10,8 @@
 try:
     from unisono import _engine  # noqa: F401
 except ImportError as error:
-    raise ImportError("unisono.keras needs the native engine, which this build of unisono does not have (%s); a wheel of pip has none: use "
-                      "the build tree, `ninja -C build` with Debian's libdnnl-dev and PYTHONPATH=build/python" % error) from error
+    raise ImportError("unisono.keras needs the native engine, which this build of unisono does not have (%s): install Debian's libdnnl-dev (and "
+                      "libhdf5-dev, libzip-dev for Keras's files), then build again (`pip install .`, or `ninja -C build`)" % error) from error
 
 from unisono.keras import activations, callbacks, initializers, layers, losses, metrics, models, ops, optimizers, regularizers, utils
 from unisono.keras._graph import Input, KerasTensor

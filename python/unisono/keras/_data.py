@@ -1,5 +1,9 @@
 """Data for fit, evaluate and predict: arrays without copies, datasets, and any iterator of the user."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from unisono import _engine
@@ -12,7 +16,7 @@ def _is_array(value):
     return isinstance(value, (np.ndarray, Tensor, Variable, _engine.Strings)) or hasattr(value, "to_numpy") or hasattr(value, "__dlpack__")
 
 
-def columns(value, names=()) -> list:
+def columns(value: Any, names: Any = ()) -> list:
     """One column an input (or target): from an array, a list of arrays, a dictionary by name, or numbers in lists."""
     if value is None:
         return []
@@ -31,7 +35,7 @@ def columns(value, names=()) -> list:
     return [array]
 
 
-def unpack(item):
+def unpack(item: Any) -> Any:
     """(x, y, sample_weight) of what a dataset or an iterator gives."""
     if isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
@@ -43,13 +47,14 @@ def unpack(item):
 class Source:
     """A uni_batches for what is no array: a Dataset of unisono.tf, a PyDataset, an iterator or generator, a function that makes them."""
 
-    def __init__(self, data, input_names=(), output_names=()):
+    def __init__(self, data: Any, input_names: Any = (), output_names: Any = ()):
         self._names = (input_names, output_names)
         self._data = data
         self.native = self._make(data)
 
     @staticmethod
-    def accepts(data) -> bool:
+    def accepts(data: Any) -> bool:
+        """Whether this is a source of batches rather than an array."""
         return hasattr(data, "_native_batches") or hasattr(data, "__next__") or callable(data) or (
             hasattr(data, "__getitem__") and hasattr(data, "__len__") and not _is_array(data) and not isinstance(data, (list, tuple, dict, str))) or (
             hasattr(data, "__iter__") and not _is_array(data) and not isinstance(data, (list, tuple, dict, str)))

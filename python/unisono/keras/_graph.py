@@ -1,5 +1,9 @@
 """The functional API: layers called on symbols are remembered, and a Model makes the engine's graph of them."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono import _engine
 
 __all__ = ["KerasTensor", "Input"]
@@ -8,15 +12,17 @@ __all__ = ["KerasTensor", "Input"]
 class KerasTensor:
     """What a layer gives for a symbolic input: a node of the graph to come."""
 
-    def __init__(self, layer=None, inputs=(), spec=None, name=None):
+    def __init__(self, layer: Any = None, inputs: Any = (), spec: Any = None, name: str | None = None):
         self._layer, self._inputs, self._spec, self.name = layer, tuple(inputs), spec, name
 
     @property
     def shape(self) -> tuple:
+        """With None for the batch."""
         return self._infer()[1]
 
     @property
     def dtype(self) -> str:
+        """The type of its elements."""
         return self._infer()[0]
 
     def _infer(self):
@@ -24,8 +30,9 @@ class KerasTensor:
         if self._spec is None:
             order = walk([self])
             inputs = [node for node in order if node._layer is None]
-            copies = {}
-            nodes = [entry_of(node, order, lambda layer: copies.setdefault(id(layer), layer._copy())) for node in order]
+            keep: list = []
+            copy_of = copier(keep)
+            nodes = [entry_of(node, order, copy_of) for node in order]
             model = _engine.Model.graph("shapes", nodes, [order.index(node) for node in inputs], [order.index(self)])
             dtype, shape = model.outputs[0]
             self._spec = (dtype, (None,) + tuple(shape[1:]))
@@ -72,7 +79,8 @@ def _combine(kind, a, b, scale):
     return layers.Rescaling(*scale(float(b)))(a)
 
 
-def Input(shape=None, batch_size=None, dtype="float32", name: str = None, batch_shape=None, tensor=None) -> KerasTensor:
+def Input(shape: Any = None, batch_size: int | None = None, dtype: Any = "float32", name: str | None = None, batch_shape: Any = None,
+          tensor: Any = None) -> KerasTensor:
     """The beginning of a graph: samples of this shape (without the batch)."""
     if batch_shape is not None:
         shape = batch_shape[1:]
@@ -83,7 +91,7 @@ def Input(shape=None, batch_size=None, dtype="float32", name: str = None, batch_
     return KerasTensor(spec=(str(dtype), dims), name=name)
 
 
-def walk(outputs) -> list:
+def walk(outputs: Any) -> list:
     """All nodes that outputs come from, inputs before those that use them."""
     order, seen = [], set()
     stack = [(node, False) for node in reversed(outputs)]
@@ -98,7 +106,18 @@ def walk(outputs) -> list:
     return order
 
 
-def entry_of(node, order, native_of):
+def copier(keep: Any) -> Any:
+    """One copy a layer, for a graph that only asks for shapes; `keep` holds what the copies need meanwhile."""
+    copies = {}
+
+    def copy_of(layer):
+        if id(layer) not in copies:
+            copies[id(layer)] = layer._copy(keep)
+        return copies[id(layer)]
+    return copy_of
+
+
+def entry_of(node: Any, order: Any, native_of: Any) -> Any:
     """What _engine.Model.graph takes for a node."""
     if node._layer is None:
         dtype, shape = node._spec

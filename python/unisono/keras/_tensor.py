@@ -4,14 +4,16 @@ Every thread has a context with two tapes of the engine: one for the step that a
 which begins anew with each of them. A tensor that outlives its step gets a copy of its numbers (engine_tape.c).
 """
 
+from __future__ import annotations
+
 import threading
-import weakref
+from typing import Any, Callable
 
 import numpy as np
 
 from unisono import _engine
 
-__all__ = ["Tensor", "Variable", "GradientTape", "convert_to_tensor", "set_random_seed"]
+__all__ = ["Tensor", "Variable", "convert_to_tensor", "set_random_seed"]
 
 # ---- seeds ----
 
@@ -27,7 +29,7 @@ def set_random_seed(seed: int) -> None:
     np.random.seed(int(seed) % 2**32)
 
 
-def next_seed():
+def next_seed() -> Any:
     """The seed of the next model: the given one for the first, the numbers after it for those that follow; None: drawn from the system."""
     if _seed["seed"] is None:
         return None
@@ -48,15 +50,18 @@ def data_seed() -> int:
 class Context:
     """The tapes of a thread, or of a replica inside of strategy.run."""
 
-    def __init__(self, threads: int = 0, replica=None):
+    def __init__(self, threads: int = 0, replica: Any = None):
         self.threads, self.replica = threads, replica
         self.eager = self.tape = None  # _engine.Tape: of single operations, of a recorded step
         self.recording = None  # the GradientTape whose `with` this thread is in
         self.forced = None  # the engine's own tape, while it calls a function of the user
+        self.building = None  # the layer of the user's own that is being built
+        self.tracing = False  # call() of such a layer runs on zeros, to find its children and shapes
         self.steps = 0
         self.last_model = None
 
-    def eager_tape(self, training=False):
+    def eager_tape(self, training: bool = False) -> Any:
+        """The tape of single operations, begun anew."""
         if self.eager is None:
             self.eager = _engine.Tape(self.threads)
         self.eager.begin(training, False, None, _seed["seed"] or 0, self.steps)
@@ -67,18 +72,19 @@ _local = threading.local()
 
 
 def context() -> Context:
+    """This thread's."""
     found = getattr(_local, "context", None)
     if found is None:
         found = _local.context = Context()
     return found
 
 
-def set_context(value):
+def set_context(value: Any) -> None:
     """For a replica's turn."""
     _local.context = value
 
 
-def tape_for(model=None, training=None):
+def tape_for(model: Any = None, training: Any = None) -> Any:
     """The tape that the next operation runs on; model: it is a call of this one."""
     here = context()
     if here.forced is not None:
@@ -88,7 +94,7 @@ def tape_for(model=None, training=None):
     return here.eager_tape(bool(training))
 
 
-def on_engine_tape(function):
+def on_engine_tape(function: Callable[..., Any]) -> Any:
     """function(*tensors) as what the engine calls: with its tape first, raw tensors in and out."""
     def call(tape, *raw):
         here = context()
@@ -103,7 +109,7 @@ def on_engine_tape(function):
 # ---- arguments ----
 
 
-def as_array(value):
+def as_array(value: Any) -> Any:
     """Numbers as a C-contiguous NumPy array that the engine can read; text as Strings. Shares the memory where type and layout allow."""
     if isinstance(value, _engine.Strings):
         return value
@@ -130,7 +136,7 @@ def as_array(value):
     return np.ascontiguousarray(array) if array.ndim else array
 
 
-def strings(array):
+def strings(array: Any) -> Any:
     """An array of str, bytes or objects that are text."""
     items = array.ravel().tolist()
     for index, item in enumerate(items):
@@ -142,7 +148,7 @@ def strings(array):
     return _engine.Strings(items, array.shape)
 
 
-def raw_of(value):
+def raw_of(value: Any) -> Any:
     """What the engine's operations take."""
     if isinstance(value, Tensor):
         return value._t
@@ -300,11 +306,11 @@ class Tensor(_Operators):
 
     __slots__ = ("_t", "__weakref__")
 
-    def __init__(self, raw):
+    def __init__(self, raw: Any):
         self._t = raw
 
     @classmethod
-    def of(cls, value, dtype=None):
+    def of(cls, value: Any, dtype: Any = None) -> Any:
         """From anything that NumPy understands; shares the memory of arrays."""
         if isinstance(value, Tensor) and dtype in (None, value.dtype):
             return value
@@ -323,10 +329,12 @@ class Tensor(_Operators):
 
     @property
     def shape(self) -> tuple:
+        """Its shape."""
         return self._t.shape
 
     @property
     def dtype(self) -> str:
+        """The type of its elements."""
         return self._t.dtype
 
     def numpy(self) -> np.ndarray:
@@ -343,7 +351,7 @@ class Tensor(_Operators):
         return "<unisono.Tensor: shape=%s, dtype=%s, numpy=%s>" % (self.shape, self.dtype, np.array2string(np.asarray(self.numpy()), threshold=20))
 
 
-def shared(array):
+def shared(array: Any) -> Any:
     """A NumPy array as the engine's Array over the same memory."""
     from unisono._unisono import Array
 
@@ -353,7 +361,7 @@ def shared(array):
     return Array(array.dtype.name, array.shape, array if array.flags.c_contiguous else np.ascontiguousarray(array))
 
 
-def convert_to_tensor(value, dtype=None) -> Tensor:
+def convert_to_tensor(value: Any, dtype: Any = None) -> Tensor:
     """A Tensor of numbers or text."""
     return Tensor.of(value, dtype)
 
@@ -361,7 +369,7 @@ def convert_to_tensor(value, dtype=None) -> Tensor:
 class Variable(_Operators):
     """A weight: of a model, or of one's own (Variable(initial_value)). `numpy()` shares its memory with the engine."""
 
-    def __init__(self, initial_value=None, trainable: bool = True, dtype="float32", name: str = None, *, parameter=None):
+    def __init__(self, initial_value: Any = None, trainable: bool = True, dtype: Any = "float32", name: str | None = None, *, parameter: Any = None):
         if parameter is None:
             if callable(initial_value):
                 initial_value = initial_value()
@@ -372,20 +380,24 @@ class Variable(_Operators):
 
     @property
     def name(self) -> str:
+        """Its short name."""
         return self._p.name.rpartition("/")[2]
 
     @property
     def path(self) -> str:
+        """Its whole name."""
         return self._p.name
 
     @property
     def shape(self) -> tuple:
+        """Its shape."""
         return self._p.shape
 
     dtype = "float32"
 
     @property
     def trainable(self) -> bool:
+        """Whether training changes it."""
         return self._trainable and self._p.trainable
 
     def numpy(self) -> np.ndarray:
@@ -393,11 +405,12 @@ class Variable(_Operators):
         return np.asarray(self._p.array())
 
     def value(self) -> Tensor:
+        """A copy as a tensor."""
         return Tensor.of(self.numpy().copy())
 
     read_value = value
 
-    def assign(self, value):
+    def assign(self, value: Any) -> Any:
         """Sets its numbers."""
         value = np.asarray(value)
         if value.shape != self.shape:
@@ -405,11 +418,13 @@ class Variable(_Operators):
         self.numpy()[...] = value
         return self
 
-    def assign_add(self, value):
+    def assign_add(self, value: Any) -> Any:
+        """Adds to its numbers."""
         self.numpy()[...] += np.asarray(value)
         return self
 
-    def assign_sub(self, value):
+    def assign_sub(self, value: Any) -> Any:
+        """Subtracts from its numbers."""
         self.numpy()[...] -= np.asarray(value)
         return self
 
@@ -420,134 +435,3 @@ class Variable(_Operators):
 
     def __repr__(self):
         return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (self.path, self.shape)
-
-
-# ---- the tape ----
-
-
-class LazyGradient:
-    """A gradient inside of strategy.run: the engine computes, sums over the replicas and applies it in optimizer.apply_gradients."""
-
-    __slots__ = ("loss", "variable")
-
-    def __init__(self, loss, variable):
-        self.loss, self.variable = loss, variable
-
-    def __getattr__(self, name):
-        raise ValueError("inside of strategy.run a gradient is summed over the replicas by optimizer.apply_gradients and cannot be changed before it; "
-                         "clip with clipnorm=, clipvalue= or global_clipnorm= of the optimizer")
-
-
-class GradientTape:
-    """Records what is computed inside of `with`, for one call of gradient()."""
-
-    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True):
-        self._context = self._native = None
-        self._done, self._variables, self._watched = False, {}, []
-        self._store = None
-        self._watches = watch_accessed_variables
-
-    def __enter__(self):
-        here = context()
-        if here.recording is not None:
-            raise NotImplementedError("a GradientTape inside of another: the engine records one step at a time and has no gradients of gradients")
-        here.recording, self._context = self, here
-        return self
-
-    def __exit__(self, *error):
-        self._context.recording = None
-
-    def _begin(self, here, model, training):
-        if self._native is None:
-            if model is None and here.last_model is not None:
-                model = here.last_model()
-            native = None if model is None else model._for_tape()
-            if here.tape is None:
-                here.tape = _engine.Tape(here.threads)
-            training = True if training is None else bool(training)
-            seed = 0 if model is None else model._seed or 0
-            if here.replica is not None:
-                here.replica.begin(here.tape, native, training, seed)
-            else:
-                here.tape.begin(training, True, native, seed, here.steps)
-            here.steps += 1
-            self._native, self._training = here.tape, training
-            self._store = None if native is None else native.store
-        elif model is not None:
-            if model._for_tape().store != self._store:
-                raise NotImplementedError("this tape records another model (or other operations came first): call one model in a GradientTape, "
-                                          "before anything else in it")
-            if training is not None and bool(training) != self._training:
-                raise ValueError("this tape records with training=%s; a step is one or the other" % self._training)
-        if model is not None:
-            here.last_model = weakref.ref(model)
-        return self._native
-
-    def _variable(self, variable):
-        if not self._watches:
-            return variable._p
-        tape = self._begin(self._context, None, None)
-        if variable._p.store == self._store:
-            return variable._p
-        key = variable._p.handle
-        if key not in self._variables:
-            self._variables[key] = (tape.watch(variable._p.array()), variable)
-        return self._variables[key][0]
-
-    def watch(self, tensor) -> None:
-        """Asks for the gradient of a tensor (variables are watched by themselves)."""
-        for each in tensor if isinstance(tensor, (list, tuple)) else [tensor]:
-            if isinstance(each, Variable):
-                continue
-            if not isinstance(each, Tensor):
-                raise ValueError("a tape watches tensors and variables, not %s" % type(each).__name__)
-            tape = tape_for() if self._context.recording is self else self._native
-            each._t = tape.watch(each._t)
-
-    def stop_recording(self):
-        import contextlib
-
-        @contextlib.contextmanager
-        def paused():
-            self._context.recording = None
-            try:
-                yield
-            finally:
-                self._context.recording = self
-        return paused()
-
-    def gradient(self, target, sources, output_gradients=None):
-        """d target / d sources, in the structure of sources; None where target does not depend on one. Once a tape."""
-        if output_gradients is not None:
-            raise NotImplementedError("output_gradients: multiply the target by them before")
-        single = not isinstance(sources, (list, tuple))
-        flat = [sources] if single else list(sources)
-        if self._native is None:
-            raise ValueError("nothing was computed on this tape")
-        if isinstance(target, (list, tuple)):
-            raise NotImplementedError("gradient() of several targets: add them up")
-        if not isinstance(target, Tensor):
-            raise TypeError("the target must be a tensor, not %s" % type(target).__name__)
-        if self._done:
-            raise NotImplementedError("gradient() once a tape: the engine frees what it recorded on the way back")
-        if self._context.replica is not None and all(isinstance(each, Variable) and each._p.store == self._store for each in flat):
-            out = [LazyGradient(target, each) if each.trainable else None for each in flat]
-        else:
-            out = self._compute(target, flat)
-        return out[0] if single else out
-
-    def _compute(self, target, flat):
-        self._done = True
-        asked = []
-        for each in flat:
-            if isinstance(each, Variable):
-                watched = self._variables.get(each._p.handle)
-                asked.append(each._p if watched is None else watched[0])
-            elif isinstance(each, Tensor):
-                asked.append(each._t)
-            else:
-                raise TypeError("gradients are of variables and tensors, not of %s" % type(each).__name__)
-        return [None if each is None else Tensor(each) for each in self._native.gradient(target._t, asked)]
-
-    def reset(self):
-        self._native, self._done, self._variables = None, False, {}

@@ -1,5 +1,9 @@
 """Activations as functions on tensors; layers take them by name or as these."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono.keras.ops import _activation, softmax  # noqa: F401
 
 relu, sigmoid, tanh, gelu, softplus, silu, elu, selu, linear = (_activation(name) for name in (
@@ -8,7 +12,7 @@ swish, exponential, softsign, hard_sigmoid, leaky_relu, relu6 = (_activation(nam
     "silu", "exponential", "softsign", "hard_sigmoid", "leaky_relu", "relu6"))
 
 
-def get(identifier):
+def get(identifier: Any) -> Any:
     """An activation by its name."""
     if identifier is None:
         return linear

@@ -1,7 +1,10 @@
 """Callbacks of fit: Keras's names. The engine runs its own; those of the user are Python objects that it calls."""
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import Any
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
@@ -16,54 +19,56 @@ class Callback:
     model = None
     params = None
 
-    def set_model(self, model):
+    def set_model(self, model: Any) -> None:
+        """The model that is trained."""
         self.model = model
 
-    def set_params(self, params):
+    def set_params(self, params: Any) -> None:
+        """epochs, steps and verbose of the fit."""
         self.params = params
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Any = None) -> None:
         """Before the first epoch."""
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
         """After the last epoch."""
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
         """Before an epoch."""
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """After an epoch and its validation."""
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: Any, logs: Any = None) -> None:
         """Before a batch."""
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
         """After a batch."""
 
     on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: Any = None) -> None:
         """Before a validation or evaluation."""
 
-    def on_test_end(self, logs=None):
+    def on_test_end(self, logs: Any = None) -> None:
         """After it."""
 
-    def on_test_batch_begin(self, batch, logs=None):
+    def on_test_batch_begin(self, batch: Any, logs: Any = None) -> None:
         """Not called: the engine has no such moment."""
 
-    def on_test_batch_end(self, batch, logs=None):
+    def on_test_batch_end(self, batch: Any, logs: Any = None) -> None:
         """After a batch of it."""
 
-    def on_predict_begin(self, logs=None):
+    def on_predict_begin(self, logs: Any = None) -> None:
         """Before a prediction."""
 
-    def on_predict_end(self, logs=None):
+    def on_predict_end(self, logs: Any = None) -> None:
         """After it."""
 
-    def on_predict_batch_begin(self, batch, logs=None):
+    def on_predict_batch_begin(self, batch: Any, logs: Any = None) -> None:
         """Not called: the engine has no such moment."""
 
-    def on_predict_batch_end(self, batch, logs=None):
+    def on_predict_batch_end(self, batch: Any, logs: Any = None) -> None:
         """After a batch of it."""
 
     def _engine_form(self):
@@ -77,7 +82,7 @@ class Callback:
         return self, names
 
 
-def engine_form(callback):
+def engine_form(callback: Any) -> Any:
     """Of anything with Keras's hooks, also callbacks of another Keras."""
     if isinstance(callback, Callback):
         return callback._engine_form()
@@ -109,7 +114,7 @@ class _Native(Callback):
 class EarlyStopping(Callback):
     """Stops when monitor has not become better for `patience` epochs."""
 
-    def __init__(self, monitor: str = "val_loss", min_delta: float = 0, patience: int = 0, verbose: int = 0, mode: str = "auto", baseline=None,
+    def __init__(self, monitor: str = "val_loss", min_delta: float = 0, patience: int = 0, verbose: int = 0, mode: str = "auto", baseline: Any = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
         if mode not in ("auto", "min", "max"):
             raise ValueError("mode is auto, min or max, not %r" % (mode,))
@@ -122,11 +127,13 @@ class EarlyStopping(Callback):
         grows = self.mode == "max" or self.mode == "auto" and any(word in self.monitor for word in ("acc", "auc", "precision", "recall", "f1"))
         return value - self.min_delta > than if grows else value + self.min_delta < than
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begins to count."""
         self.best = self.best_weights = None
         self.wait = self.stopped_epoch = self.best_epoch = 0
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
+        """Stops the training when it is time."""
         if self.monitor not in logs:
             raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(sorted(logs))))
         if epoch < self.start_from_epoch:
@@ -144,7 +151,8 @@ class EarlyStopping(Callback):
             self.stopped_epoch = epoch
             self.model.stop_training = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
+        """Says where it stopped."""
         if self.stopped_epoch and self.verbose:
             print("Epoch %d: early stopping" % (self.stopped_epoch + 1))
         if self.restore_best_weights and self.best_weights is not None:
@@ -154,8 +162,8 @@ class EarlyStopping(Callback):
 class ModelCheckpoint(_Native):
     """Saves the model (or its weights) after every epoch; filepath may have {epoch:02d} and {val_loss:.2f}."""
 
-    def __init__(self, filepath, monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
-                 mode: str = "auto", save_freq="epoch", initial_value_threshold=None):
+    def __init__(self, filepath: Any, monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
+                 mode: str = "auto", save_freq: str = "epoch", initial_value_threshold: Any = None):
         if initial_value_threshold is not None:
             raise ValueError("ModelCheckpoint(initial_value_threshold=) is not offered")
         super().__init__("ModelCheckpoint", path=os.fspath(filepath), monitor=monitor, verbose=verbose, save_best_only=save_best_only,
@@ -165,7 +173,7 @@ class ModelCheckpoint(_Native):
 class BackupAndRestore(_Native):
     """Goes on where an interrupted fit stood."""
 
-    def __init__(self, backup_dir, save_freq="epoch", delete_checkpoint: bool = True):
+    def __init__(self, backup_dir: Any, save_freq: str = "epoch", delete_checkpoint: bool = True):
         super().__init__("BackupAndRestore", directory=os.fspath(backup_dir), save_every_batches=0 if save_freq == "epoch" else int(save_freq),
                          keep=not delete_checkpoint)
 
@@ -182,10 +190,11 @@ class ReduceLROnPlateau(_Native):
 class LearningRateScheduler(Callback):
     """The learning rate of an epoch from schedule(epoch, rate)."""
 
-    def __init__(self, schedule, verbose: int = 0):
+    def __init__(self, schedule: Any, verbose: int = 0):
         self.schedule, self.verbose = schedule, verbose
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
+        """Sets the rate of this epoch."""
         try:
             rate = self.schedule(epoch, self.model.optimizer.learning_rate)
         except TypeError:
@@ -198,15 +207,15 @@ class LearningRateScheduler(Callback):
 class TensorBoard(_Native):
     """Logs for TensorBoard: train and validation below log_dir."""
 
-    def __init__(self, log_dir="logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False, update_freq="epoch",
-                 profile_batch=0, **ignored):
+    def __init__(self, log_dir: str = "logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False,
+                 update_freq: str = "epoch", profile_batch: int = 0, **ignored: Any):
         super().__init__("TensorBoard", directory=os.fspath(log_dir), histogram_freq=histogram_freq, every_batch=update_freq != "epoch")
 
 
 class CSVLogger(_Native):
     """A line an epoch."""
 
-    def __init__(self, filename, separator: str = ",", append: bool = False):
+    def __init__(self, filename: str | None, separator: str = ",", append: bool = False):
         super().__init__("CSVLogger", path=os.fspath(filename), separator=separator, append=append)
 
 
@@ -220,7 +229,7 @@ class TerminateOnNaN(_Native):
 class LambdaCallback(Callback):
     """A callback of functions: LambdaCallback(on_epoch_end=lambda epoch, logs: ...)."""
 
-    def __init__(self, **functions):
+    def __init__(self, **functions: Any):
         for name, function in functions.items():
             if name not in HOOKS and name not in ("on_batch_begin", "on_batch_end"):
                 raise TypeError("there is no moment %s; there are: %s" % (name, ", ".join(HOOKS)))
@@ -234,13 +243,15 @@ class ProgbarLogger(Callback):
     def __init__(self, verbose: int = 1):
         self._verbose = verbose
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
+        """Prints the epoch's number."""
         import time
 
         self._begun = time.monotonic()
         sys.stdout.write("Epoch %d/%d\n" % (epoch + 1, (self.params or {}).get("epochs") or 1))
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
+        """Prints its metrics."""
         import time
 
         steps = (self.params or {}).get("steps")
@@ -256,7 +267,8 @@ class EpochDots(Callback):
     def __init__(self, report_every: int = 100, dot_every: int = 1):
         self.report_every, self.dot_every = report_every, dot_every
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
+        """A dot, and every 100 epochs the metrics."""
         if epoch % self.report_every == 0:
             sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (name, logs[name]) for name in sorted(logs))))
         if epoch % self.dot_every == 0:

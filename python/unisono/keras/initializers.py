@@ -1,5 +1,9 @@
 """Initialisers by Keras's names; the values are drawn by the engine from the model's seed."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform",
            "HeNormal", "LecunUniform", "LecunNormal", "Orthogonal", "Identity"]
 
@@ -7,10 +11,11 @@ __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomN
 class Initializer:
     """Base of the initialisers."""
 
-    def __init__(self, **config):
+    def __init__(self, **config: Any):
         self._config = config
 
     def get_config(self) -> dict:
+        """Its arguments."""
         return dict(self._config)
 
     def _object(self):

@@ -1,6 +1,11 @@
 """Losses, with Keras's names and formulas, computed by the engine."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono import _engine
+from unisono.keras._arguments import Configured, named_arguments
 from unisono.keras._tensor import Tensor, context, on_engine_tape, raw_of, tape_for
 
 __all__ = ["Loss", "Reduction", "MeanSquaredError", "MeanAbsoluteError", "Huber", "BinaryCrossentropy", "CategoricalCrossentropy",
@@ -25,12 +30,12 @@ def _reduction(value):
     return value
 
 
-class Loss:
+class Loss(Configured):
     """Base of the losses. A loss of one's own overrides call(y_true, y_pred), which gives one value a sample from operations on tensors."""
 
     _class = None
 
-    def __init__(self, name: str = None, reduction="sum_over_batch_size", dtype=None, **config):
+    def __init__(self, name: str | None = None, reduction: str = "sum_over_batch_size", dtype: Any = None, **config: Any):
         self.reduction = _reduction(reduction)
         self._config = config
         self.name = name
@@ -39,7 +44,8 @@ class Loss:
             raise NotImplementedError("a loss of one's own overrides call(y_true, y_pred)")
         self.name = name or self._raw().name
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Losses of the samples; a subclass overrides it."""
         raise NotImplementedError
 
     def _make(self):
@@ -67,30 +73,14 @@ class Loss:
         return Tensor(self._raw().call(tape_for(), target, prediction, weights, reduced))
 
     def get_config(self) -> dict:
+        """Its arguments."""
         return dict(self._config, name=self.name, reduction=self.reduction)
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-    def __reduce__(self):
-        return (_rebuild, (type(self), self.get_config()))
-
-
-def _rebuild(cls, config):
-    return cls(**config)
 
 
 def _make(name, doc, **defaults):
     def __init__(self, *arguments, **given):
-        names = list(defaults)
-        if len(arguments) > len(names):
-            raise TypeError("%s takes at most %d arguments" % (name, len(names)))
-        given.update(zip(names, arguments))
-        config = {key: given.pop(key, default) for key, default in defaults.items()}
-        unknown = set(given) - {"name", "reduction", "dtype"}
-        if unknown:
-            raise TypeError("%s has no argument %s; it has %s" % (name, ", ".join(sorted(unknown)), ", ".join(names + ["reduction", "name"])))
+        given = named_arguments(name, defaults, arguments, given, ("reduction",))
+        config = {key: given[key] for key in defaults}
         Loss.__init__(self, given.get("name"), given.get("reduction", "sum_over_batch_size"), **config)
     return type(name, (Loss,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
 
@@ -123,7 +113,7 @@ sparse_categorical_crossentropy = _function(SparseCategoricalCrossentropy)
 hinge, kl_divergence = _function(Hinge), _function(KLDivergence)
 
 
-def native(value):
+def native(value: Any) -> Any:
     """An engine's loss for compile from a name, a Loss or a function(y_true, y_pred)."""
     if isinstance(value, str):
         return _engine.Loss(value)
@@ -134,7 +124,7 @@ def native(value):
     raise TypeError("a loss is a name, a Loss or a function, not %s" % type(value).__name__)
 
 
-def get(identifier):
+def get(identifier: Any) -> Any:
     """A Loss by its name."""
     if identifier is None or isinstance(identifier, Loss) or callable(identifier):
         return identifier

@@ -1,8 +1,13 @@
 """Metrics, with Keras's names and formulas, computed by the engine. Inside of strategy.run each replica counts for itself and the counts are added up."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from unisono import _engine
+from unisono.keras._arguments import named_arguments
 from unisono.keras._tensor import Tensor, context, raw_of, tape_for
 
 __all__ = ["Metric", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
@@ -16,7 +21,7 @@ class Metric:
 
     _class = None
 
-    def __init__(self, name: str = None, dtype=None, **config):
+    def __init__(self, name: str | None = None, dtype: Any = None, **config: Any):
         self._config = {key: value for key, value in config.items() if value is not None}
         if name is not None:
             self._config["name"] = name
@@ -28,7 +33,7 @@ class Metric:
     def _make(self):
         return _engine.Metric(self._class, self._config)
 
-    def update_state(self, y_true, y_pred=None, sample_weight=None):
+    def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
         """Counts a batch."""
         target, prediction = raw_of(y_true), raw_of(y_pred)
         weights = None if sample_weight is None else raw_of(sample_weight)
@@ -46,6 +51,7 @@ class Metric:
         return Tensor.of(np.float32(distribute.metric_result(self._native)))
 
     def reset_state(self) -> None:
+        """Begins anew."""
         self._native.reset()
 
     reset_states = reset_state
@@ -56,13 +62,16 @@ class Metric:
 
     @property
     def variables(self) -> list:
+        """None: its numbers are the engine's."""
         return [np.asarray(self._native.state())]
 
-    def merge_state(self, metrics) -> None:
+    def merge_state(self, metrics: Any) -> None:
+        """Adds the numbers of other metrics of this kind."""
         for metric in metrics:
             self._native.merge(metric._native)
 
     def get_config(self) -> dict:
+        """Its arguments."""
         return dict(self._config, name=self.name)
 
     def __repr__(self):
@@ -81,13 +90,7 @@ def _rebuild(cls, config, state):
 
 def _make(name, doc, **defaults):
     def __init__(self, *arguments, **given):
-        names = list(defaults)
-        if len(arguments) > len(names):
-            raise TypeError("%s takes at most %d arguments" % (name, len(names)))
-        given.update(zip(names, arguments))
-        unknown = set(given) - {"name", "dtype"} - set(names)
-        if unknown:
-            raise TypeError("%s has no argument %s; it has %s" % (name, ", ".join(sorted(unknown)), ", ".join(names + ["name"])))
+        given = named_arguments(name, defaults, arguments, given)
         Metric.__init__(self, given.get("name"), **{key: given.get(key, default) for key, default in defaults.items()})
     return type(name, (Metric,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
 
@@ -117,7 +120,7 @@ class Accuracy(Metric):
 
     _class = "accuracy"
 
-    def __init__(self, name: str = "accuracy", dtype=None):
+    def __init__(self, name: str = "accuracy", dtype: Any = None):
         super().__init__(name)
 
     def _make(self):
@@ -129,13 +132,14 @@ class Mean(Metric):
 
     _class = "mean"
 
-    def __init__(self, name: str = None, dtype=None):
+    def __init__(self, name: str | None = None, dtype: Any = None):
         super().__init__(name or "mean")
 
     def _make(self):
         return _engine.Metric(self._class)
 
-    def update_state(self, values, sample_weight=None):
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:
+        """Adds values, each with its weight."""
         values = np.asarray(values, np.float64).reshape(-1)
         weights = np.ones_like(values) if sample_weight is None else np.broadcast_to(np.asarray(sample_weight, np.float64), values.shape)
         if type(self) is Mean and weights.sum() > 0:
@@ -149,11 +153,11 @@ class Sum(Mean):
 
     _class = "sum"
 
-    def __init__(self, name: str = None, dtype=None):
+    def __init__(self, name: str | None = None, dtype: Any = None):
         super().__init__(name or "sum")
 
 
-def native(value):
+def native(value: Any) -> Any:
     """An engine's metric for compile from a name, a Metric or a function(y_true, y_pred)."""
     if isinstance(value, str):
         if value in ("accuracy", "acc"):

@@ -1,43 +1,47 @@
-"""Models: Sequential, the functional Model, compile, fit, evaluate, predict, weights and files. The engine does all of it."""
+"""Models: Sequential, the functional Model, models with a call() of one's own, models inside of models; weights and files. What they do with data
+is in _fit.py. The engine does all of it.
+
+A model inside of another one is the engine's layer from then on: its weights are that model's, and it can still be called.
+"""
+
+from __future__ import annotations
 
 import os
-import sys
+from typing import Any
 
 import numpy as np
 
 from unisono import _engine
-from unisono.keras import callbacks as callbacks_module
-from unisono.keras import losses as losses_module
-from unisono.keras import metrics as metrics_module
 from unisono.keras import optimizers as optimizers_module
-from unisono.keras._data import Source, columns
+from unisono.keras._fit import Trains, as_list
 from unisono.keras._graph import KerasTensor, entry_of, walk
-from unisono.keras._tensor import Tensor, Variable, as_array, next_seed, raw_of, shared, tape_for
-from unisono.keras.layers import InputLayer, Layer, _parameters
+from unisono.keras._layer import Layer, _parameters
+from unisono.keras._nested import Host, Inside
+from unisono.keras._own import overrides
+from unisono.keras._tensor import Tensor, Variable, context, next_seed, raw_of, shared, tape_for
+from unisono.keras.layers import InputLayer
 
 __all__ = ["Model", "Sequential", "load_model", "clone_model"]
 
 
-def _as_list(value):
-    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+class Model(Inside, Trains):
+    """Model(inputs, outputs): a graph of layers, from Input to what they give. A subclass with call() is a model of one's own."""
 
-
-class Model:
-    """Model(inputs, outputs): a graph of layers, from Input to what they give."""
-
-    def __new__(cls, *arguments, **keywords):
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Model:
         if cls is Model and not arguments and not keywords:
-            raise NotImplementedError("Model() needs inputs and outputs: Model(inputs, outputs), or use Sequential")
+            raise NotImplementedError("Model() needs inputs and outputs: Model(inputs, outputs); or use Sequential, or a subclass with call()")
         return super().__new__(cls)
 
-    def __init__(self, inputs=None, outputs=None, name: str = None):
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, **ignored: Any):
         self._set_up(name)
         if inputs is None or outputs is None:
-            raise NotImplementedError("models with a call() of one's own are not offered from Python: write Model(inputs, outputs) with the functional "
-                                      "API, or a loop of one's own with a GradientTape")
+            if not overrides(self, Model, "call"):
+                raise NotImplementedError("a model without inputs and outputs needs a call() method: %s has none" % type(self).__name__)
+            self._is_own = True
+            return
         if isinstance(inputs, dict):
             inputs = list(inputs.values())
-        self._inputs, self._outputs = _as_list(inputs), _as_list(outputs)
+        self._inputs, self._outputs = as_list(inputs), as_list(outputs)
         for each in self._inputs + self._outputs:
             if not isinstance(each, KerasTensor):
                 raise TypeError("a model is made from Input(...) to what layers give; got %r" % (each,))
@@ -46,11 +50,12 @@ class Model:
     def _set_up(self, name):
         from unisono.tf import distribute
 
+        self._inside_set_up()
         self._name, self._raw, self._layers = name, None, []
+        self._compile_later: Any = None
         self._seed = next_seed()
         self._optimizer = self._loss = self._metrics = None
         self._stop = False
-        self._inner = {}  # Python layers by the engine's name, of models inside of this one
         self._strategy = distribute.in_scope(self)
         self._params = {}
 
@@ -86,10 +91,21 @@ class Model:
         self._made()
 
     def _made(self):
+        """The engine's model is there (and when its input is known, its weights)."""
         if self._seed is not None:
             self._raw.set_seed(self._seed)
+        if self._raw.built:
+            for layer in self._layers:
+                layer._settle(self._raw, False)
 
     def _native(self):
+        if self._raw is None:
+            if self._host is not None:
+                raise ValueError("the model %r is part of another one now: it can be called and has its weights, but it is that model that is "
+                                 "trained and saved" % self._name)
+            if self._is_own:
+                raise ValueError("the model %r is not built yet: call it with data, fit it, or call build(input_shape)" % (self._name or type(self).__name__))
+            self._make_graph()
         return self._raw
 
     @classmethod
@@ -116,21 +132,26 @@ class Model:
     def _for_tape(self):
         return self._built()
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Makes the weights for inputs of this shape (with the batch)."""
-        raw = self._native()
-        if raw.built or input_shape is None:
+        if input_shape is None or context().building is self:
             return
-        raw.build([("float32", (None,) + tuple(input_shape[1:]))])
-        self._made()
-
-    def _build_for(self, arrays):
+        if self._is_own:
+            if self._raw is None:
+                shapes = [input_shape] if not input_shape or not isinstance(input_shape[0], (list, tuple)) else input_shape
+                self._make_own([("float32", (None,) + tuple(each[1:])) for each in shapes])
+            return
         raw = self._native()
         if not raw.built:
-            specs = []
-            for array in arrays:
-                text = isinstance(array, _engine.Strings)
-                specs.append(("string" if text else "float32", (None,) + tuple(array.shape[1:])))
+            raw.build([("float32", (None,) + tuple(input_shape[1:]))])
+            self._made()
+
+    def _build_for(self, arrays):
+        specs = [("string" if isinstance(array, _engine.Strings) else "float32", (None,) + tuple(array.shape[1:])) for array in arrays]
+        if self._is_own and self._raw is None:
+            self._make_own(specs)
+        raw = self._native()
+        if not raw.built:
             raw.build(specs)
             self._made()
         return raw
@@ -139,14 +160,19 @@ class Model:
 
     @property
     def name(self) -> str:
-        return self._native().name
+        """Its name."""
+        return self._raw.name if self._raw is not None else self._name or (type(self).__name__ if self._is_own else self._native().name)
 
     @property
     def layers(self) -> list:
-        self._native()
-        return list(self._layers)
+        """Its layers, in Keras's order."""
+        if self._is_own:
+            return [layer._shown() for layer in self._parts()]
+        if self._host is None:
+            self._native()
+        return [layer._shown() for layer in self._layers]
 
-    def get_layer(self, name: str = None, index: int = None) -> Layer:
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """A layer by its name or place."""
         if index is not None:
             return self.layers[index]
@@ -157,12 +183,25 @@ class Model:
 
     @property
     def built(self) -> bool:
-        return self._native().built
+        """Whether it has its weights."""
+        return self._host is not None or (self._raw is not None if self._is_own else self._native().built)
+
+    @built.setter
+    def built(self, value: bool) -> None:
+        """Keras's models set it at the end of build(); here the engine knows."""
 
     @property
     def weights(self) -> list:
         """All variables, in Keras's order."""
+        if self._is_own:
+            return self._own_weights()
         out, seen = [], set()
+        if self._host is not None:
+            for weight in [weight for layer in self._layers for weight in layer.weights]:
+                if weight._p.handle not in seen:
+                    seen.add(weight._p.handle)
+                    out.append(weight)
+            return out
         for layer in self._native().layers():
             for each in _parameters(layer):
                 if each.handle not in seen:
@@ -174,42 +213,49 @@ class Model:
 
     @property
     def trainable_weights(self) -> list:
+        """The variables that training changes."""
         return [each for each in self.weights if each.trainable]
 
     trainable_variables = trainable_weights
 
     @property
     def non_trainable_weights(self) -> list:
+        """The variables that it does not change."""
         return [each for each in self.weights if not each.trainable]
 
     non_trainable_variables = non_trainable_weights
 
     @property
     def trainable(self) -> bool:
+        """Whether any layer is trained; setting it sets all."""
         return any(layer.trainable for layer in self.layers)
 
     @trainable.setter
-    def trainable(self, value):
+    def trainable(self, value: Any) -> None:
         for layer in self.layers:
             layer.trainable = value
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> Any:
+        """With None for the batch; a list when there are several."""
         specs = [shape for _, shape in self._built().inputs]
         return specs[0] if len(specs) == 1 else specs
 
     @property
-    def output_shape(self):
+    def output_shape(self) -> Any:
+        """With None for the batch; a list when there are several."""
         specs = [shape for _, shape in self._built().outputs]
         return specs[0] if len(specs) == 1 else specs
 
     @property
     def input_names(self) -> list:
+        """The names of the inputs."""
         found = [layer.name for layer in self._native().layers() if layer.class_name == "InputLayer"]
         return found or ["input_layer"]
 
     @property
     def output_names(self) -> list:
+        """The names of the outputs."""
         outputs = getattr(self, "_outputs", None)
         if outputs:
             return [each._layer.name if each._layer is not None else each.name for each in outputs]
@@ -217,26 +263,30 @@ class Model:
         return [layers[-1].name] if layers else []
 
     @property
-    def optimizer(self):
+    def optimizer(self) -> Any:
+        """The optimizer of compile; None before it."""
         return self._optimizer
 
     @property
     def metrics_names(self) -> list:
+        """The names of what evaluate gives."""
         return list(self._params.get("names", ["loss"]))
 
     @property
     def stop_training(self) -> bool:
+        """Whether fit ends after this batch; a callback sets it."""
         return self._native().is_stopping()
 
     @stop_training.setter
-    def stop_training(self, value):
+    def stop_training(self, value: Any) -> None:
         if value:
             self._native().stop_training()
 
     def count_params(self) -> int:
+        """How many numbers its weights have."""
         return sum(int(np.prod(each.shape)) for each in self.weights)
 
-    def summary(self, print_fn=None, **ignored) -> None:
+    def summary(self, print_fn: Any = None, **ignored: Any) -> None:
         """Prints Keras's table."""
         text = self._native().summary()
         (print_fn or print)(text.rstrip("\n"))
@@ -246,10 +296,12 @@ class Model:
         return self._native().get_config()
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any] | None) -> Any:
+        """A model of what get_config gave."""
         return Model._of(_engine.Model.from_config(config))
 
     def to_json(self) -> str:
+        """get_config as JSON."""
         import json
 
         return json.dumps(self.get_config())
@@ -258,17 +310,22 @@ class Model:
 
     def __call__(self, inputs, training=None, **ignored):
         """Forward: tensors for tensors; on a GradientTape when one is open."""
-        flat = _as_list(inputs) if not isinstance(inputs, dict) else [inputs[name] for name in self.input_names]
+        flat = as_list(inputs) if not isinstance(inputs, dict) else [inputs[name] for name in self.input_names]
         if any(isinstance(each, KerasTensor) for each in flat):
-            raise NotImplementedError("a model inside of another one is not offered from Python: call its layers")
+            return KerasTensor(self._as_part(), flat)
+        here = context()
+        if here.building is not None or (here.forced is not None and self._nested is not None):
+            return self._as_part()._inside(here, flat)
+        if self._host is not None:
+            return Tensor(tape_for(Host(self), training).call_layer(self._nested._native(), [raw_of(each) for each in flat]))
+        if self._is_own and self._raw is None:
+            self._build_for([Tensor.of(each) for each in flat])
         raws = [raw_of(each) for each in flat] if len(flat) > 1 and not isinstance(inputs, np.ndarray) and self._many() else [raw_of(inputs)]
         if not self._native().built:
             self._build_for([Tensor.of(each) if isinstance(each, (int, float)) else each for each in raws])
         tape = tape_for(self, training)
         outputs = [Tensor(each) for each in self._raw.call(tape, raws)]
         return outputs[0] if len(outputs) == 1 else outputs
-
-    call = __call__
 
     def _many(self):
         raw = self._native()
@@ -279,179 +336,23 @@ class Model:
         """The regularisers' part of the loss, on the tape of the step."""
         return [Tensor(self._built().regularization(tape_for(self)))]
 
-    # ---- compile ----
-
-    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, run_eagerly=False, steps_per_execution=1,
-                jit_compile=None, **ignored) -> None:
-        """What fit minimises, how, and what it measures."""
-        raw = self._native()
-        optimizer = optimizers_module.get(optimizer)
-        names = self.output_names
-        losses = [loss.get(name) for name in names] if isinstance(loss, dict) else _as_list(loss)
-        if any(each is None for each in losses):
-            raise ValueError("losses are given by output: %s" % ", ".join(names))
-        weights = [loss_weights[name] for name in names] if isinstance(loss_weights, dict) else _as_list(loss_weights) or None
-        picked = []
-        for output, some in enumerate(self._metrics_of(metrics, names)):
-            picked += [(metrics_module.native(each), output) for each in some]
-        natives = [losses_module.native(each) for each in losses]
-        raw.compile(optimizer._for_model(), natives, None if weights is None else [float(each) for each in weights], picked, optimizer._steps)
-        self._optimizer, self._loss, self._metrics = optimizer, loss, metrics
-
-    @staticmethod
-    def _metrics_of(metrics, names):
-        if metrics is None:
-            return []
-        if isinstance(metrics, dict):
-            unknown = set(metrics) - set(names)
-            if unknown:
-                raise ValueError("metrics are given for %s, but the outputs are: %s" % (", ".join(sorted(unknown)), ", ".join(names)))
-            return [_as_list(metrics.get(name)) for name in names]
-        metrics = _as_list(metrics)
-        if any(isinstance(each, (list, tuple)) for each in metrics):
-            return [_as_list(each) for each in metrics]
-        return [metrics]
-
-    # ---- fit ----
-
-    def _data_options(self, x, y, sample_weight, prefix=""):
-        """Columns or a source, as the engine's options; what keeps them alive is in the options too."""
-        if prefix == "" and x is None:
-            raise ValueError("there is no data: give x (and y)")
-        if Source.accepts(x):
-            if y is not None:
-                raise ValueError("y is part of the batches when x is a dataset or an iterator")
-            source = Source(x, self._names(True), self._names(False))
-            return {prefix + "batches": source.native}
-        out = {prefix + "x": columns(x, self._names(True)), prefix + "y": columns(y, self._names(False)),
-               (prefix + "weight" if prefix else "sample_weight"): None if sample_weight is None else as_array(sample_weight)}
-        return out
-
-    def _names(self, inputs):
-        return self.input_names if inputs else self.output_names
-
-    def _callbacks(self, given, verbose, params):
-        """(the engine's list, the Python callbacks)"""
-        given = [each for each in _as_list(given)]
-        out = []
-        for each in given:
-            if hasattr(each, "set_model"):
-                each.set_model(self)
-            if hasattr(each, "set_params"):
-                each.set_params(params)
-            out.append(callbacks_module.engine_form(each))
-        if verbose and not _is_own_stdout():
-            bar = callbacks_module.ProgbarLogger(verbose)
-            bar.set_params(params)
-            out.append(bar._engine_form())
-        return out
-
-    def fit(self, x=None, y=None, batch_size=None, epochs: int = 1, verbose="auto", callbacks=None, validation_split: float = 0.0, validation_data=None,
-            shuffle: bool = True, class_weight=None, sample_weight=None, initial_epoch: int = 0, steps_per_epoch=None, validation_steps=None,
-            validation_batch_size=None, validation_freq: int = 1, *, replicas: int = 0, threads: int = 0, seed=None, **ignored):
-        """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
-        verbose = 1 if verbose == "auto" else int(verbose)
-        options = self._data_options(x, y, sample_weight)
-        if validation_data is not None:
-            options.update(self._validation_options(validation_data))
-        if "batches" in options and batch_size is not None and hasattr(x, "_native_batches"):
-            batch_size = None  # the dataset has its own (seed 002 gives both)
-        steps = steps_per_epoch or options.get("batches") and options["batches"].length or None
-        if steps is None and options.get("x"):
-            size = batch_size or 32
-            steps = -(-int(options["x"][0].shape[0] * (1 - validation_split)) // size)
-        params = {"epochs": epochs, "steps": steps, "verbose": verbose}
-        chosen = seed if seed is not None else self._seed
-        options.update(batch_size=batch_size or 0, epochs=epochs, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch or 0,
-                       validation_split=float(validation_split or 0), shuffle=bool(shuffle), validation_steps=validation_steps or 0,
-                       validation_batch_size=validation_batch_size or 0, validation_freq=validation_freq, replicas=replicas, threads=threads,
-                       seed=chosen or 0, class_weight=_class_weight(class_weight), verbose=verbose if verbose and _is_own_stdout() else 0)
-        history = callbacks_module.History()
-        history.set_params(params)
-        history.set_model(self)
-        options["callbacks"] = self._callbacks(callbacks, verbose, params)
-        raw = self._native()
-        if options["verbose"]:
-            sys.stdout.flush()
-        if self._strategy is not None:
-            self._place(options)
-            options["strategy"] = self._strategy._engine_strategy()
-        history.history = raw.fit(options)
-        first = next(iter(history.history.values()), [])
-        history.epoch = list(range(initial_epoch, initial_epoch + len(first)))
-        return history
-
-    def _place(self, options):
-        """Under the strategy: weights must be there, and the same everywhere."""
-        raw = self._native()
-        if not raw.built:
-            if not options.get("x"):
-                raise ValueError("under a strategy a model that is trained from a dataset needs an input shape: begin it with keras.Input")
-            self._build_for(options["x"])
-        if self._optimizer is None:
-            raise ValueError("the model must be compiled first")
-        self._strategy._engine_strategy().place(raw)
-
-    def _validation_options(self, data):
-        if isinstance(data, (tuple, list)):
-            x, y, weight = (tuple(data) + (None, None))[:3]
-            return self._data_options(x, y, weight, "validation_")
-        return self._data_options(data, None, None, "validation_")
-
-    def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, steps=None, callbacks=None, return_dict: bool = False, **ignored):
-        """Loss and metrics on data."""
-        verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
-        options = self._data_options(x, y, sample_weight)
-        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=verbose if _is_own_stdout() else 0,
-                       callbacks=self._callbacks(callbacks, 0, {}))
-        if verbose:
-            sys.stdout.flush()
-        logs = self._native().evaluate(options)
-        self._params["names"] = list(logs)
-        if return_dict:
-            return logs
-        values = list(logs.values())
-        return values[0] if len(values) == 1 else values
-
-    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
-        """What the model gives, as NumPy arrays."""
-        options = self._data_options(x, None, None)
-        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=0, callbacks=self._callbacks(callbacks, 0, {}))
-        if not self._native().built and options.get("x"):
-            self._build_for(options["x"])
-        outputs = [np.asarray(each) for each in self._native().predict(options)]
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    def train_on_batch(self, x, y=None, sample_weight=None, return_dict: bool = False, reset_metrics: bool = False):
-        """One step."""
-        return self._on_batch("train_on_batch", x, y, sample_weight, return_dict, reset_metrics)
-
-    def test_on_batch(self, x, y=None, sample_weight=None, return_dict: bool = False, reset_metrics: bool = False):
-        """Loss and metrics of one batch."""
-        return self._on_batch("test_on_batch", x, y, sample_weight, return_dict, reset_metrics)
-
-    def _on_batch(self, which, x, y, sample_weight, return_dict, reset):
-        raw = self._native()
-        if reset:
-            raw.reset_metrics()
-        logs = getattr(raw, which)(self._data_options(x, y, sample_weight))
-        values = list(logs.values())
-        return logs if return_dict else values[0] if len(values) == 1 else values
-
-    def predict_on_batch(self, x):
-        return self.predict(x, batch_size=max(1, len(columns(x, self._names(True))[0].shape) and columns(x, self._names(True))[0].shape[0]))
-
-    def reset_metrics(self) -> None:
-        self._native().reset_metrics()
-
     # ---- weights and files ----
 
     def get_weights(self) -> list:
         """NumPy arrays in Keras's order (copies)."""
+        if self._is_own or self._host is not None:
+            return [each.numpy().copy() for each in self.weights]
         return [np.asarray(each) for each in self._native().get_weights()]
 
-    def set_weights(self, weights) -> None:
+    def set_weights(self, weights: Any) -> None:
         """From NumPy arrays in Keras's order."""
+        if self._is_own or self._host is not None:
+            mine = self.weights
+            if len(mine) != len(weights):
+                raise ValueError("the model %s has %d weights, got %d" % (self.name, len(mine), len(weights)))
+            for each, value in zip(mine, weights):
+                each.assign(value)
+            return
         self._built().set_weights([shared(np.ascontiguousarray(np.asarray(each), np.float32)) for each in weights])
 
     def get_state(self) -> dict:
@@ -459,22 +360,25 @@ class Model:
         return _arrays(self._native().get_state(), np.asarray)
 
     def set_state(self, state: dict) -> None:
+        """What get_state gave, into the model."""
         self._built().set_state(_arrays(state, shared))
 
-    def save(self, filepath, overwrite: bool = True, **ignored) -> None:
+    def save(self, filepath: Any, overwrite: bool = True, **ignored: Any) -> None:
         """.keras: all; .weights.h5 and .safetensors: weights."""
         path = os.fspath(filepath)
         if not overwrite and os.path.exists(path):
             raise FileExistsError("%s is there already" % path)
         self._native().save(path)
 
-    def save_weights(self, filepath, overwrite: bool = True) -> None:
+    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
+        """Writes .weights.h5 or .safetensors."""
         path = os.fspath(filepath)
         if not path.endswith((".weights.h5", ".safetensors")):
             raise ValueError("the file of weights must end in .weights.h5 (or .safetensors), got %s" % path)
         self.save(path, overwrite)
 
-    def load_weights(self, filepath) -> None:
+    def load_weights(self, filepath: Any) -> None:
+        """Reads weights of such a file, or of a .keras file."""
         self._built().load_weights(os.fspath(filepath))
 
     def __reduce__(self):
@@ -496,33 +400,16 @@ def _arrays(tree, convert):
     return convert(tree) if hasattr(tree, "shape") else tree
 
 
-def _class_weight(value):
-    if value is None:
-        return None
-    out = [1.0] * (max(int(key) for key in value) + 1)
-    for key, weight in value.items():
-        out[int(key)] = float(weight)
-    return out
-
-
-def _is_own_stdout():
-    """Whether what the engine writes to descriptor 1 is where sys.stdout goes."""
-    try:
-        return sys.stdout.fileno() == 1
-    except (AttributeError, OSError, ValueError):
-        return False
-
-
 class Sequential(Model):
     """A list of layers, each given what the one before gives."""
 
-    def __init__(self, layers=None, name: str = None, trainable: bool = True):
+    def __init__(self, layers: Any = None, name: str | None = None, trainable: bool = True):
         self._set_up(name)
         self._pending = []
         for layer in layers or []:
             self.add(layer)
 
-    def add(self, layer) -> None:
+    def add(self, layer: Any) -> None:
         """Appends a layer."""
         if self._raw is not None:
             raise ValueError("the model is in use already: add layers before compile, fit or summary")
@@ -531,6 +418,8 @@ class Sequential(Model):
                 raise ValueError("Sequential takes layers, not what they give")
             dtype, shape = layer._spec
             layer = InputLayer(shape[1:], dtype, layer.name)
+        if isinstance(layer, Model):
+            layer = layer._as_part()
         if not isinstance(layer, Layer):
             raise TypeError("Sequential takes layers, not %s" % type(layer).__name__)
         layer._check_free()
@@ -544,13 +433,19 @@ class Sequential(Model):
             raise ValueError("there is no layer to remove, or the model is in use already")
         self._pending.pop()
 
+    def _with_input(self):
+        layers = list(self._pending)
+        if layers and not isinstance(layers[0], InputLayer) and layers[0]._input_shape is not None:
+            shape = layers[0]._input_shape
+            dtype = layers[0]._input_dtype or ("string" if layers[0]._class in ("TextVectorization", "SentenceEmbedding") else "float32")
+            layers.insert(0, InputLayer((shape,) if isinstance(shape, int) else shape, dtype))
+        return layers
+
     def _native(self):
         if self._raw is None:
-            layers = list(self._pending)
-            if layers and not isinstance(layers[0], InputLayer) and layers[0]._input_shape is not None:
-                shape = layers[0]._input_shape
-                dtype = layers[0]._input_dtype or ("string" if layers[0]._class in ("TextVectorization", "SentenceEmbedding") else "float32")
-                layers.insert(0, InputLayer((shape,) if isinstance(shape, int) else shape, dtype))
+            if self._host is not None:
+                return super()._native()
+            layers = self._with_input()
             try:
                 self._raw = _engine.Model.sequential(self._name or "sequential", [layer._native() for layer in layers])
             except Exception:
@@ -563,10 +458,12 @@ class Sequential(Model):
 
     @property
     def layers(self) -> list:
-        return [layer for layer in self._pending if not isinstance(layer, InputLayer)] if self._raw is None else list(self._layers)
+        """Its layers, without the input."""
+        layers = self._layers if self._raw is not None or self._host is not None else self._pending
+        return [layer._shown() for layer in layers if not isinstance(layer, InputLayer)]
 
 
-def load_model(filepath, compile: bool = True, **ignored) -> Model:
+def load_model(filepath: Any, compile: bool = True, **ignored: Any) -> Model:
     """A model from a .keras file, of unisono or of Keras."""
     path = os.fspath(filepath)
     if not os.path.exists(path):
@@ -574,7 +471,7 @@ def load_model(filepath, compile: bool = True, **ignored) -> Model:
     return Model._of(_engine.Model.load(path))
 
 
-def clone_model(model) -> Model:
+def clone_model(model: Any) -> Model:
     """The same layers with new weights."""
     config = model.get_config()
     return Model._of(_engine.Model.from_config(config))

@@ -1,5 +1,9 @@
 """Functions on tensors: Keras's keras.ops, with its names. They record on the GradientTape that is open, and take arrays and numbers as well."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from unisono import _engine
@@ -66,49 +70,56 @@ sum, mean, max, min = (_reduction(name) for name in ("sum", "mean", "max", "min"
 abs = absolute
 
 
-def prod(x, axis=None) -> Tensor:
+def prod(x: Any, axis: Any = None) -> Tensor:
     """The product of the elements; without a gradient."""
     return Tensor.of(np.prod(np.asarray(x), axis=axis))
 
 
-def any(x, axis=None) -> Tensor:
+def any(x: Any, axis: Any = None) -> Tensor:
+    """Whether any element is not 0."""
     return Tensor.of(np.any(np.asarray(x), axis=axis))
 
 
-def all(x, axis=None) -> Tensor:
+def all(x: Any, axis: Any = None) -> Tensor:
+    """Whether all elements are not 0."""
     return Tensor.of(np.all(np.asarray(x), axis=axis))
 
 
-def matmul(x1, x2, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+def matmul(x1: Any, x2: Any, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """The matrix product."""
     a, b = raw_of(x1), raw_of(x2)
     return Tensor(tape_for().matmul(a, b, transpose_a, transpose_b))
 
 
-def cast(x, dtype) -> Tensor:
+def cast(x: Any, dtype: Any) -> Tensor:
     """To another element type; a gradient flows between floats."""
     name = dtype if isinstance(dtype, str) else np.dtype(getattr(dtype, "name", dtype)).name
     a = raw_of(x)
     return Tensor(tape_for().cast(a, name))
 
 
-def clip(x, x_min: float, x_max: float) -> Tensor:
+def clip(x: Any, x_min: float, x_max: float) -> Tensor:
+    """Not below x_min, not above x_max."""
     a = raw_of(x)
     return Tensor(tape_for().clip(a, float(x_min), float(x_max)))
 
 
-def where(condition, x1, x2) -> Tensor:
+def where(condition: Any, x1: Any, x2: Any) -> Tensor:
+    """From x1 where the condition holds, else from x2."""
     c, a, b = raw_of(condition), raw_of(x1), raw_of(x2)
     return Tensor(tape_for().where(c, a, b))
 
 
-def reshape(x, newshape) -> Tensor:
+def reshape(x: Any, newshape: Any) -> Tensor:
+    """The same numbers in another shape."""
     a = raw_of(x)
     if isinstance(a, _engine.Strings):
         return Tensor.of(Tensor.of(a).numpy().reshape(newshape))
     return Tensor(tape_for().reshape(a, [int(each) for each in newshape]))
 
 
-def shape(x) -> tuple:
+def shape(x: Any) -> tuple:
+    """Its shape as a tuple."""
     return tuple(x.shape)
 
 
@@ -116,13 +127,15 @@ def _shape(x):
     return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
 
 
-def expand_dims(x, axis: int) -> Tensor:
+def expand_dims(x: Any, axis: int) -> Tensor:
+    """One more axis of size 1."""
     dims = list(_shape(x))
     dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 1)
     return reshape(x, dims)
 
 
-def squeeze(x, axis=None) -> Tensor:
+def squeeze(x: Any, axis: Any = None) -> Tensor:
+    """Without axes of size 1."""
     dims = list(_shape(x))
     if axis is None:
         return reshape(x, [each for each in dims if each != 1])
@@ -132,63 +145,76 @@ def squeeze(x, axis=None) -> Tensor:
     return reshape(x, dims)
 
 
-def transpose(x, axes=None) -> Tensor:
+def transpose(x: Any, axes: Any = None) -> Tensor:
+    """The axes in another order."""
     a = raw_of(x)
     axes = list(range(len(_shape(x))))[::-1] if axes is None else [int(each) for each in axes]
     return Tensor(tape_for().transpose(a, axes))
 
 
-def broadcast_to(x, shape) -> Tensor:
+def broadcast_to(x: Any, shape: Any) -> Tensor:
+    """Repeated to a larger shape."""
     a = raw_of(x)
     return Tensor(tape_for().broadcast(a, [int(each) for each in shape]))
 
 
-def concatenate(xs, axis: int = -1) -> Tensor:
+def concatenate(xs: Any, axis: Any = -1) -> Tensor:
+    """One behind the other."""
     raws = [raw_of(each) for each in xs]
     return Tensor(tape_for().concat(raws, axis))
 
 
-def stack(xs, axis: int = 0) -> Tensor:
+def stack(xs: Any, axis: Any = 0) -> Tensor:
+    """On a new axis."""
     return concatenate([expand_dims(each, axis) for each in xs], axis)
 
 
-def take(x, indices, axis: int = 0) -> Tensor:
+def take(x: Any, indices: Any, axis: Any = 0) -> Tensor:
+    """By indices along an axis."""
     a, b = raw_of(x), raw_of(np.asarray(indices) if not isinstance(indices, Tensor) else indices)
     return Tensor(tape_for().gather(a, b, axis))
 
 
-def one_hot(x, num_classes: int) -> Tensor:
+def one_hot(x: Any, num_classes: int) -> Tensor:
+    """1 at the class, else 0."""
     a = raw_of(x)
     return Tensor(tape_for().one_hot(a, num_classes))
 
 
-def argmax(x, axis: int = -1) -> Tensor:
+def argmax(x: Any, axis: Any = -1) -> Tensor:
+    """The place of the largest."""
     a = raw_of(x)
     return Tensor(tape_for().argmax(a, axis))
 
 
-def softmax(x, axis: int = -1) -> Tensor:
+def softmax(x: Any, axis: Any = -1) -> Tensor:
+    """Softmax over an axis."""
     a = raw_of(x)
     return Tensor(tape_for().softmax(a, axis))
 
 
-def log_softmax(x, axis: int = -1) -> Tensor:
+def log_softmax(x: Any, axis: Any = -1) -> Tensor:
+    """Its logarithm."""
     a = raw_of(x)
     return Tensor(tape_for().log_softmax(a, axis))
 
 
-def stop_gradient(x) -> Tensor:
+def stop_gradient(x: Any) -> Tensor:
+    """The same numbers; no gradient goes through."""
     a = raw_of(x)
     return Tensor(tape_for().stop_gradient(a))
 
 
-def zeros(shape, dtype="float32") -> Tensor:
+def zeros(shape: Any, dtype: Any = "float32") -> Tensor:
+    """All 0."""
     return Tensor.of(np.zeros(shape, dtype))
 
 
-def ones(shape, dtype="float32") -> Tensor:
+def ones(shape: Any, dtype: Any = "float32") -> Tensor:
+    """All 1."""
     return Tensor.of(np.ones(shape, dtype))
 
 
-def convert_to_numpy(x) -> np.ndarray:
+def convert_to_numpy(x: Any) -> np.ndarray:
+    """Its numbers as an array."""
     return x.numpy() if isinstance(x, (Tensor, Variable)) else np.asarray(x)

@@ -1,7 +1,13 @@
 """Optimizers and learning-rate schedules, with Keras's defaults and formulas, run by the engine."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono import _engine
-from unisono.keras._tensor import LazyGradient, Tensor, Variable, context, shared
+from unisono.keras._arguments import Configured
+from unisono.keras._tape import LazyGradient
+from unisono.keras._tensor import Tensor, Variable, context, shared
 
 import numpy as np
 
@@ -13,13 +19,14 @@ class LearningRateSchedule:
 
     _class = None
 
-    def __init__(self, **config):
+    def __init__(self, **config: Any):
         self._config = config
 
     def __call__(self, step):
         raise NotImplementedError
 
     def get_config(self) -> dict:
+        """Its arguments."""
         return dict(self._config)
 
     def _object(self):
@@ -49,8 +56,8 @@ class CosineDecay(_Known):
 
     _class = "CosineDecay"
 
-    def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0, name: str = "CosineDecay", warmup_target: float = None,
-                 warmup_steps: int = 0):
+    def __init__(self, initial_learning_rate: float, decay_steps: int, alpha: float = 0.0, name: str = "CosineDecay",
+                 warmup_target: float | None = None, warmup_steps: int = 0):
         super().__init__(initial_learning_rate=initial_learning_rate, decay_steps=decay_steps, alpha=alpha, name=name, warmup_target=warmup_target,
                          warmup_steps=warmup_steps)
 
@@ -60,7 +67,7 @@ class PiecewiseConstantDecay(_Known):
 
     _class = "PiecewiseConstantDecay"
 
-    def __init__(self, boundaries, values, name: str = "PiecewiseConstant"):
+    def __init__(self, boundaries: Any, values: Any, name: str = "PiecewiseConstant"):
         super().__init__(boundaries=[int(each) for each in boundaries], values=[float(each) for each in values], name=name)
 
 
@@ -71,12 +78,12 @@ class schedules:  # noqa: N801 (Keras's module)
     PiecewiseConstantDecay = PiecewiseConstantDecay
 
 
-class Optimizer:
+class Optimizer(Configured):
     """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
 
     _class = None
 
-    def __init__(self, learning_rate, **config):
+    def __init__(self, learning_rate: Any, **config: Any):
         self._rate = learning_rate
         name = config.pop("name", None)
         self._config = {key: value for key, value in config.items() if value is not None}
@@ -105,10 +112,12 @@ class Optimizer:
 
     @property
     def name(self) -> str:
+        """Its name."""
         return self._config.get("name") or self._native.name
 
     @property
     def iterations(self) -> int:
+        """How many updates it has made."""
         return self._native.iterations
 
     @property
@@ -117,7 +126,7 @@ class Optimizer:
         return self._native.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, value):
+    def learning_rate(self, value: Any) -> None:
         rate = float(value)
         self._native.learning_rate = rate
         self._rate = rate
@@ -126,7 +135,7 @@ class Optimizer:
 
     lr = learning_rate
 
-    def apply_gradients(self, grads_and_vars) -> None:
+    def apply_gradients(self, grads_and_vars: Any) -> None:
         """One update of the variables with their gradients; a gradient that is None is left out."""
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
         if not pairs:
@@ -160,19 +169,9 @@ class Optimizer:
         replica.apply(pairs[0][0].loss._t, self._native)
 
     def get_config(self) -> dict:
+        """Its arguments."""
         rate = self._rate
         return dict(self._config, learning_rate=rate if isinstance(rate, LearningRateSchedule) or callable(rate) else float(rate))
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-    def __reduce__(self):
-        return (_rebuild, (type(self), self.get_config()))
-
-
-def _rebuild(cls, config):
-    return cls(**config)
 
 
 class SGD(Optimizer):
@@ -180,8 +179,8 @@ class SGD(Optimizer):
 
     _class = "SGD"
 
-    def __init__(self, learning_rate=0.01, momentum: float = 0.0, nesterov: bool = False, weight_decay=None, clipnorm=None, clipvalue=None,
-                 global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+    def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False, weight_decay: Any = None, clipnorm: Any = None,
+                 clipvalue: Any = None, global_clipnorm: Any = None, gradient_accumulation_steps: Any = None, name: str | None = None):
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, clipnorm=clipnorm, clipvalue=clipvalue,
                          global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -191,8 +190,9 @@ class Adam(Optimizer):
 
     _class = "Adam"
 
-    def __init__(self, learning_rate=0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7, amsgrad: bool = False, weight_decay=None,
-                 clipnorm=None, clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7, amsgrad: bool = False,
+                 weight_decay: Any = None, clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None,
+                 gradient_accumulation_steps: Any = None, name: str | None = None):
         super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, amsgrad=amsgrad, weight_decay=weight_decay, clipnorm=clipnorm,
                          clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -202,7 +202,7 @@ class AdamW(Adam):
 
     _class = "AdamW"
 
-    def __init__(self, learning_rate=0.001, weight_decay: float = 0.004, **more):
+    def __init__(self, learning_rate: Any = 0.001, weight_decay: float = 0.004, **more: Any):
         super().__init__(learning_rate, weight_decay=weight_decay, **more)
 
 
@@ -211,8 +211,9 @@ class RMSprop(Optimizer):
 
     _class = "RMSprop"
 
-    def __init__(self, learning_rate=0.001, rho: float = 0.9, momentum: float = 0.0, epsilon: float = 1e-7, centered: bool = False, weight_decay=None,
-                 clipnorm=None, clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+    def __init__(self, learning_rate: Any = 0.001, rho: float = 0.9, momentum: float = 0.0, epsilon: float = 1e-7, centered: bool = False,
+                 weight_decay: Any = None, clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None,
+                 gradient_accumulation_steps: Any = None, name: str | None = None):
         super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, centered=centered, weight_decay=weight_decay, clipnorm=clipnorm,
                          clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -222,8 +223,9 @@ class Adagrad(Optimizer):
 
     _class = "Adagrad"
 
-    def __init__(self, learning_rate=0.001, initial_accumulator_value: float = 0.1, epsilon: float = 1e-7, weight_decay=None, clipnorm=None,
-                 clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, name: str = None):
+    def __init__(self, learning_rate: Any = 0.001, initial_accumulator_value: float = 0.1, epsilon: float = 1e-7, weight_decay: Any = None,
+                 clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None, gradient_accumulation_steps: Any = None,
+                 name: str | None = None):
         super().__init__(learning_rate, initial_accumulator_value=initial_accumulator_value, epsilon=epsilon, weight_decay=weight_decay,
                          clipnorm=clipnorm, clipvalue=clipvalue, global_clipnorm=global_clipnorm,
                          gradient_accumulation_steps=gradient_accumulation_steps, name=name)
@@ -232,7 +234,7 @@ class Adagrad(Optimizer):
 _NAMES = {cls.__name__.lower(): cls for cls in (SGD, Adam, AdamW, RMSprop, Adagrad)}
 
 
-def get(identifier) -> Optimizer:
+def get(identifier: Any) -> Optimizer:
     """An optimizer by its name, or as it is."""
     if isinstance(identifier, Optimizer):
         return identifier
@@ -245,7 +247,7 @@ def get(identifier) -> Optimizer:
     raise TypeError("an optimizer is a name or an Optimizer, not %s" % type(identifier).__name__)
 
 
-def of_native(native) -> Optimizer:
+def of_native(native: Any) -> Optimizer:
     """What a file brought along."""
     config = native.get_config()
     cls = next((cls for cls in (AdamW, Adam, SGD, RMSprop, Adagrad) if config.get("name", "").lower().startswith(cls.__name__.lower())), Optimizer)

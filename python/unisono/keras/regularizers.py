@@ -1,15 +1,20 @@
 """Regularisers by Keras's names."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]
 
 
 class Regularizer:
     """Base of the regularisers."""
 
-    def __init__(self, **config):
+    def __init__(self, **config: Any):
         self._config = {key: float(value) for key, value in config.items()}
 
     def get_config(self) -> dict:
+        """Its arguments."""
         return dict(self._config)
 
     def _object(self):

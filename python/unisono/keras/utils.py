@@ -1,5 +1,9 @@
 """keras.utils: seeds, one-hot targets, data by index."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from unisono.keras._tensor import set_random_seed
@@ -7,7 +11,7 @@ from unisono.keras._tensor import set_random_seed
 __all__ = ["set_random_seed", "to_categorical", "PyDataset", "Sequence"]
 
 
-def to_categorical(y, num_classes: int = None) -> np.ndarray:
+def to_categorical(y: Any, num_classes: int | None = None) -> np.ndarray:
     """Class numbers as one-hot rows."""
     y = np.asarray(y).astype(int)
     count = num_classes or int(y.max()) + 1
@@ -23,7 +27,7 @@ class PyDataset:
     def __getitem__(self, index):
         raise NotImplementedError
 
-    def on_epoch_end(self):
+    def on_epoch_end(self) -> None:
         """Between epochs."""
 
 

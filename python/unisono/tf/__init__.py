@@ -5,11 +5,16 @@ tf.keras, tf.nn, tf.losses, tf.metrics, tf.optimizers; hub.KerasLayer and tfdocs
 unisono.tf.tfdocs. What is not here raises an AttributeError that says so.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import numpy as _np
 
 from unisono import keras
 from unisono.keras import losses, metrics, ops as _ops, optimizers
-from unisono.keras._tensor import GradientTape, Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
+from unisono.keras._tape import GradientTape
+from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
 from unisono.tf import data, distribute, nn
 
 __all__ = ["GradientTape", "Tensor", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute", "expand_dims", "function",
@@ -32,12 +37,12 @@ class errors:  # noqa: N801 (TensorFlow's module)
         """The end of a dataset's iterator is Python's StopIteration."""
 
 
-def function(func=None, **options):
+def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     """A decorator that leaves the function as it is: operations of the engine need no tracing."""
     return func if func is not None else lambda inner: inner
 
 
-def constant(value, dtype=None, shape=None) -> Tensor:
+def constant(value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
     """A tensor of numbers or text."""
     out = convert_to_tensor(value, dtype)
     return out if shape is None else reshape(out, shape)
@@ -56,40 +61,48 @@ equal, not_equal, less, less_equal, greater, greater_equal = (_ops.equal, _ops.n
 broadcast_to, zeros, ones, clip_by_value, stack = _ops.broadcast_to, _ops.zeros, _ops.ones, _ops.clip, _ops.stack
 
 
-def argmax(input, axis: int = 0) -> Tensor:
+def argmax(input: Any, axis: Any = 0) -> Tensor:
+    """The place of the largest."""
     return _ops.argmax(input, axis)
 
 
-def gather(params, indices, axis: int = 0) -> Tensor:
+def gather(params: Any, indices: Any, axis: Any = 0) -> Tensor:
+    """By indices along an axis."""
     return _ops.take(params, indices, axis)
 
 
-def concat(values, axis: int) -> Tensor:
+def concat(values: Any, axis: int) -> Tensor:
+    """One behind the other."""
     return _ops.concatenate(values, axis)
 
 
-def shape(input) -> Tensor:
+def shape(input: Any) -> Tensor:
     """The shape, as a tensor of int32 like TensorFlow's."""
     return Tensor.of(_np.asarray(_ops._shape(input), _np.int32))
 
 
-def size(input) -> Tensor:
+def size(input: Any) -> Tensor:
+    """How many elements."""
     return Tensor.of(_np.int32(_np.prod(_ops._shape(input))))
 
 
-def zeros_like(input) -> Tensor:
+def zeros_like(input: Any) -> Tensor:
+    """Zeros of the same shape."""
     return _ops.zeros(_ops._shape(input))
 
 
-def ones_like(input) -> Tensor:
+def ones_like(input: Any) -> Tensor:
+    """Ones of the same shape."""
     return _ops.ones(_ops._shape(input))
 
 
-def identity(input) -> Tensor:
+def identity(input: Any) -> Tensor:
+    """The tensor itself."""
     return convert_to_tensor(input)
 
 
-def print(*values, **options):  # noqa: A001 (TensorFlow's name)
+def print(*values: Any, **options: Any) -> None:  # noqa: A001 (TensorFlow's name)
+    """Prints tensors as their numbers."""
     import builtins
 
     builtins.print(*values, **options)
@@ -111,11 +124,13 @@ class random:  # noqa: N801 (TensorFlow's module)
     set_seed = staticmethod(_set_random_seed)
 
     @staticmethod
-    def normal(shape, mean: float = 0.0, stddev: float = 1.0, dtype="float32", seed=None) -> Tensor:
+    def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = "float32", seed: int | None = None) -> Tensor:
+        """Numbers of the normal distribution."""
         return Tensor.of(_np.random.normal(mean, stddev, shape).astype(dtype))
 
     @staticmethod
-    def uniform(shape, minval: float = 0.0, maxval: float = 1.0, dtype="float32", seed=None) -> Tensor:
+    def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0, dtype: Any = "float32", seed: int | None = None) -> Tensor:
+        """Numbers between minval and maxval."""
         return Tensor.of(_np.random.uniform(minval, maxval, shape).astype(dtype))
 
 
@@ -123,7 +138,8 @@ class config:  # noqa: N801 (TensorFlow's module)
     """tf.config: the devices are the cores."""
 
     @staticmethod
-    def list_physical_devices(device_type=None) -> list:
+    def list_physical_devices(device_type: Any = None) -> list:
+        """The devices of a kind: one a CPU."""
         import os
 
         return [] if device_type not in (None, "CPU") else ["/physical_device:CPU:%d" % each for each in sorted(os.sched_getaffinity(0))]

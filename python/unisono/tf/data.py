@@ -4,6 +4,10 @@ from_tensor_slices(...).shuffle().batch().prefetch() is the engine's own source 
 generators) is Python's iterators, with the same results for loops of one's own and for fit.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import numpy as np
 
 from unisono import _engine
@@ -80,7 +84,7 @@ def _stack(items):
 class Dataset:
     """Elements one after the other; every transformation gives a new Dataset. Iterating begins a new epoch (shuffles draw a new order)."""
 
-    def __init__(self, begin, length=-1, plan=None):
+    def __init__(self, begin: Any, length: Any = -1, plan: Any = None):
         self._make = begin  # begin(epoch) -> iterator of structures of tensors
         self._length = length
         self._plan = plan  # what the engine can do itself: see _Plan
@@ -89,7 +93,7 @@ class Dataset:
     # ---- sources ----
 
     @staticmethod
-    def from_tensor_slices(tensors) -> "Dataset":
+    def from_tensor_slices(tensors: Any) -> "Dataset":
         """The rows of arrays: one array, a tuple or a dictionary of them. Their memory is shared."""
         structure = _map(as_array, tensors) if isinstance(tensors, (tuple, dict)) else as_array(tensors)
         columns = _leaves(structure)
@@ -99,32 +103,35 @@ class Dataset:
         return _planned(_Plan(structure, columns, sizes.pop()))
 
     @staticmethod
-    def from_tensors(tensors) -> "Dataset":
+    def from_tensors(tensors: Any) -> "Dataset":
         """One element."""
         element = _map(lambda each: Tensor.of(each), tensors)
         return Dataset(lambda epoch: iter([element]), 1)
 
     @staticmethod
-    def from_generator(generator, output_types=None, output_shapes=None, args=(), output_signature=None) -> "Dataset":
+    def from_generator(generator: Any, output_types: Any = None, output_shapes: Any = None, args: Any = (),
+                       output_signature: Any = None) -> "Dataset":
         """What a function's iterator gives; called anew for every epoch."""
         def begin(epoch):
             return (_map(Tensor.of, tuple(item) if isinstance(item, list) else item) for item in generator(*args))
         return Dataset(begin)
 
     @staticmethod
-    def range(*arguments) -> "Dataset":
+    def range(*arguments: Any) -> "Dataset":
+        """The numbers of a range."""
         numbers = range(*arguments)
         return Dataset(lambda epoch: (Tensor.of(np.int64(each)) for each in numbers), len(numbers))
 
     @staticmethod
-    def zip(*datasets) -> "Dataset":
+    def zip(*datasets: Any) -> "Dataset":
+        """Elements of several datasets side by side."""
         parts = datasets[0] if len(datasets) == 1 and isinstance(datasets[0], tuple) else datasets
         lengths = [each._length for each in parts]
         return Dataset(lambda epoch: zip(*[each._epoch(epoch) for each in parts]), min(lengths) if min(lengths) >= 0 else -1)
 
     # ---- transformations ----
 
-    def shuffle(self, buffer_size: int, seed: int = None, reshuffle_each_iteration: bool = True) -> "Dataset":
+    def shuffle(self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True) -> "Dataset":
         """Another order in every epoch. Arrays are shuffled as a whole, whatever the buffer's size."""
         if buffer_size < 1:
             raise ValueError("buffer_size must be at least 1, not %r" % (buffer_size,))
@@ -145,7 +152,7 @@ class Dataset:
             yield from buffer
         return Dataset(begin, self._length)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False, num_parallel_calls=None, **ignored) -> "Dataset":
+    def batch(self, batch_size: int, drop_remainder: bool = False, num_parallel_calls: Any = None, **ignored: Any) -> "Dataset":
         """Elements together, batch_size at a time."""
         if batch_size < 1:
             raise ValueError("batch_size must be at least 1, not %r" % (batch_size,))
@@ -171,6 +178,7 @@ class Dataset:
         return self
 
     def cache(self, filename: str = "") -> "Dataset":
+        """Keeps the elements after the first pass."""
         if self._plan is not None:
             return self
         kept = []
@@ -181,7 +189,7 @@ class Dataset:
             return iter(kept)
         return Dataset(begin, self._length)
 
-    def repeat(self, count: int = None) -> "Dataset":
+    def repeat(self, count: int | None = None) -> "Dataset":
         """The data again and again; None or -1: without end."""
         endless = count is None or count < 0
         if self._plan is not None and self._plan.batch is not None and endless:
@@ -199,7 +207,7 @@ class Dataset:
                 turn += 1
         return Dataset(begin, -1 if endless or self._length < 0 else self._length * count)
 
-    def map(self, function, num_parallel_calls=None, deterministic=None) -> "Dataset":
+    def map(self, function: Callable[..., Any], num_parallel_calls: Any = None, deterministic: Any = None) -> "Dataset":
         """function of every element; tuples are spread over its arguments."""
         def begin(epoch):
             for item in self._epoch(epoch):
@@ -207,30 +215,36 @@ class Dataset:
                 yield _map(Tensor.of, tuple(out) if isinstance(out, list) else out)
         return Dataset(begin, self._length)
 
-    def filter(self, predicate) -> "Dataset":
+    def filter(self, predicate: Any) -> "Dataset":
+        """The elements for which the function holds."""
         return Dataset(lambda epoch: (item for item in self._epoch(epoch) if bool(predicate(*item) if isinstance(item, tuple) else predicate(item))))
 
     def take(self, count: int) -> "Dataset":
+        """The first so many."""
         import itertools
 
         length = self._length if count < 0 else min(count, self._length) if self._length >= 0 else -1
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), None if count < 0 else count), length)
 
     def skip(self, count: int) -> "Dataset":
+        """Without the first so many."""
         import itertools
 
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), count, None), max(0, self._length - count) if self._length >= 0 else -1)
 
     def concatenate(self, other: "Dataset") -> "Dataset":
+        """Another one behind it."""
         import itertools
 
         length = self._length + other._length if min(self._length, other._length) >= 0 else -1
         return Dataset(lambda epoch: itertools.chain(self._epoch(epoch), other._epoch(epoch)), length)
 
     def enumerate(self, start: int = 0) -> "Dataset":
+        """(number, element)."""
         return Dataset(lambda epoch: ((Tensor.of(np.int64(index)), item) for index, item in enumerate(self._epoch(epoch), start)), self._length)
 
     def unbatch(self) -> "Dataset":
+        """Samples instead of batches."""
         def begin(epoch):
             for item in self._epoch(epoch):
                 leaves = _leaves(item)
@@ -239,17 +253,21 @@ class Dataset:
         return Dataset(begin)
 
     def shard(self, num_shards: int, index: int) -> "Dataset":
+        """Every num_shards-th element, from index on."""
         import itertools
 
         return Dataset(lambda epoch: itertools.islice(self._epoch(epoch), index, None, num_shards))
 
-    def apply(self, transformation) -> "Dataset":
+    def apply(self, transformation: Any) -> "Dataset":
+        """What the function makes of it."""
         return transformation(self)
 
-    def with_options(self, options) -> "Dataset":
+    def with_options(self, options: Any) -> "Dataset":
+        """Itself; there is nothing to choose."""
         return self
 
     def options(self) -> Options:
+        """The options; there is nothing to choose."""
         return Options()
 
     # ---- reading ----
@@ -261,10 +279,12 @@ class Dataset:
         epoch, self._epochs = self._epochs, self._epochs + 1
         return self._epoch(epoch)
 
-    def as_numpy_iterator(self):
+    def as_numpy_iterator(self) -> Any:
+        """Its elements as arrays."""
         return (_map(lambda each: each.numpy(), item) for item in self)
 
     def cardinality(self) -> int:
+        """How many elements; -1 for ever, -2 not known."""
         if self._plan is not None and self._plan.repeat:
             return -1
         return self._length if self._length >= 0 else -2
@@ -275,7 +295,7 @@ class Dataset:
         return self._length
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         """(dtype, shape) of each part of the first element."""
         return _map(lambda each: (each.dtype, each.shape), next(iter(self._epoch(0))))
 

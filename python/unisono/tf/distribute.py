@@ -4,9 +4,12 @@ Models and optimizers that are made inside of `with strategy.scope()` belong to 
 its step with strategy.run, once for each replica with its part of the global batch.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +35,7 @@ def _scope():
     return getattr(_scopes, "stack", None) or []
 
 
-def in_scope(thing):
+def in_scope(thing: Any) -> Any:
     """The strategy whose scope this thread is in, which remembers the model or optimizer; None outside."""
     stack = _scope()
     if not stack:
@@ -41,7 +44,7 @@ def in_scope(thing):
     return stack[-1]
 
 
-def metric_result(native):
+def metric_result(native: Any) -> Any:
     """A metric's result; over all processes under a strategy that has more than one."""
     stack = _scope()
     strategy = stack[-1] if stack else _loops[-1]() if _loops else None
@@ -58,7 +61,7 @@ _loops = []  # the strategies of several processes whose loops run here, newest 
 class PerReplica:
     """One value a replica of this process."""
 
-    def __init__(self, values):
+    def __init__(self, values: Any):
         self.values = tuple(values)
 
     def __repr__(self):
@@ -89,7 +92,7 @@ def _rows(tensor, begin, count):
 class DistributedDataset:
     """What experimental_distribute_dataset gives: an iterable of global batches."""
 
-    def __init__(self, strategy, dataset):
+    def __init__(self, strategy: Any, dataset: Any):
         self._strategy, self._dataset = strategy, dataset
 
     def __iter__(self):
@@ -99,18 +102,20 @@ class DistributedDataset:
     def __len__(self):
         return len(self._dataset)
 
-    def cardinality(self):
+    def cardinality(self) -> Any:
+        """How many global batches."""
         return self._dataset.cardinality()
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
+        """Not known before the first batch."""
         return self._dataset.element_spec
 
 
 class ReplicaContext:
     """What tf.distribute.get_replica_context() gives inside of strategy.run."""
 
-    def __init__(self, strategy, number):
+    def __init__(self, strategy: Any, number: Any):
         self.strategy, self.replica_id_in_sync_group = strategy, number
         self.num_replicas_in_sync = strategy.num_replicas_in_sync
 
@@ -164,10 +169,11 @@ class Strategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
+        """How many replicas train together."""
         return self._engine_strategy().num_replicas_in_sync
 
     @contextlib.contextmanager
-    def scope(self):
+    def scope(self) -> Any:
         """Models and optimizers made inside belong to the strategy."""
         if not hasattr(_scopes, "stack"):
             _scopes.stack = []
@@ -177,11 +183,12 @@ class Strategy:
         finally:
             _scopes.stack.pop()
 
-    def experimental_distribute_dataset(self, dataset, options=None) -> DistributedDataset:
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> DistributedDataset:
         """Batches of the dataset are global batches; every replica gets its part."""
         return DistributedDataset(self, dataset)
 
-    def distribute_datasets_from_function(self, dataset_fn, options=None) -> DistributedDataset:
+    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> DistributedDataset:
+        """A dataset of a function of the InputContext."""
         return DistributedDataset(self, dataset_fn(InputContext(self)))
 
     experimental_distribute_datasets_from_function = distribute_datasets_from_function
@@ -196,7 +203,7 @@ class Strategy:
         whole = _Distributed(item, total, 0, total)
         return whole if workers == 1 else _Distributed(whole.part(begin, end - begin), end - begin, begin, total)
 
-    def run(self, fn, args=(), kwargs=None, options=None):
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """fn(*args, **kwargs) once for each replica, with its part of what experimental_distribute_dataset gave; what they return, as PerReplica (or as it
         is, when there is one replica)."""
         kwargs = kwargs or {}
@@ -236,7 +243,7 @@ class Strategy:
 
     experimental_run_v2 = run
 
-    def reduce(self, reduce_op, value, axis=None) -> Tensor:
+    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Tensor:
         """The replicas' values as one: SUM or MEAN; axis 0 reduces the rows too."""
         values = [np.asarray(each, np.float64) for each in self.experimental_local_results(value)]
         if str(getattr(reduce_op, "name", reduce_op)).upper() not in ("SUM", "MEAN"):
@@ -252,21 +259,24 @@ class Strategy:
             total, count = np.asarray(flat[:-1]).reshape(np.shape(total)), flat[-1]
         return Tensor.of(np.asarray(total / count if mean else total, np.float32))
 
-    def experimental_local_results(self, value) -> tuple:
+    def experimental_local_results(self, value: Any) -> tuple:
         """One value a replica of this process."""
         return value.values if isinstance(value, PerReplica) else (value,)
 
-    def gather(self, value, axis: int = 0) -> Tensor:
+    def gather(self, value: Any, axis: Any = 0) -> Tensor:
+        """The replicas' values one behind the other."""
         if self._workers() > 1:
             raise NotImplementedError("gather over several processes")
         return Tensor.of(np.concatenate([np.asarray(each) for each in self.experimental_local_results(value)], axis=axis))
 
     @property
-    def cluster_resolver(self):
+    def cluster_resolver(self) -> None:
+        """None: the trainer knows the workers."""
         return None
 
     @property
-    def extended(self):
+    def extended(self) -> Any:
+        """Itself."""
         return self
 
     def __reduce__(self):
@@ -276,11 +286,12 @@ class Strategy:
 class InputContext:
     """What dataset_fn is given: this process, of how many."""
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: Any):
         self.num_input_pipelines, self.input_pipeline_id = 1, 0
         self.num_replicas_in_sync = strategy.num_replicas_in_sync
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """The global batch divided by the replicas."""
         return global_batch_size // self.num_replicas_in_sync
 
 
@@ -295,7 +306,7 @@ class MirroredStrategy(Strategy):
 
     _kind = "mirrored"
 
-    def __init__(self, devices=None, cross_device_ops=None):
+    def __init__(self, devices: Any = None, cross_device_ops: Any = None):
         super().__init__()
         if isinstance(devices, (list, tuple)):
             devices = len(devices)
@@ -310,14 +321,14 @@ class MirroredStrategy(Strategy):
 class OneDeviceStrategy(Strategy):
     """One replica."""
 
-    def __init__(self, device=None):
+    def __init__(self, device: Any = None):
         super().__init__()
 
 
 class MultiWorkerMirroredStrategy(Strategy):
     """The worker processes of a run (unisono.train's trainers), one replica each; alone in a process that is no worker."""
 
-    def __init__(self, cluster_resolver=None, communication_options=None):
+    def __init__(self, cluster_resolver: Any = None, communication_options: Any = None):
         super().__init__()
         from unisono import _session
 
@@ -354,13 +365,16 @@ def get_strategy() -> Strategy:
 
 
 def has_strategy() -> bool:
+    """Whether this is inside of a scope."""
     return get_strategy() is not _default
 
 
-def get_replica_context():
+def get_replica_context() -> Any:
+    """The replica inside of run; None outside."""
     here = _tensor.context()
     return None if here.replica is None else ReplicaContext(here.strategy, here.replica.id)
 
 
 def in_cross_replica_context() -> bool:
+    """Whether this is outside of run."""
     return _tensor.context().replica is None and has_strategy()

@@ -5,9 +5,12 @@ address of a module: then the file of that name with .txt or .vec is looked for 
 ".../nnlm-en-dim128/1": nnlm-en-dim128.txt); without it every word has a random vector, which is said once on stderr.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys
+from typing import Any
 
 from unisono.keras.layers import SentenceEmbedding
 
@@ -31,7 +34,8 @@ def _find(handle):
 class KerasLayer(SentenceEmbedding):
     """KerasLayer(handle, input_shape=[], output_shape=[dim], dtype=tf.string, trainable=False): text to a vector of dim numbers."""
 
-    def __init__(self, handle, trainable: bool = False, output_shape=None, dtype=None, input_shape=None, name: str = None, vocabulary=None, **ignored):
+    def __init__(self, handle: Any, trainable: bool = False, output_shape: Any = None, dtype: Any = None, input_shape: Any = None,
+                 name: str | None = None, vocabulary: Any = None, **ignored: Any):
         handle = str(handle)
         dims = re.search(r"dim(\d+)", handle)
         if output_shape is None and dims is None:

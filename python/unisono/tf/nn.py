@@ -1,10 +1,14 @@
 """tf.nn: averages of losses over the global batch, and activations."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono.keras._tensor import Tensor, raw_of, tape_for
 from unisono.keras.ops import elu, gelu, log_softmax, relu, selu, sigmoid, silu, softmax, softplus, tanh  # noqa: F401
 
 
-def compute_average_loss(per_example_loss, sample_weight=None, global_batch_size: int = None) -> Tensor:
+def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: int | None = None) -> Tensor:
     """sum(per_example_loss * sample_weight) / global_batch_size; without it: the samples here times the replicas."""
     from unisono.tf import distribute
 
@@ -18,7 +22,7 @@ def compute_average_loss(per_example_loss, sample_weight=None, global_batch_size
     return Tensor(tape_for().average_loss(loss, weights, int(global_batch_size)))
 
 
-def scale_regularization_loss(regularization_loss) -> Tensor:
+def scale_regularization_loss(regularization_loss: Any) -> Tensor:
     """The loss divided by the number of replicas, which all add it."""
     from unisono.keras.ops import sum as add_up
     from unisono.tf import distribute

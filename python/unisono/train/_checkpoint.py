@@ -1,10 +1,13 @@
 """Checkpoint: a directory, or (AIR) a dictionary. One class for both, because one run may hand out both."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import shutil
 import tempfile
+from typing import Any, Iterator, Self
 
 from unisono import _codec, _unisono
 
@@ -15,17 +18,19 @@ MANIFEST = ".unisono-manifest.json"
 class Checkpoint:
     """Checkpoint(path), Checkpoint.from_directory(path) or Checkpoint.from_dict(data)."""
 
-    def __init__(self, path, filesystem=None):
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any = None):
         if filesystem is not None:
             raise ValueError("a checkpoint is a local directory: filesystem is not offered")
         self._path, self._data = os.path.abspath(os.fspath(path)), None
 
     @classmethod
-    def from_directory(cls, path):
+    def from_directory(cls, path: str | os.PathLike[str]) -> Self:
+        """A checkpoint of a directory that is there."""
         return cls(path)
 
     @classmethod
-    def from_dict(cls, data):
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """A checkpoint of a dictionary (AIR)."""
         if not isinstance(data, dict):
             raise TypeError("Checkpoint.from_dict needs a dictionary, not %s" % type(data).__name__)
         out = cls.__new__(cls)
@@ -33,7 +38,7 @@ class Checkpoint:
         return out
 
     @property
-    def path(self):
+    def path(self) -> str:
         """The directory. A dictionary that was not reported yet is written to a new one."""
         if self._path is None:
             self._path = self._write(tempfile.mkdtemp(prefix="checkpoint_") + "/checkpoint")
@@ -43,7 +48,7 @@ class Checkpoint:
         _unisono.checkpoint_write(path, _codec.encode_dict(self._data))
         return path
 
-    def to_dict(self, allow_pickle=False):
+    def to_dict(self, allow_pickle: bool = False) -> dict[str, Any]:
         """The dictionary. Pickled parts of somebody else's checkpoint need allow_pickle=True."""
         if self._data is not None:
             return dict(self._data)
@@ -51,14 +56,14 @@ class Checkpoint:
             raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % self._path)
         return _codec.decode(_unisono.checkpoint_read(self._path), allow_pickle)
 
-    def to_directory(self, path=None):
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files to path (or to a new temporary directory), and returns it."""
         target = os.path.abspath(os.fspath(path)) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
         shutil.copytree(self.path, target, dirs_exist_ok=True)
         return target
 
     @contextlib.contextmanager
-    def as_directory(self):
+    def as_directory(self) -> Iterator[str]:
         """The directory itself; read, do not write. Of a dictionary that was not reported yet: a temporary one."""
         if self._path is not None:
             yield self._path
@@ -68,24 +73,28 @@ class Checkpoint:
 
     # ---- metadata ----
 
-    def get_metadata(self):
+    def get_metadata(self) -> dict[str, Any]:
+        """The dictionary beside the files; empty when there is none."""
         try:
             with open(os.path.join(self.path, METADATA_FILE), encoding="utf-8") as file:
                 return json.load(file)
         except FileNotFoundError:
             return {}
 
-    def set_metadata(self, metadata):
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Writes the dictionary beside the files."""
         draft = os.path.join(self.path, METADATA_FILE + ".new")
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(metadata, file)
         os.replace(draft, os.path.join(self.path, METADATA_FILE))
 
-    def update_metadata(self, metadata):
+    def update_metadata(self, metadata: dict[str, Any]) -> None:
+        """Adds to the dictionary beside the files."""
         self.set_metadata(dict(self.get_metadata(), **metadata))
 
     @property
-    def filesystem(self):
+    def filesystem(self) -> str:
+        """Always the local one."""
         return "local"
 
     def __fspath__(self):

@@ -1,6 +1,10 @@
 """The configurations of AIR and Ray Train 2.x. Wrong values are errors at once."""
 
+from __future__ import annotations
+
+import os
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from unisono.train._backend import check_resources
 
@@ -21,12 +25,13 @@ class _Shown:
 class ScalingConfig(_Shown):
     """How many workers, and what each of them gets."""
 
-    trainer_resources: dict = None
+    trainer_resources: dict[str, float] | None = None
     num_workers: int = 1
     use_gpu: bool = False
-    resources_per_worker: dict = None
+    resources_per_worker: dict[str, float] | None = None
     placement_strategy: str = "PACK"
-    accelerator_type: str = None
+    accelerator_type: str | None = None
+    _max_cpu_fraction_per_node: float | None = None  # of Ray 2.0 to 2.2; accepted
 
     def __post_init__(self):
         if self.num_workers is None:
@@ -44,26 +49,30 @@ class ScalingConfig(_Shown):
         return out
 
     @property
-    def num_cpus_per_worker(self):
+    def num_cpus_per_worker(self) -> float:
+        """CPUs of each worker."""
         return self._worker().get("CPU", 0)
 
     @property
-    def num_gpus_per_worker(self):
+    def num_gpus_per_worker(self) -> float:
+        """GPUs of each worker."""
         return self._worker().get("GPU", 0)
 
     @property
-    def additional_resources_per_worker(self):
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What each worker gets besides CPUs and GPUs."""
         return {key: value for key, value in self._worker().items() if key not in ("CPU", "GPU")}
 
     @property
-    def total_resources(self):
+    def total_resources(self) -> dict[str, float]:
+        """Of the trainer and all workers."""
         total = dict(self.trainer_resources if self.trainer_resources is not None else {"CPU": 1})
         for key, value in self._worker().items():
             total[key] = total.get(key, 0) + value * self.num_workers
         return total
 
 
-    def as_placement_group_factory(self):
+    def as_placement_group_factory(self) -> PlacementGroupFactory:
         """What Ray would reserve: a bundle for the trainer, then one a worker."""
         trainer = dict(self.trainer_resources if self.trainer_resources is not None else {"CPU": 1})
         return PlacementGroupFactory(([trainer] if trainer else []) + [self._worker() for _ in range(self.num_workers)], self.placement_strategy)
@@ -77,7 +86,8 @@ class PlacementGroupFactory:
     strategy: str = "PACK"
 
     @property
-    def required_resources(self):
+    def required_resources(self) -> dict[str, float]:
+        """The sum of the bundles."""
         total = {}
         for bundle in self.bundles:
             for key, value in bundle.items():
@@ -105,14 +115,14 @@ class FailureConfig(_Shown):
 class CheckpointConfig(_Shown):
     """Which checkpoints stay: num_to_keep (None: all), scored by a metric that was reported with them."""
 
-    num_to_keep: int = None
-    checkpoint_score_attribute: str = None
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
     checkpoint_score_order: str = "max"
     checkpoint_frequency: int = 0
-    checkpoint_at_end: bool = None
+    checkpoint_at_end: bool | None = None
 
     def __post_init__(self):
-        if self.num_to_keep is not None and self.num_to_keep <= 0:
+        if self.num_to_keep is not None and (not isinstance(self.num_to_keep, int) or self.num_to_keep <= 0):
             raise ValueError("num_to_keep must be None or at least 1, not %r" % (self.num_to_keep,))
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError('checkpoint_score_order must be "max" or "min", not %r' % (self.checkpoint_score_order,))
@@ -132,6 +142,8 @@ class SyncConfig(_Shown):
 
 @dataclass(repr=False)
 class DataConfig(_Shown):
+    """Which datasets are split among the workers; the others are whole in each."""
+
     datasets_to_split: object = "all"
 
 
@@ -139,18 +151,18 @@ class DataConfig(_Shown):
 class RunConfig(_Shown):
     """Name, place, and what happens around a run."""
 
-    name: str = None
-    storage_path: str = None
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
     storage_filesystem: object = None
-    failure_config: FailureConfig = None
-    checkpoint_config: CheckpointConfig = None
-    sync_config: SyncConfig = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    sync_config: SyncConfig | None = None
     verbose: object = None
     stop: object = None
-    callbacks: list = field(default=None)
+    callbacks: list[Any] | None = field(default=None)
     progress_reporter: object = None
     log_to_file: object = False
-    local_dir: str = None
+    local_dir: str | None = None
 
     def __post_init__(self):
         if self.local_dir is not None:
@@ -165,7 +177,7 @@ class RunConfig(_Shown):
             self.storage_path = str(self.storage_path)
 
 
-def config_of(kind, value):
+def config_of(kind: Any, value: Any) -> Any:
     """A configuration from what a user gives: one, a dictionary (Ray 2.0), or None."""
     if value is None:
         return kind()

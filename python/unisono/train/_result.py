@@ -1,7 +1,10 @@
 """Result: what a run left."""
 
+from __future__ import annotations
+
 import json
 import os
+from typing import Any, Self
 
 from unisono import _unisono
 from unisono.train._checkpoint import Checkpoint
@@ -11,7 +14,8 @@ _NAMES = {"_timestamp": "timestamp", "_time_this_iter_s": "time_this_iter_s", "_
           "_hostname": "hostname", "_node_ip": "node_ip", "_pid": "pid", "_time_total_s": "time_total_s"}
 
 
-def renamed(metrics):
+def renamed(metrics: Any) -> Any:
+    """Metrics with the names of Ray 2.x."""
     return {_NAMES.get(key, key): value for key, value in metrics.items() if key != "_datasets"}
 
 
@@ -32,7 +36,8 @@ def _checkpoints(run_dir):
 class Result:
     """metrics (rank 0's last report), checkpoint (the latest), error, path, and more."""
 
-    def __init__(self, metrics=None, checkpoint=None, error=None, path=None, metrics_dataframe=None, best_checkpoints=None, config=None):
+    def __init__(self, metrics: dict[str, Any] | None = None, checkpoint: Checkpoint | None = None, error: BaseException | None = None,
+                 path: str = "", metrics_dataframe: Any = None, best_checkpoints: Any = None, config: dict[str, Any] | None = None):
         self.metrics, self.checkpoint, self.error, self.path = metrics, checkpoint, error, path
         self._dataframe, self._best, self._config = metrics_dataframe, best_checkpoints, config
 
@@ -43,7 +48,7 @@ class Result:
         return cls(metrics, Checkpoint(latest) if latest else None, error, left["run_dir"], config=config)
 
     @classmethod
-    def from_path(cls, path):
+    def from_path(cls, path: str | os.PathLike[str]) -> Self:
         """The result of a run that is over, or of the newest one of an experiment."""
         run_dir = find_run(os.fspath(path))
         if run_dir is None:
@@ -56,22 +61,24 @@ class Result:
                    _unisono.Error(error["message"]) if error else None, run_dir, config=about.get("config"))
 
     @property
-    def config(self):
+    def config(self) -> dict[str, Any] | None:
+        """The train_loop_config."""
         return self._config
 
     @property
-    def log_dir(self):
+    def log_dir(self) -> Any:
         """2.0's name of path, as a Path."""
         from pathlib import Path
 
         return Path(self.path)
 
     @property
-    def filesystem(self):
+    def filesystem(self) -> str:
+        """Always the local one."""
         return "local"
 
     @property
-    def metrics_dataframe(self):
+    def metrics_dataframe(self) -> Any:
         """Rank 0's reports as a pandas DataFrame; None without pandas."""
         if self._dataframe is None:
             try:
@@ -82,13 +89,14 @@ class Result:
         return self._dataframe
 
     @property
-    def best_checkpoints(self):
+    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
         """(Checkpoint, metrics) of those that the CheckpointConfig kept."""
         if self._best is None:
             self._best = _checkpoints(self.path)
         return self._best
 
-    def get_best_checkpoint(self, metric, mode):
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The checkpoint that was reported with the best value of the metric; mode: max or min."""
         if mode not in ("max", "min"):
             raise ValueError('mode must be "max" or "min", not %r' % (mode,))
         if not self.best_checkpoints:
@@ -105,7 +113,7 @@ class Result:
         return "Result(\n  %s\n)" % ",\n  ".join(lines)
 
 
-def find_run(path):
+def find_run(path: Any) -> Any:
     """path when it is a run directory, or the newest run below it; None when there is none."""
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.exists(os.path.join(path, "run.json")):
@@ -114,6 +122,7 @@ def find_run(path):
     return os.path.join(path, runs[-1]) if runs else None
 
 
-def read_json(path):
+def read_json(path: Any) -> Any:
+    """A file of JSON."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)

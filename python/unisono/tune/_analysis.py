@@ -1,7 +1,10 @@
 """What an experiment found: ResultGrid (Ray 2.x) and ExperimentAnalysis (1.x) over the same trials."""
 
+from __future__ import annotations
+
 import math
 import os
+from typing import Any
 
 from unisono import _codec, _key
 from unisono._driver import FAILURE_FILE
@@ -49,12 +52,14 @@ def _exception_of(trial, secret):
 class TrialCheckpoint:
     """Ray 1.x's trial.checkpoint: .value is the directory."""
 
-    def __init__(self, path):
+    def __init__(self, path: Any):
         self.value = self.dir_or_data = path
 
 
 class Trial:
-    def __init__(self, trial, results):
+    """One trial: its config, its last result, its directory."""
+
+    def __init__(self, trial: Any, results: list[dict[str, Any]]):
         self._trial, self._results = trial, results
         self.index = trial["trial"]
         self.trial_id = "%05d" % self.index
@@ -66,7 +71,8 @@ class Trial:
         self.error_msg = trial["error"]
 
     @property
-    def metric_analysis(self):
+    def metric_analysis(self) -> Any:
+        """Of every metric: max, min, avg, last."""
         out = {}
         for metrics in self._results.history(self.index):
             for key, value in _flat(metrics).items():
@@ -75,7 +81,8 @@ class Trial:
                     at.update(last=value, max=max(at["max"], value), min=min(at["min"], value), sum=at["sum"] + value, n=at["n"] + 1)
         return {key: {"max": at["max"], "min": at["min"], "avg": at["sum"] / at["n"], "last": at["last"]} for key, at in out.items()}
 
-    def get_error(self):
+    def get_error(self) -> Any:
+        """Its exception, or None."""
         return _exception_of(self._trial, self._results.secret)
 
     def __repr__(self):
@@ -105,23 +112,26 @@ def _pandas():
 class Results:
     """The library's results, read once; what both faces use."""
 
-    def __init__(self, tuner, objects, secret, metric, mode):
+    def __init__(self, tuner: Any, objects: Any, secret: Any, metric: str | None, mode: str | None):
         self.tuner, self.objects, self.secret = tuner, objects, secret
         self.metric, self.mode = metric, mode
         self.trials = tuner.trials()
         self._history = None
 
-    def decode(self, config):
+    def decode(self, config: dict[str, Any] | None) -> Any:
+        """A value of the journal as Python has it."""
         return _space.decode(config, self.objects)
 
-    def history(self, index):
+    def history(self, index: int | None) -> Any:
+        """All reports of a trial."""
         if self._history is None:
             self._history = {}
             for trial, _, metrics in self.tuner.reports():
                 self._history.setdefault(trial, []).append(metrics)
         return self._history.get(index, [])
 
-    def best(self, metric, mode, scope):
+    def best(self, metric: str | None, mode: str | None, scope: Any) -> Any:
+        """The trial with the best value of a metric."""
         metric, mode = metric or self.metric, mode or self.mode
         if not metric:
             raise ValueError("no metric: give one here or in the TuneConfig")
@@ -133,7 +143,8 @@ class Results:
             raise ValueError('scope must be "last", "all" or "avg", not %r' % (scope,))
         return self.tuner.best(metric, mode, scope)
 
-    def rows(self, metric=None, mode=None):
+    def rows(self, metric: str | None = None, mode: str | None = None) -> Any:
+        """One dictionary a trial, for a table."""
         rows = []
         for trial in self.trials:
             metrics = trial["metrics"]
@@ -157,7 +168,7 @@ class Results:
 class ResultGrid:
     """The results of a Tuner: len, [i], iteration, get_best_result, get_dataframe."""
 
-    def __init__(self, results):
+    def __init__(self, results: list[dict[str, Any]]):
         self._results = results
         self.experiment_path, self.filesystem = results.tuner.dir, "local"
 
@@ -186,22 +197,26 @@ class ResultGrid:
         return (self._result(trial) for trial in self._results.trials)
 
     @property
-    def errors(self):
+    def errors(self) -> Any:
+        """The exceptions of the trials that failed."""
         return [error for error in (_exception_of(trial, self._results.secret) for trial in self._results.trials) if error is not None]
 
     @property
-    def num_errors(self):
+    def num_errors(self) -> int:
+        """How many trials failed."""
         return sum(trial["status"] == "ERROR" for trial in self._results.trials)
 
     @property
-    def num_terminated(self):
+    def num_terminated(self) -> int:
+        """How many trials came to their end."""
         return sum(trial["status"] == "TERMINATED" for trial in self._results.trials)
 
-    def get_best_result(self, metric=None, mode=None, scope="last", filter_nan_and_inf=True):
+    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Any:
         """The Result of the best trial; RuntimeError names what was reported when no trial has the metric."""
         return self._result(self._results.trials[self._results.best(metric, mode, scope)])
 
-    def get_dataframe(self, filter_metric=None, filter_mode=None):
+    def get_dataframe(self, filter_metric: Any = None, filter_mode: Any = None) -> Any:
+        """A row a trial: its last report, or the one with the best filter_metric."""
         if filter_mode and not filter_metric:
             raise ValueError("filter_mode needs filter_metric")
         return _pandas().DataFrame(self._results.rows(filter_metric, filter_mode or self._results.mode))
@@ -216,28 +231,33 @@ class ResultGrid:
 class ExperimentAnalysis:
     """What tune.run returns."""
 
-    def __init__(self, results):
+    def __init__(self, results: list[dict[str, Any]]):
         self._results = results
         self.trials = [Trial(trial, results) for trial in results.trials]
         self.experiment_path = results.tuner.dir
         self.default_metric, self.default_mode = results.metric, results.mode
 
-    def get_best_trial(self, metric=None, mode=None, scope="last", filter_nan_and_inf=True):
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Any:
+        """The trial with the best value of the metric; scope: last, all, avg."""
         return self.trials[self._results.best(metric, mode, scope)]
 
-    def get_best_config(self, metric=None, mode=None, scope="last"):
+    def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Any:
+        """That trial's config, or None."""
         return self.get_best_trial(metric, mode, scope).config
 
-    def get_best_logdir(self, metric=None, mode=None, scope="last"):
+    def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Any:
+        """That trial's directory, or None."""
         return self.get_best_trial(metric, mode, scope).logdir
 
-    def get_best_checkpoint(self, trial, metric=None, mode=None):
+    def get_best_checkpoint(self, trial: Any, metric: str | None = None, mode: str | None = None) -> Any:
+        """The checkpoint of a trial with the best value of the metric."""
         from unisono.train._checkpoint import Checkpoint
 
         path = trial._trial["best_checkpoint"] or trial._trial["checkpoint"]
         return Checkpoint(path) if path else None
 
-    def get_last_checkpoint(self, trial=None, metric=None, mode=None):
+    def get_last_checkpoint(self, trial: Any = None, metric: str | None = None, mode: str | None = None) -> Any:
+        """The newest checkpoint of a trial (the best one when none is given)."""
         trial = trial or self.get_best_trial(metric, mode)
         return trial.checkpoint.value
 
@@ -248,32 +268,40 @@ class ExperimentAnalysis:
     best_checkpoint = property(lambda self: self.get_best_checkpoint(self.best_trial))
 
     @property
-    def best_dataframe(self):
+    def best_dataframe(self) -> Any:
+        """The best trial's reports as a DataFrame."""
         return self.trial_dataframes[self.best_logdir]
 
     @property
-    def best_result_df(self):
+    def best_result_df(self) -> Any:
+        """The best trial's last report as a DataFrame."""
         return _pandas().DataFrame([_flat(self.best_result)])
 
     @property
-    def results(self):
+    def results(self) -> Any:
+        """Last reports by the trial's id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property
-    def results_df(self):
+    def results_df(self) -> Any:
+        """Last reports as a DataFrame, a row a trial."""
         frame = _pandas().DataFrame([_flat(trial.last_result) for trial in self.trials])
         return frame.set_index("trial_id") if len(frame) else frame
 
     @property
-    def trial_dataframes(self):
+    def trial_dataframes(self) -> Any:
+        """DataFrames of all reports by the trial's directory."""
         pandas = _pandas()
         return {trial.logdir: pandas.DataFrame([_flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
 
-    def dataframe(self, metric=None, mode=None):
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
+        """A row a trial: its last report, or the one with the best metric."""
         return _pandas().DataFrame(self._results.rows(metric, mode or self._results.mode))
 
-    def get_all_configs(self, prefix=False):
+    def get_all_configs(self, prefix: bool = False) -> Any:
+        """Configs by the trial's directory."""
         return {trial.logdir: trial.config for trial in self.trials}
 
-    def stats(self):
+    def stats(self) -> Any:
+        """Numbers of the experiment: its trials by their state."""
         return {"timestamp": os.path.getmtime(self.experiment_path)}

@@ -1,10 +1,13 @@
 """tune.run and Tuner: from what Ray's users write to the library's spec, and running it."""
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from unisono import _codec, _driver, _key, _unisono
 from unisono._unisono import Error
@@ -20,18 +23,20 @@ _SHOW_SECONDS = 5.0
 
 @dataclass
 class TuneConfig:
-    metric: str = None
-    mode: str = None
+    """How a Tuner searches."""
+
+    metric: str | None = None
+    mode: str | None = None
     search_alg: object = None
     scheduler: object = None
     num_samples: int = 1
-    max_concurrent_trials: int = None
+    max_concurrent_trials: int | None = None
     time_budget_s: object = None
     reuse_actors: object = None
     trial_name_creator: object = None
     trial_dirname_creator: object = None
     chdir_to_trial_dir: object = None
-    seed: int = None
+    seed: int | None = None
 
     def __post_init__(self):
         if self.mode not in (None, "min", "max"):
@@ -268,7 +273,7 @@ def _load(directory):
 class Tuner:
     """Tuner(trainable, param_space=, tune_config=, run_config=).fit() gives a ResultGrid; Tuner.restore(path, trainable) goes on after a kill."""
 
-    def __init__(self, trainable=None, *, param_space=None, tune_config=None, run_config=None):
+    def __init__(self, trainable: Any = None, *, param_space: Any = None, tune_config: Any = None, run_config: Any = None):
         if trainable is None:
             raise TypeError("a Tuner needs a trainable: a function, a Trainable class or a trainer")
         self._trainable, self._space = trainable, param_space
@@ -280,7 +285,8 @@ class Tuner:
     def _plan(self):
         return _Plan(self._trainable, self._space, self._tune, self._run)
 
-    def fit(self):
+    def fit(self) -> Any:
+        """Runs the trials; a ResultGrid."""
         plan = self._plan()
         tuner = plan.start(self._resume, self._retry)
         if not self._resume:
@@ -291,13 +297,15 @@ class Tuner:
             raise failure
         return self._grid
 
-    def get_results(self):
+    def get_results(self) -> Any:
+        """The results of the fit before."""
         if self._grid is None:
             raise RuntimeError("there are no results before fit()")
         return self._grid
 
     @classmethod
-    def can_restore(cls, path, storage_filesystem=None):
+    def can_restore(cls, path: Any, storage_filesystem: Any = None) -> bool:
+        """Whether there is an experiment in this directory."""
         try:
             _unisono.Tuner.read(os.fspath(path), None)
         except Error:
@@ -305,8 +313,8 @@ class Tuner:
         return True
 
     @classmethod
-    def restore(cls, path, trainable=None, resume_unfinished=True, resume_errored=False, restart_errored=False, param_space=None,
-                storage_filesystem=None):
+    def restore(cls, path: Any, trainable: Any = None, resume_unfinished: bool = True, resume_errored: bool = False, restart_errored: bool = False,
+                param_space: Any = None, storage_filesystem: Any = None) -> Any:
         """Goes on with the experiment in path: finished trials stay, interrupted ones continue from their last checkpoint."""
         try:
             read = _unisono.Tuner.read(os.fspath(path), None)
@@ -330,12 +338,15 @@ _NOT_OFFERED = {
 }
 
 
-def run(run_or_experiment, *, name=None, metric=None, mode=None, stop=None, time_budget_s=None, config=None, resources_per_trial=None, num_samples=1,
-        storage_path=None, storage_filesystem=None, search_alg=None, scheduler=None, checkpoint_config=None, verbose=None, progress_reporter=None,
-        log_to_file=False, trial_name_creator=None, trial_dirname_creator=None, chdir_to_trial_dir=True, sync_config=None, export_formats=None,
-        max_failures=0, fail_fast=False, restore=None, server_port=None, resume=False, reuse_actors=None, raise_on_failed_trial=True, callbacks=None,
-        max_concurrent_trials=None, keep_checkpoints_num=None, checkpoint_score_attr=None, checkpoint_freq=0, checkpoint_at_end=False, local_dir=None,
-        seed=None):
+def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None = None, mode: str | None = None, stop: Any = None,
+        time_budget_s: Any = None, config: dict[str, Any] | None = None, resources_per_trial: Any = None, num_samples: int = 1,
+        storage_path: Any = None, storage_filesystem: Any = None, search_alg: Any = None, scheduler: Any = None, checkpoint_config: Any = None,
+        verbose: Any = None, progress_reporter: Any = None, log_to_file: bool = False, trial_name_creator: Any = None,
+        trial_dirname_creator: Any = None, chdir_to_trial_dir: bool = True, sync_config: Any = None, export_formats: Any = None,
+        max_failures: int = 0, fail_fast: bool = False, restore: Any = None, server_port: Any = None, resume: bool = False, reuse_actors: Any = None,
+        raise_on_failed_trial: bool = True, callbacks: Any = None, max_concurrent_trials: Any = None, keep_checkpoints_num: Any = None,
+        checkpoint_score_attr: Any = None, checkpoint_freq: int = 0, checkpoint_at_end: bool = False, local_dir: Any = None,
+        seed: int | None = None) -> Any:
     """Runs the trials and returns an ExperimentAnalysis. What is not offered says so."""
     here = locals()
     for key, instead in _NOT_OFFERED.items():
@@ -374,7 +385,7 @@ def run(run_or_experiment, *, name=None, metric=None, mode=None, stop=None, time
 # ---- helpers of Ray's ----
 
 
-def with_parameters(trainable, **parameters):
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """The trainable with large objects that do not belong into the config."""
     import inspect
 
@@ -396,7 +407,7 @@ def with_parameters(trainable, **parameters):
     return function
 
 
-def with_resources(trainable, resources):
+def with_resources(trainable: Any, resources: Any) -> Any:
     """The trainable with what each of its trials needs: {"cpu": 2, "gpu": 0}."""
     import inspect
 

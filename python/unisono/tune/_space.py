@@ -4,37 +4,43 @@ A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md). Values that are no
 "is": "..."} and workers get the list.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
 OBJECT = "__object__"
 
 
 class Domain:
     """One parameter of a space."""
 
-    def __init__(self, kind, *arguments):
+    def __init__(self, kind: Any, *arguments: Any):
         self.kind, self.arguments = kind, arguments
 
     def __repr__(self):
         return "tune.%s(%s)" % (self.kind, ", ".join(repr(item) for item in self.arguments))
 
-    def sample(self, spec=None, size=1, random_state=None):
+    def sample(self, spec: Any = None, size: int = 1, random_state: Any = None) -> Any:
+        """One value."""
         raise NotImplementedError("the tuner samples; use the config that a trial gets")
 
 
 class Function:
     """sample_from: a function of the others."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[..., Any]):
         if not callable(function):
             raise TypeError("sample_from needs a function, not %r" % (function,))
         self.function = function
 
 
-def grid_search(values):
+def grid_search(values: Any) -> Any:
     """Every one of the values, crossed with all other grids."""
     return {"grid_search": list(values)}
 
 
-def choice(categories):
+def choice(categories: Sequence[Any]) -> Any:
+    """One of the values."""
     return Domain("choice", *categories)
 
 
@@ -45,48 +51,58 @@ def _needs(name, count, given):
     return Domain(name, *given)
 
 
-def uniform(*limits):
+def uniform(*limits: Any) -> Any:
+    """A number between lower and upper."""
     return _needs("uniform", 2, limits)
 
 
-def quniform(*limits):
+def quniform(*limits: Any) -> Any:
+    """The same, rounded to multiples of q."""
     return _needs("quniform", 3, limits)
 
 
-def loguniform(lower, upper, base=10):
+def loguniform(lower: float, upper: float, base: float = 10) -> Any:
+    """A number whose logarithm is uniform."""
     return Domain("loguniform", lower, upper)
 
 
-def qloguniform(lower, upper, q, base=10):
+def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Any:
+    """The same, rounded to multiples of q."""
     return Domain("qloguniform", lower, upper, q)
 
 
-def randint(*limits):
+def randint(*limits: Any) -> Any:
     """A whole number from lower to below upper."""
     return _needs("randint", 2, limits)
 
 
-def qrandint(lower, upper, q=1):
+def qrandint(lower: float, upper: float, q: float = 1) -> Any:
+    """A whole number of the range, rounded to multiples of q."""
     return Domain("qrandint", lower, upper, q)
 
 
-def lograndint(lower, upper, base=10):
+def lograndint(lower: float, upper: float, base: float = 10) -> Any:
+    """A whole number whose logarithm is uniform."""
     return Domain("lograndint", lower, upper)
 
 
-def qlograndint(lower, upper, q, base=10):
+def qlograndint(lower: float, upper: float, q: float, base: float = 10) -> Any:
+    """The same, rounded to multiples of q."""
     raise NotImplementedError("tune.qlograndint is not offered; use tune.lograndint or tune.qloguniform")
 
 
-def randn(mean=0.0, sd=1.0):
+def randn(mean: float = 0.0, sd: float = 1.0) -> Any:
+    """A number of the normal distribution."""
     return Domain("normal", mean, sd)
 
 
-def qrandn(mean, sd, q):
+def qrandn(mean: float, sd: float, q: float) -> Any:
+    """The same, rounded to multiples of q."""
     return Domain("qnormal", mean, sd, q)
 
 
-def sample_from(function):
+def sample_from(function: Callable[..., Any]) -> Any:
+    """What a function of the config gives."""
     return Function(function)
 
 
@@ -96,7 +112,8 @@ class Table:
     def __init__(self):
         self.functions, self.objects = {}, []
 
-    def encode(self, value):
+    def encode(self, value: Any) -> Any:
+        """The place of a value in the table."""
         if isinstance(value, Domain):
             return {"$" + value.kind: [self.encode(item) for item in value.arguments]}
         if isinstance(value, Function):
@@ -119,7 +136,7 @@ class Table:
         self.objects.append(value)
         return {OBJECT: len(self.objects) - 1, "is": _name(value)}
 
-    def sample(self, name, config):
+    def sample(self, name: str | None, config: dict[str, Any] | None) -> Any:
         """What the library calls for {"$sample_from": name}."""
         config = decode(config, self.objects)
         return self.encode(self.functions[name](_Spec(config, config=_Spec(config))))
@@ -142,7 +159,8 @@ class _Spec(dict):
             raise AttributeError(name) from None
 
 
-def decode(value, objects):
+def decode(value: Any, objects: Any) -> Any:
+    """A config as the user wrote its values."""
     if isinstance(value, dict):
         if OBJECT in value:
             return objects[value[OBJECT]]

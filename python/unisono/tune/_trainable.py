@@ -1,7 +1,10 @@
 """What can be tuned: a function, a class, a trainer of AIR, a v1 trainer's to_tune_trainable; all become one thing."""
 
+from __future__ import annotations
+
 import inspect
 from dataclasses import dataclass, field
+from typing import Any, Callable
 
 from unisono import _driver
 from unisono.tune.trainable import ClassTrial, Trainable
@@ -17,7 +20,7 @@ class Prepared:
     backend: str = "none"
     backend_config: dict = field(default_factory=dict)
     num_workers: int = 1
-    trainer: dict = None  # for a trainer's loop: its own config, and whether param_space has train_loop_config
+    trainer: dict | None = None  # for a trainer's loop: its own config, and whether param_space has train_loop_config
     resources: dict = field(default_factory=dict)
     run_config: object = None
     environment: list = field(default_factory=list)
@@ -46,7 +49,8 @@ def _spec_resources(given):
     return out
 
 
-def of_v1_trainer(trainer, train_func, dataset):
+def of_v1_trainer(trainer: Any, train_func: Callable[..., Any], dataset: Any) -> Any:
+    """What Trainer.to_tune_trainable gives."""
     _driver.check_arity(train_func)
     group = trainer._group
     return Prepared(train_func, _driver.name_of(train_func), "v1", group.backend, group.backend_config, group.num_workers, {"air": False, "config": {}},
@@ -61,7 +65,8 @@ def _of_air_trainer(trainer):
                     if trainer.datasets else None, environment=_driver.environment_of(config.name))
 
 
-def prepare(trainable, checkpoint_config=None, resources=None):
+def prepare(trainable: Any, checkpoint_config: Any = None, resources: Any = None) -> Any:
+    """Anything that can be tuned as a Prepared."""
     from unisono.train._trainers import DataParallelTrainer
 
     given = getattr(trainable, "_unisono_resources", None) if resources is None else resources

@@ -1,8 +1,11 @@
 """The worker's half of a trial: its config, its reports, and how it learns that it is over."""
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import os
+from typing import Any, Callable
 
 from unisono import _codec, _session
 from unisono._unisono import Error
@@ -62,7 +65,7 @@ def _of_function(function, config, arity):
         _session.report(value)
 
 
-def prepare(session, attachment, function, arity):
+def prepare(session: Any, attachment: Any, function: Callable[..., Any], arity: Any) -> Any:
     """(session, function, config, arity) as the worker's loop wants them."""
     about = attachment["tune"]
     extra = _codec.loads(about["extra"])
@@ -82,7 +85,7 @@ def _here(name):
     return here
 
 
-def report(_metric=None, *, metrics=None, checkpoint=None, **more):
+def report(_metric: Any = None, *, metrics: Any = None, checkpoint: Any = None, **more: Any) -> Any:
     """One result of this trial: a dictionary, or keywords; the first argument may be a single number (_metric)."""
     here = _here("tune.report")
     values = dict(more)
@@ -97,7 +100,7 @@ def report(_metric=None, *, metrics=None, checkpoint=None, **more):
 
 
 @contextlib.contextmanager
-def checkpoint_dir(step=None):
+def checkpoint_dir(step: Any = None) -> Any:
     """A directory to write files into; they are the checkpoint of the next report."""
     here = _here("tune.checkpoint_dir")
     if here is None:
@@ -112,12 +115,14 @@ def checkpoint_dir(step=None):
     here.session.directory = path
 
 
-def get_trial_dir():
+def get_trial_dir() -> Any:
+    """The directory of this trial."""
     here = _session.current()
     return None if here is None else here.session.run_dir
 
 
-def get_trial_name():
+def get_trial_name() -> Any:
+    """The name of this trial."""
     path = get_trial_dir()
     return None if path is None else os.path.basename(path)
 

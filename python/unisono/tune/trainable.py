@@ -1,6 +1,9 @@
 """Trainable: the class form. setup, step (one iteration, returns its metrics), save_checkpoint, load_checkpoint, cleanup."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 from unisono import _session
 
@@ -8,31 +11,34 @@ from unisono import _session
 class Trainable:
     """Override setup(config), step() and, for schedulers that pause, save_checkpoint(directory) and load_checkpoint(directory)."""
 
-    def __init__(self, config=None):
+    def __init__(self, config: dict[str, Any] | None = None):
         self.config, self.iteration = config or {}, 0
 
-    def setup(self, config):
+    def setup(self, config: dict[str, Any] | None) -> None:
         """Once, before the first step."""
 
-    def step(self):
+    def step(self) -> Any:
+        """One iteration: a dictionary of results. A subclass has it."""
         raise NotImplementedError("a Trainable needs step(), which returns a dictionary of metrics")
 
-    def save_checkpoint(self, checkpoint_dir):
+    def save_checkpoint(self, checkpoint_dir: Any) -> None:
         """Writes into the directory, or returns a dictionary. Not overridden: no checkpoints."""
         return None
 
-    def load_checkpoint(self, checkpoint):
+    def load_checkpoint(self, checkpoint: Any) -> None:
         """Gets what save_checkpoint wrote: the directory, or the dictionary."""
 
-    def cleanup(self):
+    def cleanup(self) -> None:
         """Once, at the end."""
 
     @property
-    def training_iteration(self):
+    def training_iteration(self) -> Any:
+        """How many steps were done."""
         return self.iteration
 
     @property
-    def logdir(self):
+    def logdir(self) -> Any:
+        """The directory of this trial."""
         here = _session.current()
         return None if here is None else here.session.run_dir
 
@@ -40,7 +46,7 @@ class Trainable:
 class ClassTrial:
     """A Trainable as a train function: steps until it says done or the tuner ends it."""
 
-    def __init__(self, kind, frequency=0, at_end=False):
+    def __init__(self, kind: Any, frequency: int = 0, at_end: bool = False):
         self.kind, self.frequency, self.at_end = kind, frequency, at_end
         self.__name__ = kind.__name__
 

@@ -1,11 +1,15 @@
 """unisono.util."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono._runtime import init as _init
 
 __all__ = ["connect", "sgd"]
 
 
-def connect(address=None, **keywords):
+def connect(address: Any = None, **keywords: Any) -> Any:
     """ray.util.connect's place: there is nothing to connect to."""
     return _init(address, **keywords)
 

@@ -4,9 +4,12 @@ The JSON, TensorBoard and MLflow loggers are the library's own sinks (no tensorb
 in the caller's thread, in the order of the list.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from unisono.train.callbacks.results_preprocessors import ExcludedKeysResultsPreprocessor, IndexedResultsPreprocessor
 from unisono.train.callbacks.results_preprocessors import SequentialResultsPreprocessor
@@ -23,16 +26,16 @@ class TrainingCallback:
     results_preprocessor = None
     RESERVED_KEYS = {}
 
-    def start_training(self, logdir, config, **info):
+    def start_training(self, logdir: Any, config: dict[str, Any] | None, **info: Any) -> None:
         """Called once before the first report."""
 
-    def handle_result(self, results, **info):
+    def handle_result(self, results: list[dict[str, Any]], **info: Any) -> None:
         """Called for every report: a dictionary for each worker, by rank."""
 
-    def finish_training(self, error=False, **info):
+    def finish_training(self, error: bool = False, **info: Any) -> None:
         """Called once at the end; error says whether the run failed."""
 
-    def process_results(self, results, **info):
+    def process_results(self, results: list[dict[str, Any]], **info: Any) -> None:
         """Prepares the results as this callback wants them, then handle_result."""
         unwanted = ALL_RESERVED_KEYS - set(self.RESERVED_KEYS)
         steps = [ExcludedKeysResultsPreprocessor(unwanted)]
@@ -44,18 +47,20 @@ class TrainingCallback:
 class TrainCallbackLogdirManager:
     """Where a callback writes: its own directory, or the run's."""
 
-    def __init__(self, logdir=None, create_logdir=True):
+    def __init__(self, logdir: Any = None, create_logdir: bool = True):
         self._logdir = None if logdir is None else Path(logdir)
         self._default, self._create = None, create_logdir
 
-    def setup_logdir(self, default_logdir):
+    def setup_logdir(self, default_logdir: Any) -> Path:
+        """The directory to use when none was given; makes it."""
         self._default = Path(default_logdir)
         if self._create:
             self.logdir_path.mkdir(parents=True, exist_ok=True)
         return self.logdir_path
 
     @property
-    def logdir_path(self):
+    def logdir_path(self) -> Path:
+        """The directory; RuntimeError before it is known."""
         path = self._logdir or self._default
         if path is None:
             raise RuntimeError("the log directory is not known before training starts")
@@ -65,7 +70,8 @@ class TrainCallbackLogdirManager:
 class PrintCallback(TrainingCallback):
     """Prints every report as JSON."""
 
-    def handle_result(self, results, **info):
+    def handle_result(self, results: list[dict[str, Any]], **info: Any) -> None:
+        """Prints the list of the workers' dictionaries."""
         print(json.dumps(results, indent=4, default=str))
         sys.stdout.flush()
 
@@ -78,7 +84,13 @@ class _Logger(TrainingCallback):
 
     @property
     def logdir(self):
+        """Where it writes: its own directory, or the run's once a run has begun."""
         return self._manager.logdir_path
+
+    def _began(self, run_dir):
+        """The run that it logs."""
+        if run_dir is not None:
+            self._manager._default = Path(run_dir)
 
     def _place(self):
         return None if self._manager._logdir is None else str(self._manager._logdir)
@@ -87,13 +99,14 @@ class _Logger(TrainingCallback):
 class JsonLoggerCallback(_Logger):
     """results.json: [[dictionaries of report 1], ...]; a valid document at every moment."""
 
-    def __init__(self, logdir=None, filename=None, workers_to_log=0):
+    def __init__(self, logdir: Any = None, filename: str | None = None, workers_to_log: int = 0):
         super().__init__(logdir)
         self._filename = filename or "results.json"
         self._workers = IndexedResultsPreprocessor(workers_to_log)._indices
 
     @property
-    def log_path(self):
+    def log_path(self) -> Path:
+        """The file."""
         return self.logdir / self._filename
 
     def _sink(self):
@@ -103,7 +116,7 @@ class JsonLoggerCallback(_Logger):
 class TBXLoggerCallback(_Logger):
     """TensorBoard's event files."""
 
-    def __init__(self, logdir=None, worker_to_log=0):
+    def __init__(self, logdir: Any = None, worker_to_log: int = 0):
         super().__init__(logdir)
         self._rank = _one_rank(worker_to_log)
 
@@ -114,8 +127,9 @@ class TBXLoggerCallback(_Logger):
 class MLflowLoggerCallback(_Logger):
     """MLflow: a tracking server, or files below the run's directory."""
 
-    def __init__(self, tracking_uri=None, registry_uri=None, experiment_id=None, experiment_name=None, tags=None, save_artifact=False,
-                 logdir=None, worker_to_log=0, tracking_token=None, log_params_on_trial_end=False):
+    def __init__(self, tracking_uri: Any = None, registry_uri: Any = None, experiment_id: Any = None, experiment_name: Any = None, tags: Any = None,
+                 save_artifact: bool = False, logdir: Any = None, worker_to_log: int = 0, tracking_token: Any = None,
+                 log_params_on_trial_end: bool = False):
         super().__init__(logdir)
         self._asked = {"tracking_uri": tracking_uri or (str(Path(logdir) / "mlruns") if logdir else None), "experiment_id": experiment_id,
                        "experiment_name": experiment_name, "save_artifact": save_artifact, "rank": _one_rank(worker_to_log),
@@ -130,14 +144,16 @@ class TorchTensorboardProfilerCallback(TrainingCallback):
 
     RESERVED_KEYS = [PYTORCH_PROFILER_KEY]
 
-    def __init__(self, logdir=None, workers_to_log=None):
+    def __init__(self, logdir: Any = None, workers_to_log: Any = None):
         self._manager = TrainCallbackLogdirManager(logdir)
         self.results_preprocessor = IndexedResultsPreprocessor(workers_to_log)
 
-    def start_training(self, logdir, config, **info):
+    def start_training(self, logdir: Any, config: dict[str, Any] | None, **info: Any) -> None:
+        """Makes the directory."""
         self._manager.setup_logdir(Path(logdir) / "pytorch_profiler")
 
-    def handle_result(self, results, **info):
+    def handle_result(self, results: list[dict[str, Any]], **info: Any) -> None:
+        """Writes each trace to a file."""
         for result in results:
             for name, content in result.get(PYTORCH_PROFILER_KEY) or []:
                 (self._manager.logdir_path / Path(name).name).write_text(content, encoding="utf-8")
@@ -151,7 +167,7 @@ def _one_rank(rank):
     return rank
 
 
-def sink_of(callback):
+def sink_of(callback: Any) -> Any:
     """(name, options) when the library does this callback's work, otherwise None. A subclass is the user's own."""
     if type(callback) in (JsonLoggerCallback, TBXLoggerCallback, MLflowLoggerCallback):
         return callback._sink()

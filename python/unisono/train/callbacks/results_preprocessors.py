@@ -1,10 +1,15 @@
 """What a callback sees of the workers' reports."""
 
+from __future__ import annotations
+
 import math
+from typing import Any, Iterable
 
 
 class ResultsPreprocessor:
-    def preprocess(self, results):
+    """Base: leaves the results as they are."""
+
+    def preprocess(self, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """A list of dictionaries by rank to another one."""
         return results
 
@@ -12,7 +17,7 @@ class ResultsPreprocessor:
 class IndexedResultsPreprocessor(ResultsPreprocessor):
     """Only some workers: an index, a list of them, or None for all."""
 
-    def __init__(self, indices):
+    def __init__(self, indices: Any):
         if indices is None:
             self._indices = None
         elif isinstance(indices, int) and not isinstance(indices, bool):
@@ -28,27 +33,30 @@ class IndexedResultsPreprocessor(ResultsPreprocessor):
         if self._indices is not None and any(index < 0 for index in self._indices):
             raise ValueError("workers must not be negative: %r" % (indices,))
 
-    def preprocess(self, results):
+    def preprocess(self, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The chosen workers' dictionaries."""
         return list(results) if self._indices is None else [results[index] for index in self._indices]
 
 
 class ExcludedKeysResultsPreprocessor(ResultsPreprocessor):
     """Without some keys."""
 
-    def __init__(self, excluded_keys=None):
+    def __init__(self, excluded_keys: Iterable[str] | None = None):
         self.excluded_keys = set(excluded_keys or ())
 
-    def preprocess(self, results):
+    def preprocess(self, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The dictionaries without the keys."""
         return [{key: value for key, value in result.items() if key not in self.excluded_keys} for result in results]
 
 
 class SequentialResultsPreprocessor(ResultsPreprocessor):
     """One after the other."""
 
-    def __init__(self, preprocessors):
+    def __init__(self, preprocessors: Any):
         self.preprocessors = list(preprocessors)
 
-    def preprocess(self, results):
+    def preprocess(self, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Through all of them."""
         for preprocessor in self.preprocessors:
             results = preprocessor.preprocess(results)
         return results
@@ -83,6 +91,8 @@ class _Aggregate(ResultsPreprocessor):
 
 
 class AverageResultsPreprocessor(_Aggregate):
+    """Adds avg(key) over all workers."""
+
     def _name(self, key):
         return "avg(%s)" % key
 
@@ -91,6 +101,8 @@ class AverageResultsPreprocessor(_Aggregate):
 
 
 class MaxResultsPreprocessor(_Aggregate):
+    """Adds max(key) over all workers."""
+
     def _name(self, key):
         return "max(%s)" % key
 
@@ -99,7 +111,9 @@ class MaxResultsPreprocessor(_Aggregate):
 
 
 class WeightedAverageResultsPreprocessor(_Aggregate):
-    def __init__(self, keys=None, weight_key="nTrainSamples"):
+    """Adds weight_avg_<weight_key>(key) over all workers."""
+
+    def __init__(self, keys: Iterable[str] | None = None, weight_key: str = "nTrainSamples"):
         super().__init__(keys)
         self.weight_key = weight_key
 

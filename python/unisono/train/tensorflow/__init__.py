@@ -1,5 +1,9 @@
 """unisono.train.tensorflow: what a TensorFlow train function uses."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
 from unisono.train.tensorflow import _mnist
@@ -10,7 +14,7 @@ __all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "pre
 _mnist.install()
 
 
-def prepare_dataset_shard(tf_dataset_shard):
+def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
     """Turns TensorFlow's automatic sharding off: the data of this worker is its shard already."""
     import tensorflow as tf
 

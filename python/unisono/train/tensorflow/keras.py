@@ -1,7 +1,10 @@
 """ReportCheckpointCallback: Keras's logs as reports, the model as checkpoints."""
 
+from __future__ import annotations
+
 import os
 import tempfile
+from typing import Any
 
 from unisono import _session
 from unisono.train._checkpoint import Checkpoint
@@ -44,6 +47,10 @@ class _Reporter:
         self._used = self._checkpoint_on | self._report_on
 
     def _handle(self, event, logs):
+        here = _session.current()
+        if here is not None:  # datasets read ahead: what was trained on is known only here
+            here.fitting = event != "train_end" and (here.fitting or event == "train_begin")
+            here.steps += event in ("train_batch_end", "test_batch_end")
         if event not in self._used:
             return
         logs = logs or {}
@@ -73,7 +80,7 @@ def _hook(event):
     return call
 
 
-def make_report_callback(base):
+def make_report_callback(base: float) -> Any:
     """The class on a Keras's own Callback (unisono.keras has one, too)."""
 
     def __init__(self, checkpoint_on="epoch_end", report_metrics_on="epoch_end", metrics=None):

@@ -16,6 +16,7 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def from_state_dict(cls, state_dict: Any, *, preprocessor: Any = None) -> "TorchCheckpoint":
+        """The weights of a state_dict."""
         import torch
 
         folder = tempfile.mkdtemp(prefix="checkpoint_")

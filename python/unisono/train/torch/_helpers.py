@@ -1,25 +1,30 @@
 """prepare_model, prepare_data_loader and their relatives."""
 
+from __future__ import annotations
+
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from unisono import _session
 
 
-def get_device():
+def get_device() -> Any:
     """The device of this worker: its GPU (the library shows it only its own), otherwise the CPU."""
     import torch
 
     return torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
 
 
-def get_devices():
+def get_devices() -> Any:
+    """The devices of this worker."""
     import torch
 
     return [torch.device("cuda", index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [torch.device("cpu")]
 
 
-def prepare_model(model, move_to_device=True, wrap_ddp=True, ddp_kwargs=None, parallel_strategy="ddp", parallel_strategy_kwargs=None):
+def prepare_model(model: Any, move_to_device: bool = True, wrap_ddp: bool = True, ddp_kwargs: Any = None, parallel_strategy: str = "ddp",
+                  parallel_strategy_kwargs: Any = None) -> Any:
     """Moves the model to this worker's device and, with more than one worker, wraps it in DistributedDataParallel."""
     device = get_device()
     if move_to_device:
@@ -62,7 +67,7 @@ class _DeviceLoader:
         return getattr(self._loader, name)
 
 
-def prepare_data_loader(data_loader, add_dist_sampler=True, move_to_device=True, auto_transfer=True):
+def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, move_to_device: bool = True, auto_transfer: bool = True) -> Any:
     """Gives the loader a DistributedSampler (with more than one worker) and moves its batches to this worker's device."""
     from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
@@ -81,21 +86,24 @@ def prepare_data_loader(data_loader, add_dist_sampler=True, move_to_device=True,
     return _DeviceLoader(data_loader, device) if move_to_device and device.type != "cpu" else data_loader
 
 
-def accelerate(amp=False):
+def accelerate(amp: bool = False) -> None:
     """Mixed precision by one switch is not offered."""
     if amp:
         raise NotImplementedError("train.torch.accelerate(amp=True) is not offered; use torch.autocast and a GradScaler in the loop")
 
 
-def prepare_optimizer(optimizer):
+def prepare_optimizer(optimizer: Any) -> Any:
+    """The optimizer for mixed precision (accelerate); otherwise as it is."""
     return optimizer
 
 
-def backward(tensor):
+def backward(tensor: Any) -> None:
+    """loss.backward(), scaled when mixed precision is on."""
     tensor.backward()
 
 
-def enable_reproducibility(seed=0):
+def enable_reproducibility(seed: int | None = 0) -> None:
+    """Seeds torch, NumPy and Python, and asks torch for deterministic algorithms."""
     import random
 
     import torch
@@ -111,17 +119,19 @@ class TorchWorkerProfiler:
 
     WORKER_TRACE_DIR_NAME = "pytorch_profiler_worker_traces"
 
-    def __init__(self, trace_dir=None):
+    def __init__(self, trace_dir: Any = None):
         self._folder = Path(trace_dir or Path(tempfile.mkdtemp()) / self.WORKER_TRACE_DIR_NAME)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._count = 0
 
-    def trace_handler(self, profiler):
+    def trace_handler(self, profiler: Any) -> None:
+        """What torch.profiler calls when a trace is ready."""
         name = "worker_%d_epoch_%d.pt.trace.json" % (_session.world_rank(), self._count)
         self._count += 1
         profiler.export_chrome_trace(str(self._folder / name))
 
-    def get_and_clear_profile_traces(self):
+    def get_and_clear_profile_traces(self) -> Any:
+        """The traces so far, for train.report(**traces)."""
         traces = []
         for path in sorted(self._folder.iterdir()):
             traces.append((path.name, path.read_text(encoding="utf-8")))

@@ -1,12 +1,16 @@
 """Which trials go on: the names of ray.tune.schedulers. Each becomes a dictionary for the library (docs/tune.md)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class TrialScheduler:
     """What all have in common: a type, options, and maybe metric and mode of their own."""
 
     kind = "fifo"
 
-    def __init__(self, metric=None, mode=None, **options):
+    def __init__(self, metric: str | None = None, mode: str | None = None, **options: Any):
         self.metric, self.mode = metric, mode
         self.options = {key: value for key, value in options.items() if value is not None}
 
@@ -28,10 +32,12 @@ class FIFOScheduler(TrialScheduler):
 
 
 class AsyncHyperBandScheduler(TrialScheduler):
+    """ASHA: trials that are behind their rung stop early."""
+
     kind = "asha"
 
-    def __init__(self, time_attr="training_iteration", metric=None, mode=None, max_t=100, grace_period=1, reduction_factor=4, brackets=1,
-                 stop_last_trials=True):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 100,
+                 grace_period: int = 1, reduction_factor: int = 4, brackets: int = 1, stop_last_trials: bool = True):
         super().__init__(metric, mode, time_attr=time_attr, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor,
                          brackets=brackets)
 
@@ -44,25 +50,31 @@ class MedianStoppingRule(TrialScheduler):
 
     kind = "median"
 
-    def __init__(self, time_attr="training_iteration", metric=None, mode=None, grace_period=1, min_samples_required=3, min_time_slice=0,
-                 hard_stop=True):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, grace_period: int = 1,
+                 min_samples_required: int = 3, min_time_slice: int = 0, hard_stop: bool = True):
         _refuse("MedianStoppingRule", min_time_slice=min_time_slice)
         super().__init__(metric, mode, time_attr=time_attr, grace_period=grace_period, min_samples_required=min_samples_required)
 
 
 class HyperBandScheduler(TrialScheduler):
+    """Brackets of trials that are halved together."""
+
     kind = "hyperband"
 
-    def __init__(self, time_attr="training_iteration", metric=None, mode=None, max_t=81, reduction_factor=3, stop_last_trials=True):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 81,
+                 reduction_factor: int = 3, stop_last_trials: bool = True):
         super().__init__(metric, mode, time_attr=time_attr, max_t=max_t, reduction_factor=reduction_factor)
 
 
 class PopulationBasedTraining(TrialScheduler):
+    """Trials that are behind take over weights and config of better ones, and change the config."""
+
     kind = "pbt"
 
-    def __init__(self, time_attr="training_iteration", metric=None, mode=None, perturbation_interval=4, burn_in_period=0.0,
-                 hyperparam_mutations=None, quantile_fraction=0.25, resample_probability=0.25, perturbation_factors=(1.2, 0.8),
-                 custom_explore_fn=None, log_config=True, require_attrs=True, synch=False):
+    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, perturbation_interval: int = 4,
+                 burn_in_period: float = 0.0, hyperparam_mutations: Any = None, quantile_fraction: float = 0.25, resample_probability: float = 0.25,
+                 perturbation_factors: Any = (1.2, 0.8), custom_explore_fn: Any = None, log_config: bool = True, require_attrs: bool = True,
+                 synch: bool = False):
         _refuse("PopulationBasedTraining", burn_in_period=burn_in_period, custom_explore_fn=custom_explore_fn, synch=synch)
         if tuple(perturbation_factors) != (1.2, 0.8):
             raise NotImplementedError("PopulationBasedTraining(perturbation_factors=) other than (1.2, 0.8) is not offered")
@@ -73,7 +85,8 @@ class PopulationBasedTraining(TrialScheduler):
                          resample_probability=resample_probability, mutations=hyperparam_mutations or {})
 
 
-def create_scheduler(scheduler, **keywords):
+def create_scheduler(scheduler: Any, **keywords: Any) -> Any:
+    """A scheduler by its name."""
     known = {"fifo": FIFOScheduler, "async_hyperband": AsyncHyperBandScheduler, "asha": AsyncHyperBandScheduler,
              "median_stopping_rule": MedianStoppingRule, "medianstopping": MedianStoppingRule, "hyperband": HyperBandScheduler,
              "pbt": PopulationBasedTraining}

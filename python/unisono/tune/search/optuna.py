@@ -1,5 +1,9 @@
 """OptunaSearch: an Optuna study proposes, the tuner runs. `pip install optuna` first."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono.tune import _space
 from unisono.tune.search import Searcher
 
@@ -31,7 +35,10 @@ def _distributions(space, path=()):
 
 
 class OptunaSearch(Searcher):
-    def __init__(self, space=None, metric=None, mode=None, points_to_evaluate=None, sampler=None, seed=None, evaluated_rewards=None):
+    """Optuna's samplers as a search algorithm."""
+
+    def __init__(self, space: Any = None, metric: str | None = None, mode: str | None = None, points_to_evaluate: Any = None, sampler: Any = None,
+                 seed: int | None = None, evaluated_rewards: Any = None):
         try:
             import optuna  # noqa: F401
         except ImportError:
@@ -40,7 +47,8 @@ class OptunaSearch(Searcher):
         self.space, self.sampler, self.seed = space, sampler, seed
         self.points, self.study, self.trials = points_to_evaluate or [], None, {}
 
-    def set_search_properties(self, metric, mode, config, **spec):
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None, **spec: Any) -> Any:
+        """Metric, mode and space, from the Tuner."""
         import optuna
 
         super().set_search_properties(metric, mode, config)
@@ -55,7 +63,8 @@ class OptunaSearch(Searcher):
             self.study.enqueue_trial(point)
         return True
 
-    def suggest(self, trial_id):
+    def suggest(self, trial_id: str) -> Any:
+        """The next config."""
         trial = self.study.ask({"/".join(where): kind for where, kind in self.distributions})
         self.trials[trial_id] = trial
         config = _plain(self.space)
@@ -63,7 +72,8 @@ class OptunaSearch(Searcher):
             _put(config, where, trial.params["/".join(where)])
         return config
 
-    def on_trial_complete(self, trial_id, result=None, error=False):
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """A trial's result."""
         import optuna
 
         trial = self.trials.pop(trial_id, None)
@@ -74,7 +84,7 @@ class OptunaSearch(Searcher):
         else:
             self.study.tell(trial, result[self.metric])
 
-    def on_trial_restore(self, trial_id, config):
+    def on_trial_restore(self, trial_id: str, config: dict[str, Any] | None) -> None:
         """The config is put into the study again, as it was."""
         fixed = {"/".join(where): _get(config, where) for where, _ in self.distributions}
         self.study.enqueue_trial(fixed)

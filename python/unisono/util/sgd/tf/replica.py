@@ -1,19 +1,32 @@
 """TFTrainer, the workers' half: holds the model, and does what it is told."""
 
+from __future__ import annotations
+
 import os
 from multiprocessing.connection import Client
+from typing import Any
 
 from unisono import _codec, _driver, _session
 
 
-def use_same_keras():
+def use_same_keras() -> None:
     """The driver builds models with the same Keras as the workers."""
     if "TF_USE_LEGACY_KERAS" not in os.environ and _driver.is_installed("tf_keras"):
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 
+def validation_stats(model: Any, data: Any, options: Any) -> Any:
+    """RaySGD's dictionary of what evaluate gives; None when it gives nothing."""
+    values = model.evaluate(data, **options)
+    if isinstance(values, (list, tuple)):
+        return {"validation_" + name: value for name, value in zip(model.metrics_names, values)}
+    return None if values is None else {"loss": values}
+
+
 class Replica:
-    def __init__(self, asked):
+    """A model and its data in one worker."""
+
+    def __init__(self, asked: Any):
         import tensorflow as tf
 
         self.asked, self.config = asked, asked["config"]
@@ -36,33 +49,34 @@ class Replica:
         options["verbose"] = int(options["verbose"])
         return options
 
-    def ready(self):
+    def ready(self) -> None:
         """The model is built."""
 
-    def train(self):
+    def train(self) -> Any:
+        """One fit; the last value of each metric."""
         history = self.model.fit(self.train_data, **self._options("fit_config"))
         self.epoch += 1
         return {} if history is None else {"train_" + name: values[-1] for name, values in history.history.items()}
 
-    def validate(self):
-        values = self.model.evaluate(self.test_data, **self._options("evaluate_config"))
-        if isinstance(values, (list, tuple)):
-            return {"validation_" + name: value for name, value in zip(self.model.metrics_names, values)}
-        return {"loss": values}
+    def validate(self) -> Any:
+        """One evaluate."""
+        return validation_stats(self.model, self.test_data, self._options("evaluate_config"))
 
-    def get_state(self):
+    def get_state(self) -> Any:
+        """Epoch, weights and the optimizer's numbers."""
         return {"epoch": self.epoch, "weights": self.model.get_weights(), "optimizer_weights": self._optimizer_weights()}
 
     def _optimizer_weights(self):
         variables = getattr(self.model.optimizer, "variables", [])
         return [variable.numpy() for variable in (variables() if callable(variables) else variables)]
 
-    def set_state(self, state):
+    def set_state(self, state: Any) -> None:
+        """What get_state gave, into the model."""
         self.epoch = state["epoch"]
         self.model.set_weights(state["weights"])
 
 
-def serve(asked):
+def serve(asked: Any) -> None:
     """The train function of every worker."""
     connection = Client(asked["address"], authkey=asked["secret"])
     connection.send(_session.world_rank())  # first: building the model waits for the other ranks

@@ -1,19 +1,25 @@
 """TFTrainer, the driver's half; replica.py is the workers'."""
 
+from __future__ import annotations
+
+import logging
 import os
 import shutil
 import tempfile
 import threading
 from multiprocessing.connection import Client, Listener
+from typing import Any
 
 from unisono import _codec, _driver, _key
 from unisono.util.sgd.tf import replica
 
+logger = logging.getLogger(__name__)
 
 class TFTrainer:
     """model_creator(config) makes a compiled model, data_creator(config) a pair of datasets. config may have fit_config and evaluate_config."""
 
-    def __init__(self, model_creator, data_creator, config=None, num_replicas=1, num_cpus_per_worker=1, use_gpu=False, verbose=False):
+    def __init__(self, model_creator: Any, data_creator: Any, config: dict[str, Any] | None = None, num_replicas: int = 1,
+                 num_cpus_per_worker: int = 1, use_gpu: bool = False, verbose: bool = False):
         self.model_creator, self.data_creator = model_creator, data_creator
         self.config = {} if config is None else config
         self.num_replicas, self.num_cpus_per_worker = num_replicas, num_cpus_per_worker
@@ -27,6 +33,7 @@ class TFTrainer:
         backend = "tensorflow" if self.num_replicas > 1 else "none"
         _driver.check_backend("tensorflow")
         self._group = _driver.Group(backend, mode="v1", quiet=not self.verbose, num_workers=self.num_replicas, use_gpu=self.use_gpu,
+                                    cpus_per_worker=float(self.num_cpus_per_worker),
                                     max_failures=-2, no_retry_errors=True,
                                     environment=_driver.environment_of("tensorflow") if backend == "none" else [])
         self._folder = tempfile.mkdtemp(prefix="unisono-")
@@ -97,22 +104,27 @@ class TFTrainer:
 
     # ---- RaySGD's methods ----
 
-    def train(self):
+    def train(self) -> Any:
         """One fit; {"train_loss": ...} of rank 0."""
         return self._call("train")[0]
 
-    def validate(self):
+    def validate(self) -> Any:
         """One evaluate; {"validation_loss": ...} of rank 0."""
-        return self._call("validate")[0]
+        stats = self._call("validate")[0]
+        if stats is not None:
+            return stats
+        logger.warning("the replicas' evaluate gave nothing: a model of this process evaluates instead")
+        _, data = self.data_creator(self.config)
+        return replica.validation_stats(self.get_model(), data, dict(self.config.get("evaluate_config") or {}, verbose=int(self.verbose)))
 
-    def get_model(self):
+    def get_model(self) -> Any:
         """A new model with the trained weights, in this process."""
         replica.use_same_keras()
         model = self.model_creator(self.config)
         model.set_weights(self._call("get_state", ranks=[0])[0]["weights"])
         return model
 
-    def save(self, checkpoint):
+    def save(self, checkpoint: Any) -> Any:
         """Writes the state to a file and returns its name. The file is a pickle with a MAC by your key."""
         data = _codec.dumps(self._call("get_state", ranks=[0])[0])
         path = os.path.abspath(os.fspath(checkpoint))
@@ -121,14 +133,16 @@ class TFTrainer:
         os.replace(path + ".new", path)
         return checkpoint
 
-    def restore(self, checkpoint):
+    def restore(self, checkpoint: Any) -> None:
+        """Reads what save wrote and hands it to all replicas; a file that was not written with your key is refused."""
         with open(checkpoint, "rb") as file:
             code, data = file.read(32), file.read()
         if not _key.fits(data, code):
             raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % checkpoint)
         self._call("set_state", _codec.loads(data))
 
-    def shutdown(self):
+    def shutdown(self) -> None:
+        """Ends the workers."""
         if self._connections:
             if not self._done.is_set():
                 self._call("stop")

@@ -1,0 +1,226 @@
+"""compile, fit, evaluate, predict and their relatives: what a Model does with data. The engine does the work; here its options are made."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from unisono.keras import callbacks as callbacks_module
+from unisono.keras import losses as losses_module
+from unisono.keras import metrics as metrics_module
+from unisono.keras import optimizers as optimizers_module
+from unisono.keras._data import Source, columns
+from unisono.keras._tensor import as_array
+
+__all__ = ["Trains", "as_list"]
+
+
+def as_list(value: Any) -> Any:
+    """A list of one or several."""
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+
+
+class Trains:
+    """The part of Model that trains."""
+
+    # ---- compile ----
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None, weighted_metrics: Any = None,
+                run_eagerly: bool = False, steps_per_execution: int = 1, jit_compile: Any = None, **ignored: Any) -> None:
+        """What fit minimises, how, and what it measures."""
+        if self._is_own and self._raw is None:  # when it is built
+            self._compile_later = dict(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics)
+            return
+        raw = self._native()
+        optimizer = optimizers_module.get(optimizer)
+        names = self.output_names
+        losses = [loss.get(name) for name in names] if isinstance(loss, dict) else as_list(loss)
+        if any(each is None for each in losses):
+            raise ValueError("losses are given by output: %s" % ", ".join(names))
+        weights = [loss_weights[name] for name in names] if isinstance(loss_weights, dict) else as_list(loss_weights) or None
+        picked = []
+        for output, some in enumerate(self._metrics_of(metrics, names)):
+            picked += [(metrics_module.native(each), output) for each in some]
+        natives = [losses_module.native(each) for each in losses]
+        raw.compile(optimizer._for_model(), natives, None if weights is None else [float(each) for each in weights], picked, optimizer._steps)
+        self._optimizer, self._loss, self._metrics = optimizer, loss, metrics
+
+    @staticmethod
+    def _metrics_of(metrics, names):
+        if metrics is None:
+            return []
+        if isinstance(metrics, dict):
+            unknown = set(metrics) - set(names)
+            if unknown:
+                raise ValueError("metrics are given for %s, but the outputs are: %s" % (", ".join(sorted(unknown)), ", ".join(names)))
+            return [as_list(metrics.get(name)) for name in names]
+        metrics = as_list(metrics)
+        if any(isinstance(each, (list, tuple)) for each in metrics):
+            return [as_list(each) for each in metrics]
+        return [metrics]
+
+    # ---- fit ----
+
+    def _data_options(self, x, y, sample_weight, prefix=""):
+        """Columns or a source, as the engine's options; what keeps them alive is in the options too."""
+        if prefix == "" and x is None:
+            raise ValueError("there is no data: give x (and y)")
+        if Source.accepts(x):
+            if y is not None:
+                raise ValueError("y is part of the batches when x is a dataset or an iterator")
+            source = Source(x, self._names(True), self._names(False))
+            return {prefix + "batches": source.native}
+        out = {prefix + "x": columns(x, self._names(True)), prefix + "y": columns(y, self._names(False)),
+               (prefix + "weight" if prefix else "sample_weight"): None if sample_weight is None else as_array(sample_weight)}
+        return out
+
+    def _names(self, inputs):
+        return self.input_names if inputs else self.output_names
+
+    def _callbacks(self, given, verbose, params):
+        """(the engine's list, the Python callbacks)"""
+        given = [each for each in as_list(given)]
+        out = []
+        for each in given:
+            if hasattr(each, "set_model"):
+                each.set_model(self)
+            if hasattr(each, "set_params"):
+                each.set_params(params)
+            out.append(callbacks_module.engine_form(each))
+        if verbose and not _is_own_stdout():
+            bar = callbacks_module.ProgbarLogger(verbose)
+            bar.set_params(params)
+            out.append(bar._engine_form())
+        return out
+
+    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: Any = "auto", callbacks: Any = None,
+            validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True, class_weight: Any = None, sample_weight: Any = None,
+            initial_epoch: int = 0, steps_per_epoch: Any = None, validation_steps: Any = None, validation_batch_size: Any = None,
+            validation_freq: int = 1, *, replicas: int = 0, threads: int = 0, seed: int | None = None, **ignored: Any) -> Any:
+        """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
+        verbose = 1 if verbose == "auto" else int(verbose)
+        self._ensure(x)
+        options = self._data_options(x, y, sample_weight)
+        if validation_data is not None:
+            options.update(self._validation_options(validation_data))
+        if "batches" in options and batch_size is not None and hasattr(x, "_native_batches"):
+            batch_size = None  # the dataset has its own (seed 002 gives both)
+        steps = steps_per_epoch or options.get("batches") and options["batches"].length or None
+        if steps is None and options.get("x"):
+            size = batch_size or 32
+            steps = -(-int(options["x"][0].shape[0] * (1 - validation_split)) // size)
+        params = {"epochs": epochs, "steps": steps, "verbose": verbose}
+        chosen = seed if seed is not None else self._seed
+        options.update(batch_size=batch_size or 0, epochs=epochs, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch or 0,
+                       validation_split=float(validation_split or 0), shuffle=bool(shuffle), validation_steps=validation_steps or 0,
+                       validation_batch_size=validation_batch_size or 0, validation_freq=validation_freq, replicas=replicas, threads=threads,
+                       seed=chosen or 0, class_weight=_class_weight(class_weight), verbose=verbose if verbose and _is_own_stdout() else 0)
+        history = callbacks_module.History()
+        history.set_params(params)
+        history.set_model(self)
+        options["callbacks"] = self._callbacks(callbacks, verbose, params)
+        raw = self._native()
+        if options["verbose"]:
+            sys.stdout.flush()
+        if self._strategy is not None:
+            self._place(options)
+            options["strategy"] = self._strategy._engine_strategy()
+        history.history = raw.fit(options)
+        first = next(iter(history.history.values()), [])
+        history.epoch = list(range(initial_epoch, initial_epoch + len(first)))
+        return history
+
+    def _place(self, options):
+        """Under the strategy: weights must be there, and the same everywhere."""
+        raw = self._native()
+        if not raw.built:
+            if not options.get("x"):
+                raise ValueError("under a strategy a model that is trained from a dataset needs an input shape: begin it with keras.Input")
+            self._build_for(options["x"])
+        if self._optimizer is None:
+            raise ValueError("the model must be compiled first")
+        self._strategy._engine_strategy().place(raw)
+
+    def _validation_options(self, data):
+        if isinstance(data, (tuple, list)):
+            x, y, weight = (tuple(data) + (None, None))[:3]
+            return self._data_options(x, y, weight, "validation_")
+        return self._data_options(data, None, None, "validation_")
+
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = "auto", sample_weight: Any = None,
+                 steps: Any = None, callbacks: Any = None, return_dict: bool = False, **ignored: Any) -> Any:
+        """Loss and metrics on data."""
+        verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
+        self._ensure(x)
+        options = self._data_options(x, y, sample_weight)
+        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=verbose if _is_own_stdout() else 0,
+                       callbacks=self._callbacks(callbacks, 0, {}))
+        if verbose:
+            sys.stdout.flush()
+        logs = self._native().evaluate(options)
+        self._params["names"] = list(logs)
+        if return_dict:
+            return logs
+        values = list(logs.values())
+        return values[0] if len(values) == 1 else values
+
+    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", steps: Any = None, callbacks: Any = None) -> Any:
+        """What the model gives, as NumPy arrays."""
+        self._ensure(x)
+        if self._host is not None:
+            return self._predict_inside(x, batch_size or 32)
+        options = self._data_options(x, None, None)
+        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=0, callbacks=self._callbacks(callbacks, 0, {}))
+        if not self._native().built and options.get("x"):
+            self._build_for(options["x"])
+        outputs = [np.asarray(each) for each in self._native().predict(options)]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _predict_inside(self, x, size):
+        """A model that is part of another one: batch after batch through its own layers."""
+        arrays = [np.asarray(each) for each in columns(x, ())]
+        parts = [[each[begin:begin + size] for each in arrays] for begin in range(0, len(arrays[0]), size)]
+        return np.concatenate([np.asarray(self(part if len(part) > 1 else part[0], training=False)) for part in parts])
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, reset_metrics: bool = False) -> Any:
+        """One step."""
+        return self._on_batch("train_on_batch", x, y, sample_weight, return_dict, reset_metrics)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, reset_metrics: bool = False) -> Any:
+        """Loss and metrics of one batch."""
+        return self._on_batch("test_on_batch", x, y, sample_weight, return_dict, reset_metrics)
+
+    def _on_batch(self, which, x, y, sample_weight, return_dict, reset):
+        self._ensure(x)
+        raw = self._native()
+        if reset:
+            raw.reset_metrics()
+        logs = getattr(raw, which)(self._data_options(x, y, sample_weight))
+        values = list(logs.values())
+        return logs if return_dict else values[0] if len(values) == 1 else values
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """What the model gives for one batch."""
+        return self.predict(x, batch_size=max(1, len(columns(x, self._names(True))[0].shape) and columns(x, self._names(True))[0].shape[0]))
+
+    def reset_metrics(self) -> None:
+        """Begins the metrics anew."""
+        self._native().reset_metrics()
+
+def _class_weight(value):
+    if value is None:
+        return None
+    out = [1.0] * (max(int(key) for key in value) + 1)
+    for key, weight in value.items():
+        out[int(key)] = float(weight)
+    return out
+
+
+def _is_own_stdout():
+    """Whether what the engine writes to descriptor 1 is where sys.stdout goes."""
+    try:
+        return sys.stdout.fileno() == 1
+    except (AttributeError, OSError, ValueError):
+        return False

@@ -1,0 +1,286 @@
+"""Layer: Keras's config and, once it is needed, the engine's layer made of it; or a call() of the user's own, which the engine calls.
+
+The model that is made of layers takes them; a layer belongs to one model.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from unisono import _engine
+from unisono.keras._graph import Input, KerasTensor
+from unisono.keras._own import Own, overrides, snake_case, spec_of
+from unisono.keras._tensor import Tensor, Variable, as_array, context, raw_of
+
+__all__ = ["Layer"]
+
+
+def _plain(value):
+    """An argument as Keras's config has it."""
+    if hasattr(value, "_object"):
+        return value._object()
+    if callable(value):
+        name = getattr(value, "__name__", None)
+        if name is None or name == "<lambda>":
+            raise ValueError("functions of one's own cannot be a layer's argument; give a name: %r" % (value,))
+        return name
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "item") and not isinstance(value, (list, dict, str)):
+        return value.item()
+    return value
+
+
+class Layer(Own):
+    """Base of the layers. A layer of one's own has call(), and maybe build() with add_weight()."""
+
+    _class: str | None = None
+
+    def __init__(self, *, name: str | None = None, trainable: bool = True, dtype: Any = None, input_shape: Any = None, **ignored: Any):
+        if self._class is None and not overrides(self, Layer, "call"):
+            raise NotImplementedError("a layer of one's own needs a call() method: %s has none" % type(self).__name__)
+        self._own_set_up()
+        self._input_shape, self._input_dtype = input_shape, getattr(dtype, "name", dtype)
+        self._config = {key: value for key, value in (("name", name), ("trainable", None if trainable else False)) if value is not None}
+        self._raw: Any = None
+
+    # ---- the engine's layer ----
+
+    def _native(self) -> Any:
+        if self._raw is None:
+            self._check_set_up()
+            self._raw = self._make()
+        return self._raw
+
+    def _check_set_up(self) -> None:
+        if "_config" not in vars(self):
+            raise RuntimeError("%s.__init__ must call super().__init__() first" % type(self).__name__)
+
+    def _make(self) -> Any:
+        raw = _engine.Layer.own(type(self).__name__, self._config.get("name"), self)
+        raw.trainable = self._config.get("trainable", True)
+        return raw
+
+    def _engine_layer(self) -> Any:
+        return self._native()
+
+    def _copy(self, keep: list) -> Any:
+        """A layer of the engine like this one, for a graph that only asks for shapes; `keep` holds what it needs meanwhile."""
+        twin = copy.deepcopy(self)
+        keep.append(twin)
+        return twin._native()
+
+    def __deepcopy__(self, memo: dict) -> Layer:
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        for key, value in vars(self).items():
+            if key not in ("_raw", "_model"):
+                vars(twin)[key] = copy.deepcopy(value, memo)
+        twin._raw = None
+        return twin
+
+    def _forget(self) -> None:
+        """The engine dropped its layer together with a model that could not be made."""
+        self._raw = None
+        if self._class is None:
+            for part in self._parts():
+                part._forget()
+
+    def _check_free(self) -> None:
+        if self._native().taken:
+            raise ValueError("the layer %r belongs to a model already; make a new one (and set_weights, if it shall begin with the same weights)" % self.name)
+
+    def _settle(self, model: Any, moved: bool) -> None:
+        """The engine's model that has this layer is there; moved: it was another one's before."""
+        if moved and self._raw is not None:
+            self._raw.move(model)
+        if self._class is None:
+            self._begin_weights()
+            for part in self._parts():
+                part._settle(model, moved)
+
+    def _shown(self) -> Any:
+        return self
+
+    @staticmethod
+    def _of(raw: Any) -> Layer:
+        """A layer of a model that came from a file."""
+        from unisono.keras import layers
+
+        kind = getattr(layers, raw.class_name, EngineLayer)
+        out = object.__new__(kind if isinstance(kind, type) and issubclass(kind, EngineLayer) else EngineLayer)
+        out._own_set_up()
+        out._raw, out._input_shape, out._input_dtype = raw, None, None
+        out._config = {}
+        return out
+
+    # ---- what users see ----
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Symbols for symbols (the functional API), tensors for tensors."""
+        options.pop("training", None)
+        flat: list = []
+        for each in inputs:
+            flat.extend(each if isinstance(each, (list, tuple)) else [each])
+        flat += [options.pop(key) for key in ("value", "key") if options.get(key) is not None]
+        if options.pop("use_causal_mask", False) and self._class == "MultiHeadAttention" and not self._config.get("use_causal_mask"):
+            self._config["use_causal_mask"] = True
+            self._check_free()
+            self._forget()
+        if options:
+            raise TypeError("%s cannot be called with %s" % (type(self).__name__, ", ".join(sorted(options))))
+        if any(isinstance(each, KerasTensor) for each in flat):
+            return KerasTensor(self, flat)
+        here = context()
+        return self._alone(flat) if here.forced is None else self._inside(here, flat)
+
+    def _inside(self, here: Any, inputs: list) -> Tensor:
+        """Called by the call() of another layer: on its tape, and the first time as its child."""
+        raw = self._native()
+        if not raw.built:
+            if here.building is None:
+                raise ValueError("the layer %r was not called when the layer around it was built: call() must call the same layers every time" % self.name)
+            here.building._engine_layer().add_child(raw, [spec_of(each) for each in inputs])
+        return Tensor(here.forced.call_layer(raw, [raw_of(each) for each in inputs]))
+
+    def _alone(self, inputs: list) -> Any:
+        """Called with numbers: a model of this layer only, which keeps its weights."""
+        from unisono.keras.models import Model
+
+        if "_model" not in vars(self):
+            arrays = [as_array(each) for each in inputs]
+            symbols = [Input(array.shape[1:], dtype="string" if isinstance(array, _engine.Strings) else "float32") for array in arrays]
+            self._model = Model(symbols, self(symbols))
+        return self._model(list(inputs) if len(inputs) > 1 else inputs[0])
+
+    @property
+    def name(self) -> str:
+        """Its name in the model."""
+        return self._native().name or self._config.get("name") or snake_case(self._class or type(self).__name__)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes its weights."""
+        return self._native().trainable
+
+    @trainable.setter
+    def trainable(self, value: Any) -> None:
+        self._native().trainable = bool(value)
+        self._config["trainable"] = bool(value)
+
+    @property
+    def built(self) -> bool:
+        """Whether it has its weights."""
+        return self._native().built
+
+    @built.setter
+    def built(self, value: bool) -> None:
+        """Keras's layers set it at the end of build(); here the engine knows."""
+
+    @property
+    def weights(self) -> list:
+        """Its variables, in Keras's order."""
+        return self._own_weights() if self._class is None else [Variable(parameter=each) for each in _parameters(self._native())]
+
+    @property
+    def trainable_weights(self) -> list:
+        """The variables that training changes."""
+        return [each for each in self.weights if each.trainable]
+
+    trainable_variables = trainable_weights
+    variables = weights
+
+    @property
+    def non_trainable_weights(self) -> list:
+        """The variables that it does not change."""
+        return [each for each in self.weights if not each.trainable]
+
+    @property
+    def output_shape(self) -> Any:
+        """With None for the batch; None before it is built."""
+        spec = self._native().output
+        return None if spec is None else spec[1]
+
+    def count_params(self) -> int:
+        """How many numbers its weights have."""
+        import math
+
+        return sum(math.prod(each.shape) for each in self.weights)
+
+    def get_weights(self) -> list:
+        """Copies, in Keras's order."""
+        return [each.numpy().copy() for each in self.weights]
+
+    def set_weights(self, weights: Any) -> None:
+        """From arrays in Keras's order."""
+        mine = self.weights
+        if len(weights) != len(mine):
+            raise ValueError("the layer %s has %d weights, got %d" % (self.name, len(mine), len(weights)))
+        for each, value in zip(mine, weights):
+            each.assign(value)
+
+    def get_config(self) -> dict:
+        """Keras's config; a layer of one's own adds its arguments to it."""
+        if self._class is None:
+            return {"name": self.name, "trainable": self.trainable}
+        return self._native().get_config()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any] | None) -> Any:
+        """A layer of what get_config gave."""
+        config = dict(config)
+        return cls(**config)
+
+    def __repr__(self):
+        return "<%s name=%s, built=%s>" % (type(self).__name__, self.name, self.built)
+
+
+def _parameters(raw):
+    own = raw.parameters()
+    for child in raw.children():
+        seen = {each.handle for each in own}
+        own += [each for each in _parameters(child) if each.handle not in seen]
+    return own
+
+
+class EngineLayer(Layer):
+    """A layer that the engine makes of Keras's class name and config."""
+
+    _class = "Layer"
+
+    def __init__(self, config: dict | None = None, common: dict | None = None):
+        common = dict(common or {})
+        shape = common.pop("input_shape", None)
+        if common.get("batch_input_shape") is not None:
+            shape = common.pop("batch_input_shape")[1:]
+        if common.get("input_dim") is not None and self._class != "Embedding":
+            shape = (common.pop("input_dim"),)
+        common.pop("output_shape", None)
+        unknown = set(common) - {"name", "trainable", "dtype", "input_length"}
+        if unknown:
+            raise TypeError("%s has no argument %s" % (type(self).__name__, ", ".join(sorted(unknown))))
+        super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
+        self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None}, **self._config)
+        self._native()  # wrong arguments are errors here
+
+    def _make(self) -> Any:
+        return _engine.Layer(self._class, self._config)
+
+    def _copy(self, keep: list) -> Any:
+        return self._make()
+
+    @property
+    def kernel(self) -> Variable:
+        """Its kernel, where it has one."""
+        return self._named("kernel")
+
+    @property
+    def bias(self) -> Variable:
+        """Its bias, where it has one."""
+        return self._named("bias")
+
+    def _named(self, name: str) -> Variable:
+        for each in self.weights:
+            if each.name == name:
+                return each
+        raise AttributeError("the layer %s has no %s" % (self.name, name))
