@@ -13,23 +13,24 @@ With real frameworks (python_workloads.py, in the interpreters that have them; i
   tf_speed_ratio, tf_first_step_s         MultiWorkerMirroredStrategy under unisono beside TF_CONFIG by hand
   hvd_keras3_samples_per_s                unisono.horovod.keras on Keras 3 beside MultiWorkerMirroredStrategy with tf_keras
   tf_recovery_ms                          from kill -9 of a TensorFlow worker to both training again, beside the group's first start
+  tf_next_fit_s, torch_next_fit_s         a fit that is not the script's first, beside one whose workers are new processes (UNISONO_TEMPLATE=0)
+First steps are those of a script's first fit: the template of workers is ended before each.
 """
 
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = os.environ.get("UNISONO_PYTHON_PACKAGE", os.path.join(ROOT, "build-release/python"))
-sys.path.insert(0, PACKAGE)
+sys.path[:0] = [PACKAGE, os.path.join(ROOT, "benchmarks")]
 
+from marks import recovery_seconds  # noqa: E402
 from unisono import train  # noqa: E402
 from unisono.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, Trainer  # noqa: E402
 
@@ -103,37 +104,13 @@ def wait_to_be_killed(config):
         time.sleep(120)
 
 
-def read_mark(marks, name):
-    path, deadline = os.path.join(marks, name), time.monotonic() + 60
-    while not os.path.exists(path):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the train function did not start within a minute")
-        time.sleep(0.002)
-    with open(path, encoding="utf-8") as file:
-        pid, when = file.read().split()
-    return int(pid), float(when)
-
-
 def recovery_ms():
     with tempfile.TemporaryDirectory() as marks:
-        killed_at = []
-
-        def killer():
-            pids = [read_mark(marks, "first_%d" % rank)[0] for rank in range(WORKERS)]
-            time.sleep(0.2)
-            killed_at.append(time.time())
-            os.kill(pids[1], signal.SIGKILL)
-
-        thread = threading.Thread(target=killer)
-        thread.start()
-        fit(wait_to_be_killed, {"marks": marks}, failures=2)
-        thread.join()
-        again = max(read_mark(marks, "second_%d" % rank)[1] for rank in range(WORKERS))
-    return (again - killed_at[0]) * 1000
+        return recovery_seconds(marks, WORKERS, lambda: fit(wait_to_be_killed, {"marks": marks}, failures=2))[0] * 1000
 
 
-FRAMEWORKS = {"torch": ("torch", ["torch_speed_ratio", "torch_first_step_s", "hvd_torch_samples_per_s"]),
-              "tensorflow": ("keras", ["tf_speed_ratio", "tf_first_step_s", "hvd_keras3_samples_per_s", "tf_recovery_ms"])}
+FRAMEWORKS = {"torch": ("torch", ["torch_speed_ratio", "torch_first_step_s", "hvd_torch_samples_per_s", "torch_next_fit_s"]),
+              "tensorflow": ("keras", ["tf_speed_ratio", "tf_first_step_s", "hvd_keras3_samples_per_s", "tf_recovery_ms", "tf_next_fit_s"])}
 
 
 def frameworks(quick):

@@ -10,17 +10,17 @@ A workload returns {"rate": samples of all ranks per second, "first": time.time(
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.environ.get("UNISONO_PYTHON_PACKAGE", os.path.join(os.path.dirname(HERE), "build-release/python"))
 sys.path[:0] = [PACKAGE, HERE]
+from marks import recovery_seconds  # noqa: E402
+
 WORKERS, BATCH = 2, 64
 STEPS = {"torch": 150, "tensorflow": 40}
 
@@ -153,8 +153,10 @@ def keras_hvd(config=None):
 
 
 def with_unisono(function, backend):
+    from unisono import _template
     from unisono.train import Trainer
 
+    _template.shutdown()  # as in a script's first fit
     trainer = Trainer(backend, WORKERS)
     begin = time.time()
     trainer.start()
@@ -211,7 +213,6 @@ def pairs(metric, function, backend, name, rounds):
     emit(metric, "ratio", statistics.median(ours[0] / hand[0] for ours, hand in found), 1.0, name, statistics.median(ours[0] / hand[0] for ours, hand in found))
     emit(metric.replace("speed_ratio", "first_step_s"), "s", statistics.median(ours[1] for ours, _ in found), statistics.median(hand[1] for _, hand in found),
          name, statistics.median(hand[1] / ours[1] for ours, hand in found))
-    return statistics.median(hand[0] for _, hand in found)
 
 
 def until_killed(config):
@@ -235,47 +236,77 @@ def until_killed(config):
 
 def recovery():
     """(ms from kill -9 of rank 1 until both ranks have trained again, ms from the start of the group to the same point: TensorFlow's own time)"""
+    from unisono import _template
     from unisono.train import FailureConfig, RunConfig, ScalingConfig
     from unisono.train.tensorflow import TensorflowTrainer
 
+    _template.shutdown()
     with tempfile.TemporaryDirectory() as marks:
-        killed = []
-
-        def read(name):
-            while not os.path.exists(os.path.join(marks, name)):
-                time.sleep(0.01)
-            pid, when = open(os.path.join(marks, name), encoding="utf-8").read().split()
-            return int(pid), float(when)
-
-        def killer():
-            pids = [read("first_%d" % rank)[0] for rank in range(WORKERS)]
-            time.sleep(0.5)
-            killed.append(time.time())
-            os.kill(pids[1], signal.SIGKILL)
-
-        thread = threading.Thread(target=killer, daemon=True)
-        thread.start()
+        trainer = TensorflowTrainer(until_killed, train_loop_config={"marks": marks}, scaling_config=ScalingConfig(num_workers=WORKERS),
+                                    run_config=RunConfig(verbose=0, failure_config=FailureConfig(max_failures=2)))
         begin = time.time()
-        TensorflowTrainer(until_killed, train_loop_config={"marks": marks}, scaling_config=ScalingConfig(num_workers=WORKERS),
-                          run_config=RunConfig(verbose=0, failure_config=FailureConfig(max_failures=2))).fit()
-        thread.join()
-        started = max(read("first_%d" % rank)[1] for rank in range(WORKERS)) - begin
-        return (max(read("second_%d" % rank)[1] for rank in range(WORKERS)) - killed[0]) * 1000, started * 1000
+        again, first = recovery_seconds(marks, WORKERS, trainer.fit, 120)
+    return again * 1000, (first - begin) * 1000
+
+
+def one_tensorflow_step(config):
+    import tensorflow as tf
+
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = _cnn(tf.keras, "sgd")
+    model.fit(*_images(BATCH * WORKERS), batch_size=BATCH * WORKERS, verbose=0)
+
+
+def one_torch_step(config):
+    import torch
+
+    model = torch.nn.parallel.DistributedDataParallel(_torch_model())
+    _torch_step(model, torch.optim.SGD(model.parameters(), lr=0.01))()
+
+
+def next_fit(metric, trainer, function, rounds):
+    """Seconds of fits after the first, with the template and without."""
+    from unisono.train import RunConfig, ScalingConfig
+
+    def seconds():
+        begin = time.perf_counter()
+        trainer(function, train_loop_config={}, scaling_config=ScalingConfig(num_workers=WORKERS), run_config=RunConfig(verbose=0)).fit()
+        return time.perf_counter() - begin
+
+    seconds()
+    found = {"1": [], "0": []}
+    for _ in range(rounds):
+        for which, times in found.items():
+            os.environ["UNISONO_TEMPLATE"] = which
+            times.append(seconds())
+            del os.environ["UNISONO_TEMPLATE"]
+    ours, new = map(statistics.median, (found["1"], found["0"]))
+    emit(metric, "s", ours, new, "new processes (UNISONO_TEMPLATE=0)", new / ours)
+
+
+def in_turn(metric, function, backend, peer, peer_backend, name, rounds):
+    """Samples a second of ours and of a peer by hand, one after the other."""
+    found = [(with_unisono(function, backend)[0], by_hand(peer, peer_backend)[0]) for _ in range(rounds)]
+    ours, hand = map(statistics.median, zip(*found))
+    emit(metric, "samples/s", ours, hand, name, statistics.median(one / other for one, other in found))
 
 
 def compare(part, quick):
-    rounds = 1 if quick else 5
+    rounds = 1 if quick else 3
     if part == "torch":
-        plain = pairs("torch_speed_ratio", torch_ddp, "torch", "torchrun", 2 if quick else 10)
-        found = [(with_unisono(torch_hvd, "none")[0], by_hand(torch_ddp, "torch")[0]) for _ in range(rounds)]
-        emit("hvd_torch_samples_per_s", "samples/s", statistics.median(ours for ours, _ in found), plain, "DDP by torchrun",
-             statistics.median(ours / hand for ours, hand in found))
+        from unisono.train.torch import TorchTrainer
+
+        pairs("torch_speed_ratio", torch_ddp, "torch", "torchrun", 1 if quick else 7)
+        in_turn("hvd_torch_samples_per_s", torch_hvd, "none", torch_ddp, "torch", "DDP by torchrun", rounds)
+        next_fit("torch_next_fit_s", TorchTrainer, one_torch_step, rounds)
     else:
-        plain = pairs("tf_speed_ratio", tensorflow_mwms, "tensorflow", "TF_CONFIG by hand", 1 if quick else 10)
-        ours = statistics.median(with_unisono(keras_hvd, "none")[0] for _ in range(rounds))
-        emit("hvd_keras3_samples_per_s", "samples/s", ours, plain, "MultiWorkerMirroredStrategy with tf_keras", ours / plain)
-        again, started = map(statistics.median, zip(*(recovery() for _ in range(1 if quick else 3))))
+        from unisono.train.tensorflow import TensorflowTrainer
+
+        pairs("tf_speed_ratio", tensorflow_mwms, "tensorflow", "TF_CONFIG by hand", 1 if quick else 5)
+        in_turn("hvd_keras3_samples_per_s", keras_hvd, "none", tensorflow_mwms, "tensorflow", "MultiWorkerMirroredStrategy with tf_keras", rounds)
+        again, started = map(statistics.median, zip(*(recovery() for _ in range(rounds))))
         emit("tf_recovery_ms", "ms", again, started, "the group's first start (TensorFlow's import and build)", started / again)
+        next_fit("tf_next_fit_s", TensorflowTrainer, one_tensorflow_step, rounds)
 
 
 if __name__ == "__main__":

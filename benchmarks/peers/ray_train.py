@@ -12,11 +12,9 @@ The train functions are as small as they can be and use no framework, so what is
 import argparse
 import json
 import os
-import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
@@ -24,7 +22,10 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 import ray
+from marks import recovery_seconds
 from ray import train
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 
@@ -77,35 +78,9 @@ def wait_to_be_killed(config):
         time.sleep(120)
 
 
-def read_mark(marks, name, deadline):
-    path = os.path.join(marks, name)
-    while not os.path.exists(path):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the train function did not start within two minutes")
-        time.sleep(0.005)
-    with open(path, encoding="utf-8") as file:
-        pid, when = file.read().split()
-    return int(pid), float(when)
-
-
 def recovery(storage):
-    marks = tempfile.mkdtemp(dir=storage)
-    killed_at = []
-
-    def killer():
-        deadline = time.monotonic() + 120
-        pids = [read_mark(marks, "first_%d" % rank, deadline)[0] for rank in range(WORKERS)]
-        time.sleep(0.2)
-        killed_at.append(time.time())
-        os.kill(pids[1], signal.SIGKILL)
-
-    thread = threading.Thread(target=killer)
-    thread.start()
-    fit(wait_to_be_killed, {"marks": marks}, storage, failures=2)
-    thread.join()
-    deadline = time.monotonic() + 5
-    again = max(read_mark(marks, "second_%d" % rank, deadline)[1] for rank in range(WORKERS))
-    return (again - killed_at[0]) * 1000
+    folder = tempfile.mkdtemp(dir=storage)
+    return recovery_seconds(folder, WORKERS, lambda: fit(wait_to_be_killed, {"marks": folder}, storage, failures=2), 120)[0] * 1000
 
 
 def main():

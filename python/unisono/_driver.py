@@ -176,7 +176,8 @@ class Group:
         self.backend, self.mode, self.quiet = backend, mode, quiet
         self.backend_config = backend_config or {}
         self.secret = os.urandom(32)
-        self.num_workers = options.get("num_workers", 1)
+        servers = options.get("servers", 0)
+        self.num_workers = options.get("num_workers", 1) + servers + bool(servers) + options.get("evaluators", 0)  # all processes
         # -P: the worker's own directory is not a place to import from.
         program = [sys.executable, "-P", os.path.join(_PACKAGE, "_worker.py")]
         environment = environment_of(backend) + options.pop("environment", [])

@@ -33,7 +33,8 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "torch")  # a template is for these
 LIGHT = ("numpy", "pandas", "scipy", "sklearn", "torchvision", "torchmetrics")  # and takes these along
 OWN_OF_RANK = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "CUDA_VISIBLE_DEVICES",
                "UNISONO_SESSION", "UNISONO_REPORT_FD", "UNISONO_RANK", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK", "UNISONO_LOCAL_WORLD_SIZE",
-               "UNISONO_NODE_RANK", "UNISONO_ROLE", "UNISONO_ROLE_INDEX", "UNISONO_ATTEMPT", "UNISONO_RUN_DIR", "UNISONO_STAGING", "UNISONO_CHECKPOINT"}
+               "UNISONO_NODE_RANK", "UNISONO_ROLE", "UNISONO_ROLE_INDEX", "UNISONO_ATTEMPT", "UNISONO_RUN_DIR", "UNISONO_STAGING", "UNISONO_CHECKPOINT",
+               "UNISONO_TEMPLATE"}
 KEPT = 2  # templates of one driver: a second one for another environment
 READY_SECONDS = 300
 

@@ -165,6 +165,66 @@ class New(unittest.TestCase):
             ReportCheckpointCallback(checkpoint_on="epoch_over")
 
 
+def coordinate(config):
+    """The guide's custom loop over ClusterCoordinator: only the chief comes here."""
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        weight = tf.Variable([[0.0]])
+
+    def dataset():
+        numbers = tf.reshape(tf.range(1.0, 9.0) / 8, (8, 1))
+        return tf.data.Dataset.from_tensor_slices((numbers, 3 * numbers)).repeat().batch(4)
+
+    batches = iter(coordinator.create_per_worker_dataset(dataset))
+
+    @tf.function
+    def step(iterator):
+        inputs, targets = next(iterator)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.matmul(inputs, weight) - targets) ** 2)
+        weight.assign_sub(0.5 * tape.gradient(loss, weight))
+        return loss
+
+    for _ in range(3):
+        for _ in range(20):
+            coordinator.schedule(step, args=(batches,))
+        coordinator.join()
+        spec = resolver.cluster_spec()
+        train.report({"weight": float(weight.numpy()[0, 0]), "workers": spec.num_tasks("worker"), "servers": spec.num_tasks("ps"),
+                      "device": weight.device, "size": train.get_context().get_world_size()})
+
+
+def roles(config):
+    cluster = json.loads(os.environ["TF_CONFIG"])
+    return {role: len(tasks) for role, tasks in cluster["cluster"].items()}, cluster["task"]["type"], cluster["task"]["index"]
+
+
+class Roles(unittest.TestCase):
+    def test_parameter_servers(self):
+        result = TensorflowTrainer(coordinate, train_loop_config={}, scaling_config=TWO,
+                                   tensorflow_config=TensorflowConfig(parameter_servers=1)).fit()
+        self.assertAlmostEqual(result.metrics["weight"], 3.0, delta=0.1)
+        self.assertEqual((result.metrics["workers"], result.metrics["servers"], result.metrics["size"]), (2, 1, 4))
+        self.assertIn("/job:ps/replica:0/task:0", result.metrics["device"])
+
+    def test_a_chief_and_an_evaluator(self):
+        group = Trainer(TensorflowConfig(chief=True, evaluators=1), 2)
+        group.start()
+        found = group.run(roles, config={})
+        group.shutdown()
+        cluster = {"chief": 1, "worker": 1}
+        self.assertEqual(found, [(cluster, "chief", 0), (cluster, "worker", 0), ({**cluster, "evaluator": 1}, "evaluator", 0)])
+
+    def test_wrong_numbers(self):
+        for wrong in ({"parameter_servers": -1}, {"evaluators": 2}):
+            with self.assertRaises(ValueError):
+                TensorflowConfig(**wrong)
+
+
 class Directories(unittest.TestCase):
     def test_the_guide_s_model_and_json(self):
         def loop(config):

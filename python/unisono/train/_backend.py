@@ -1,6 +1,9 @@
 """Backends: what is set up in a worker before the train function."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 class BackendConfig:
@@ -9,11 +12,16 @@ class BackendConfig:
     name = "none"
 
     @property
-    def backend_cls(self):
+    def backend_cls(self) -> Any:
+        """The class of the backend."""
         return Backend
 
-    def settings(self):
+    def settings(self) -> Any:
         """Plain data for the worker's half."""
+        return {}
+
+    def roles(self) -> Any:
+        """Processes besides the workers, as options of the library."""
         return {}
 
 
@@ -25,7 +33,7 @@ class Backend:
 class TorchConfig(BackendConfig):
     """How torch.distributed is set up: backend (None: nccl with GPUs, otherwise gloo), init_method "env" or "tcp", timeout_s."""
 
-    backend: str = None
+    backend: str | None = None
     init_method: str = "env"
     timeout_s: int = 1800
     name = "torch"
@@ -34,39 +42,63 @@ class TorchConfig(BackendConfig):
         if self.init_method not in ("env", "tcp"):
             raise ValueError('init_method must be "env" or "tcp", not %r' % (self.init_method,))
 
-    def settings(self):
+    def settings(self) -> Any:
+        """Plain data for the worker's half."""
         return asdict(self)
 
 
 @dataclass
 class TensorflowConfig(BackendConfig):
-    """TF_CONFIG is set for every worker; there is nothing to choose."""
+    """TF_CONFIG is set for every worker.
 
+    parameter_servers: so many processes with the role ps, and one with the role chief (rank 0), for ParameterServerStrategy. The train function runs in
+    the chief; workers and servers run tf.distribute.Server until it returns. A worker or server that dies is started again alone.
+    evaluators: 0 or 1 process with the role evaluator, which runs the train function, too.
+    chief: without parameter servers, rank 0 is called chief instead of worker 0 (some scripts ask for that name).
+    """
+
+    parameter_servers: int = 0
+    evaluators: int = 0
+    chief: bool = False
     name = "tensorflow"
+
+    def __post_init__(self):
+        if self.parameter_servers < 0 or self.evaluators not in (0, 1):
+            raise ValueError("parameter_servers must not be negative and evaluators must be 0 or 1, not %r and %r"
+                             % (self.parameter_servers, self.evaluators))
+
+    def settings(self) -> Any:
+        """Plain data for the worker's half."""
+        return asdict(self)
+
+    def roles(self) -> Any:
+        """The ps and evaluator processes, as options of the library."""
+        return {"servers": self.parameter_servers, "evaluators": self.evaluators}
 
 
 @dataclass
 class HorovodConfig(BackendConfig):
     """The HOROVOD_* environment is set for every worker. The ssh fields are accepted and not needed: unisono starts the workers."""
 
-    nics: set = None
+    nics: set | None = None
     verbose: int = 1
-    key: str = None
-    ssh_port: int = None
-    ssh_identity_file: str = None
-    ssh_str: str = None
+    key: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    ssh_str: str | None = None
     timeout_s: int = 300
     placement_group_timeout_s: int = 100
     name = "horovod"
 
-    def settings(self):
+    def settings(self) -> Any:
+        """Plain data for the worker's half."""
         return {"timeout_s": self.timeout_s}
 
 
 _BY_NAME = {"torch": TorchConfig, "tensorflow": TensorflowConfig, "horovod": HorovodConfig, "none": BackendConfig, "native": BackendConfig}
 
 
-def backend_config(backend):
+def backend_config(backend: Any) -> Any:
     """A BackendConfig from what a user gives."""
     if isinstance(backend, BackendConfig):
         return backend
@@ -77,7 +109,7 @@ def backend_config(backend):
     raise TypeError("backend must be a name or a BackendConfig, not %s" % type(backend).__name__)
 
 
-def check_resources(resources, use_gpu):
+def check_resources(resources: Any, use_gpu: bool) -> Any:
     """The two contradictions that Ray refuses; what the library wants instead (cpus, gpus)."""
     resources = dict(resources or {})
     gpus = resources.get("GPU", None)

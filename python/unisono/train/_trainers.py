@@ -1,6 +1,9 @@
 """The trainers of AIR and Ray Train 2.x: DataParallelTrainer and its kinds."""
 
+from __future__ import annotations
+
 import os
+from typing import Any, Callable, Self
 
 from unisono import _codec, _driver, _key, _unisono
 from unisono._unisono import Error
@@ -41,8 +44,10 @@ class DataParallelTrainer:
 
     _default_backend = BackendConfig
 
-    def __init__(self, train_loop_per_worker, *, train_loop_config=None, backend_config=None, scaling_config=None, dataset_config=None,
-                 run_config=None, datasets=None, metadata=None, preprocessor=None, resume_from_checkpoint=None):
+    def __init__(self, train_loop_per_worker: Callable[..., Any], *, train_loop_config: dict[str, Any] | None = None, backend_config: Any = None,
+                 scaling_config: ScalingConfig | dict[str, Any] | None = None, dataset_config: Any = None,
+                 run_config: RunConfig | dict[str, Any] | None = None, datasets: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None,
+                 preprocessor: Any = None, resume_from_checkpoint: Checkpoint | None = None):
         _driver.check_arity(train_loop_per_worker)
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
             raise TypeError("resume_from_checkpoint must be a Checkpoint, not %s" % type(resume_from_checkpoint).__name__)
@@ -51,6 +56,8 @@ class DataParallelTrainer:
         self.scaling_config = config_of(ScalingConfig, scaling_config)
         self.run_config = config_of(RunConfig, run_config)
         self.metadata, self.starting_checkpoint = metadata, resume_from_checkpoint
+        if datasets is not None and not isinstance(datasets, dict):
+            raise TypeError('datasets must be a dictionary such as {"train": dataset}, not %s' % type(datasets).__name__)
         self.datasets, self.preprocessor, self.dataset_config = datasets or {}, preprocessor, dataset_config
         self._resume_run = None
         _driver.check_backend(self.backend_config.name)
@@ -64,7 +71,7 @@ class DataParallelTrainer:
             raise ValueError("RunConfig(stop=) is for a Tuner; end the train function's loop instead")
         return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
                              num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
-                             **check_resources(scaling.resources_per_worker, scaling.use_gpu))
+                             **self.backend_config.roles(), **check_resources(scaling.resources_per_worker, scaling.use_gpu))
 
     def _options(self, group, sinks):
         extra = {"metadata": _codec.describable(self.metadata or {}), "resources": self.scaling_config._worker()}
@@ -97,7 +104,7 @@ class DataParallelTrainer:
                 raise TypeError("callbacks are TrainingCallbacks or the loggers of unisono.train.callbacks, not %s" % type(callback).__name__)
         return sinks, own
 
-    def fit(self):
+    def fit(self) -> Result:
         """Starts the workers, runs the loop, ends the workers."""
         group = self._group()
         sinks, own = self._callbacks()
@@ -166,12 +173,15 @@ class DataParallelTrainer:
         return saved
 
     @classmethod
-    def can_restore(cls, path):
+    def can_restore(cls, path: Any) -> bool:
+        """Whether restore finds a run in this directory."""
         run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
         return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE))
 
     @classmethod
-    def restore(cls, path, train_loop_per_worker=None, train_loop_config=None, datasets=None, scaling_config=None, run_config=None):
+    def restore(cls, path: Any, train_loop_per_worker: Callable[..., Any] | None = None, train_loop_config: dict[str, Any] | None = None,
+                datasets: dict[str, Any] | None = None, scaling_config: ScalingConfig | dict[str, Any] | None = None,
+                run_config: RunConfig | dict[str, Any] | None = None) -> Self:
         """A trainer that goes on with the run in path, from its last complete checkpoint."""
         run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
         if run_dir is None:
@@ -203,7 +213,8 @@ class TorchTrainer(DataParallelTrainer):
 
     _default_backend = TorchConfig
 
-    def __init__(self, train_loop_per_worker, *, torch_config=None, backend_config=None, **keywords):
+    def __init__(self, train_loop_per_worker: Callable[..., Any], *, torch_config: TorchConfig | None = None, backend_config: Any = None,
+                 **keywords: Any):
         super().__init__(train_loop_per_worker, backend_config=_one_of("TorchTrainer", torch_config=torch_config, backend_config=backend_config),
                          **keywords)
 
@@ -213,7 +224,8 @@ class TensorflowTrainer(DataParallelTrainer):
 
     _default_backend = TensorflowConfig
 
-    def __init__(self, train_loop_per_worker, *, tensorflow_config=None, tensorflow_backend=None, backend_config=None, **keywords):
+    def __init__(self, train_loop_per_worker: Callable[..., Any], *, tensorflow_config: TensorflowConfig | None = None,
+                 tensorflow_backend: TensorflowConfig | None = None, backend_config: Any = None, **keywords: Any):
         given = _one_of("TensorflowTrainer", tensorflow_config=tensorflow_config, tensorflow_backend=tensorflow_backend,
                         backend_config=backend_config)
         super().__init__(train_loop_per_worker, backend_config=given, **keywords)
@@ -224,6 +236,7 @@ class HorovodTrainer(DataParallelTrainer):
 
     _default_backend = HorovodConfig
 
-    def __init__(self, train_loop_per_worker, *, horovod_config=None, backend_config=None, **keywords):
+    def __init__(self, train_loop_per_worker: Callable[..., Any], *, horovod_config: HorovodConfig | None = None, backend_config: Any = None,
+                 **keywords: Any):
         super().__init__(train_loop_per_worker,
                          backend_config=_one_of("HorovodTrainer", horovod_config=horovod_config, backend_config=backend_config), **keywords)

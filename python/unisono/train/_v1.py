@@ -3,13 +3,16 @@
 Reports are in lockstep, as v1 has them: train.report returns when the driver's callbacks have seen the report.
 """
 
+from __future__ import annotations
+
 import logging
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Callable
 
 from unisono import _codec, _driver, _unisono
-from unisono.train._backend import backend_config, check_resources
+from unisono.train._backend import BackendConfig, backend_config, check_resources
 from unisono.train.callbacks import TrainingCallback, sink_of
 
 logger = logging.getLogger(__name__)
@@ -20,13 +23,13 @@ _NOT_ACTIVE = "This Trainer is not active. It is either shut down already or nev
 class CheckpointStrategy:
     """Which checkpoints stay on disk: num_to_keep (None: all, 0: none is written), scored by a number in the checkpoint."""
 
-    num_to_keep: int = None
+    num_to_keep: int | None = None
     checkpoint_score_attribute: str = "_timestamp"
     checkpoint_score_order: str = "max"
 
     def __post_init__(self):
-        if self.num_to_keep is not None and self.num_to_keep < 0:
-            raise ValueError("num_to_keep must not be negative, it is %r" % (self.num_to_keep,))
+        if self.num_to_keep is not None and (not isinstance(self.num_to_keep, int) or self.num_to_keep < 0):
+            raise ValueError("num_to_keep must be None or a whole number from 0, it is %r" % (self.num_to_keep,))
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError('checkpoint_score_order must be "max" or "min", not %r' % (self.checkpoint_score_order,))
 
@@ -57,7 +60,8 @@ class Trainer:
     max_retries: how often the group is started again after a worker died (-1: for ever).
     """
 
-    def __init__(self, backend, num_workers=1, use_gpu=False, resources_per_worker=None, logdir=None, max_retries=3):
+    def __init__(self, backend: str | BackendConfig, num_workers: int = 1, use_gpu: bool = False,
+                 resources_per_worker: dict[str, float] | None = None, logdir: Any = None, max_retries: int = 3):
         if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers <= 0:
             raise ValueError("`num_workers` must be a positive integer, not %r" % (num_workers,))
         self._config = backend_config(backend)
@@ -66,20 +70,20 @@ class Trainer:
         self._max_retries = max_retries
         self._hook, self._last = None, {}
         self._iterator = lambda: None  # a weak reference to the last one
-        storage, name = _place(logdir)
+        storage, name = self._where = _place(logdir)
         self._group = _driver.Group(self._config.name, self._config.settings(), mode="v1", num_workers=num_workers, storage_path=storage, name=name,
-                                    max_failures=max_retries if max_retries != 0 else -2, no_retry_errors=True, lockstep=True, **self._resources)
+                                    max_failures=max_retries if max_retries != 0 else -2, no_retry_errors=True, lockstep=True, **self._config.roles(), **self._resources)
 
     # ---- life ----
 
-    def start(self, initialization_hook=None):
+    def start(self, initialization_hook: Callable[[], Any] | None = None) -> None:
         """Starts the workers. initialization_hook is called in every worker before each train function."""
         if self._group.trainer.is_started:
             raise RuntimeError("this Trainer is started already")
         self._hook = initialization_hook
         self._group.trainer.start()
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """Ends the workers; start may be called again."""
         iterator = self._iterator()
         if iterator is not None:
@@ -90,6 +94,8 @@ class Trainer:
 
     def _options(self, train_func, config, dataset, checkpoint, strategy, sinks=None):
         strategy = strategy or CheckpointStrategy()
+        if not isinstance(strategy, CheckpointStrategy):
+            raise TypeError("checkpoint_strategy must be a CheckpointStrategy, not %s" % type(strategy).__name__)
         run = {"policy": strategy._policy(), "v1_checkpoints": True, "sinks": sinks or None}
         if checkpoint is not None:
             run["from_dict"] = _codec.encode_dict(checkpoint if isinstance(checkpoint, dict) else self.load_checkpoint_from_path(checkpoint))
@@ -104,7 +110,8 @@ class Trainer:
         if not self._group.trainer.is_started:
             raise RuntimeError(_NOT_ACTIVE)
 
-    def run(self, train_func, config=None, callbacks=None, dataset=None, checkpoint=None, checkpoint_strategy=None):
+    def run(self, train_func: Callable[..., Any], config: dict[str, Any] | None = None, callbacks: list[TrainingCallback] | None = None,
+            dataset: Any = None, checkpoint: Any = None, checkpoint_strategy: CheckpointStrategy | None = None) -> list[Any]:
         """Runs train_func in every worker; a list of what it returned, by rank."""
         self._check_active()
         callbacks = list(callbacks or [])
@@ -114,11 +121,16 @@ class Trainer:
         sinks = [sink_of(callback) for callback in callbacks]
         own = [callback for callback, sink in zip(callbacks, sinks) if sink is None]
         options = self._options(train_func, config, dataset, checkpoint, checkpoint_strategy, [sink for sink in sinks if sink is not None])
-        if not own:
-            return self._finish(self._group.call(self._group.trainer.run, options))
-        return self._run_with_callbacks(options, own, config or {}, [callback for callback in callbacks if callback not in own])
+        try:
+            if not own:
+                return self._finish(self._group.call(self._group.trainer.run, options))
+            return self._run_with_callbacks(options, own, config or {})
+        finally:
+            for callback, sink in zip(callbacks, sinks):
+                if sink is not None:
+                    callback._began(self.latest_run_dir)
 
-    def _run_with_callbacks(self, options, callbacks, config, builtin):
+    def _run_with_callbacks(self, options, callbacks, config):
         iterator = TrainingIterator(self, options)
         failed = True
         run_dir = self._group.trainer.latest_run_dir
@@ -135,7 +147,8 @@ class Trainer:
                 callback.finish_training(error=failed)
         return iterator.get_final_results()
 
-    def run_iterator(self, train_func, config=None, dataset=None, checkpoint=None, checkpoint_strategy=None):
+    def run_iterator(self, train_func: Callable[..., Any], config: dict[str, Any] | None = None, dataset: Any = None, checkpoint: Any = None,
+                     checkpoint_strategy: CheckpointStrategy | None = None) -> TrainingIterator:
         """The same, one iteration of all workers at a time."""
         self._check_active()
         iterator = TrainingIterator(self, self._options(train_func, config, dataset, checkpoint, checkpoint_strategy))
@@ -152,21 +165,24 @@ class Trainer:
     # ---- what runs left ----
 
     @property
-    def logdir(self):
+    def logdir(self) -> Path:
+        """The directory of this trainer's runs."""
         return Path(self._group.trainer.logdir)
 
     @property
-    def latest_run_dir(self):
+    def latest_run_dir(self) -> Path | None:
+        """The directory of the latest run; None before the first."""
         path = self._group.trainer.latest_run_dir
         return None if path is None else Path(path)
 
     @property
-    def latest_checkpoint_dir(self):
+    def latest_checkpoint_dir(self) -> Path | None:
+        """Where the latest run keeps its checkpoints; None before the first run."""
         run_dir = self.latest_run_dir
         return None if run_dir is None else run_dir / "checkpoints"
 
     @property
-    def latest_checkpoint(self):
+    def latest_checkpoint(self) -> dict[str, Any] | None:
         """The dictionary that was last saved, or None."""
         data = self._last.get("latest_dict")
         if data is None and self.latest_run_dir is not None:
@@ -175,17 +191,19 @@ class Trainer:
         return None if data is None else _codec.decode(data)
 
     @property
-    def best_checkpoint_path(self):
+    def best_checkpoint_path(self) -> Path | None:
+        """The best checkpoint of the latest run by its CheckpointStrategy; None when none is on disk."""
         path = self._last.get("best_checkpoint")
         return None if path is None else Path(path)
 
     @property
-    def best_checkpoint(self):
+    def best_checkpoint(self) -> dict[str, Any] | None:
+        """The dictionary of the best checkpoint, read from disk."""
         path = self.best_checkpoint_path
         return None if path is None else self.load_checkpoint_from_path(path)
 
     @staticmethod
-    def load_checkpoint_from_path(path, allow_pickle=False):
+    def load_checkpoint_from_path(path: Any, allow_pickle: bool = False) -> Any:
         """The dictionary of a checkpoint directory."""
         path = Path(path).expanduser()
         if not path.exists():
@@ -194,11 +212,12 @@ class Trainer:
 
     load_checkpoint = load_checkpoint_from_path
 
-    def create_logdir(self, log_dir=None):
+    def create_logdir(self, log_dir: Any = None) -> Path:
+        """Makes the directory of the runs and returns it."""
         self.logdir.mkdir(parents=True, exist_ok=True)
         return self.logdir
 
-    def create_run_dir(self):
+    def create_run_dir(self) -> Path:
         """The directory of the latest run, as a Path; a run makes its own when it starts."""
         run_dir = self.latest_run_dir
         if run_dir is None:
@@ -206,11 +225,11 @@ class Trainer:
         return run_dir
 
     @property
-    def checkpoint_manager(self):
+    def checkpoint_manager(self) -> CheckpointManager:
         """What is known of the latest run's checkpoints."""
         return CheckpointManager(self)
 
-    def to_tune_trainable(self, train_func, dataset=None):
+    def to_tune_trainable(self, train_func: Callable[..., Any], dataset: Any = None) -> Any:
         """What tune.run takes: every trial runs train_func in this trainer's number of workers, with the trial's config."""
         from unisono.tune._trainable import of_v1_trainer
 
@@ -218,33 +237,46 @@ class Trainer:
             raise RuntimeError("to_tune_trainable is for a Trainer that is not started")
         return of_v1_trainer(self, train_func, dataset)
 
-    def to_worker_group(self, train_cls, *args, **kwargs):
-        raise NotImplementedError("Trainer.to_worker_group is not offered; use Trainer.run, whose workers stay warm between runs")
+    def to_worker_group(self, train_cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """An object of a class in every worker, whose methods are called with group[rank].method.remote(...)."""
+        from unisono.train._worker_group import WorkerGroup
+
+        if self._group.trainer.is_started:
+            raise RuntimeError("to_worker_group is for a Trainer that is not started")
+        if not isinstance(train_cls, type):
+            raise TypeError("to_worker_group needs a class, not %r" % (train_cls,))
+        storage, name = self._where
+        group = _driver.Group(self._config.name, self._config.settings(), mode="v1", num_workers=self._num_workers, storage_path=storage, name=name,
+                              max_failures=-2, no_retry_errors=True, **self._resources)
+        return WorkerGroup(group, train_cls, args, kwargs)
 
 
 class CheckpointManager:
     """The checkpoints of a Trainer's latest run. The library keeps them; this only looks."""
 
-    def __init__(self, trainer):
+    def __init__(self, trainer: Any):
         self._trainer = trainer
 
     @property
-    def latest_checkpoint(self):
+    def latest_checkpoint(self) -> dict[str, Any] | None:
+        """The dictionary that was last saved."""
         return self._trainer.latest_checkpoint
 
     @property
-    def latest_checkpoint_dir(self):
+    def latest_checkpoint_dir(self) -> Path | None:
+        """Where the checkpoints are."""
         return self._trainer.latest_checkpoint_dir
 
     @property
-    def best_checkpoint_path(self):
+    def best_checkpoint_path(self) -> Path | None:
+        """The best one."""
         return self._trainer.best_checkpoint_path
 
 
 class TrainingIterator:
     """One list of dictionaries (by rank) for every train.report of all workers."""
 
-    def __init__(self, trainer, options):
+    def __init__(self, trainer: Any, options: Any):
         self._trainer, self._group = trainer, trainer._group
         self._logs = self._group.follow_logs()
         self._result = self._final = None
@@ -277,10 +309,11 @@ class TrainingIterator:
         self._final = self._trainer._finish(self._result)
         raise StopIteration
 
-    def is_finished(self):
+    def is_finished(self) -> bool:
+        """Whether the run is over."""
         return self._iterator is None
 
-    def get_final_results(self, force=False):
+    def get_final_results(self, force: bool = False) -> list[Any] | None:
         """What the functions returned, by rank; None before the end unless force drains the rest."""
         if self._iterator is not None:
             if not force:
@@ -290,7 +323,7 @@ class TrainingIterator:
                 pass
         return self._final
 
-    def close(self):
+    def close(self) -> None:
         """Stops the run when it is not finished."""
         if self._iterator is not None:
             if not self._iterator.is_finished:
