@@ -20,6 +20,7 @@
 #include "comm/recorder.h"
 #include "comm/table.h"
 #include "harness.h"
+#include "../patience.h"
 
 enum { ROUNDS = 0, STRUCK_MS = 1 };
 
@@ -45,7 +46,7 @@ static const char *judge(rank *me, const expectation *want, int code, const uni_
     for (int i = 0; i < 5 && want->words[i]; i++)
         if (!strstr(err->message, want->words[i]))
             return say(me, "rank %d: no \"%s\" in: %s", me->rank, want->words[i], err->message);
-    CHECK(me->result->seconds < 1.0);
+    CHECK(me->result->seconds < 1.0 * test_patience());
     uni_error again = { 0 };
     CHECK(uni_comm_barrier(me->comm, &again) ==
           code); /* broken stays broken, with the first cause */
@@ -532,7 +533,7 @@ static void test_dies_before_open(void **state)
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
         assert_int_equal(status, r == 1 ? 9 << 8 : 0);
     }
-    assert_true(now_ms() - begun < 3000);
+    assert_true(now_ms() - begun < 3000 * test_patience());
 }
 
 static void test_table(void **state)

@@ -9,6 +9,8 @@
 
 #include "scenario.h"
 
+#include "../patience.h"
+
 /* ---- train functions ---- */
 
 /* Epochs with a dictionary checkpoint each; at one of them, in one attempt, something bad happens on one rank. */
@@ -316,7 +318,7 @@ static void frozen_worker(uni_program *program)
     double ended_ms = scenario_ms();
     pthread_join(self.thread, NULL);
     double seconds = (ended_ms - self.acted_ms) / 1e3;
-    CHECK(seconds > 1.3 && seconds < 4);
+    CHECK(seconds > 1.3 && seconds < 4 * test_patience());
     CHECK_CONTAINS(err.message, "rank 1");
     CHECK_CONTAINS(err.message, "stopped by a signal");
     CHECK(
@@ -409,7 +411,7 @@ static void time_limit(uni_program *program)
     CHECK(uni_trainer_fit(trainer,
                           &(uni_run_options){ .function = "until_stopped", .time_limit = 0.5 },
                           &result, &err) == UNI_ETIMEOUT);
-    CHECK(scenario_ms() - begun < 2000 && uni_result_exit_code(result) == 124);
+    CHECK(scenario_ms() - begun < 2000 * test_patience() && uni_result_exit_code(result) == 124);
     CHECK(uni_value_as_int(uni_result_returned(result, 0), -1) ==
           uni_value_as_int(uni_result_returned(result, 1), -2));
     uni_result_free(result);
@@ -417,7 +419,7 @@ static void time_limit(uni_program *program)
     begun = scenario_ms();
     CHECK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "deaf", .time_limit = 0.3 },
                           &result, &err) == UNI_ETIMEOUT);
-    CHECK(scenario_ms() - begun > 1200 && scenario_ms() - begun < 3500);
+    CHECK(scenario_ms() - begun > 1200 && scenario_ms() - begun < 3500 * test_patience());
     uni_result_free(result);
     uni_trainer_free(trainer);
     CHECK(scenario_nothing_left(scenario_storage()));
@@ -712,7 +714,7 @@ static void controller_signals(uni_program *program)
     CHECK(exit_code_after(program, "until_stopped", SIGINT, 1, &seconds) == 75);
     /* Ranks that do not listen: the second one ends them now, not after the grace time. */
     CHECK(exit_code_after(program, "deaf", SIGINT, 2, &seconds) == 75);
-    CHECK(seconds < 5);
+    CHECK(seconds < 5 * test_patience());
 }
 
 /* The freezer stops a process without a signal that anybody could see: only its silence tells. */

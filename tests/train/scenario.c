@@ -1,6 +1,8 @@
 /* scenario.c - the main of the scenario programs and their helpers; see scenario.h. */
 #include "scenario.h"
 
+#include "../patience.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <stdarg.h>
@@ -83,16 +85,24 @@ uni_value *scenario_description(const char *run_dir)
     return uni_json_read_file(&description, path, NULL) == 0 ? description : NULL;
 }
 
+/* Sleeps a little; false when `seconds`, and more on a busy machine, have gone by since `begun` (scenario_ms). */
+static bool wait_more(double begun, double seconds)
+{
+    scenario_sleep_ms(10);
+    return scenario_ms() - begun < seconds * 1e3 * test_patience();
+}
+
 int scenario_worker_pid(const char *run_dir, int rank)
 {
-    for (int i = 0; i < 2000; i++, scenario_sleep_ms(10)) {
+    double begun = scenario_ms();
+    do {
         uni_value *description = scenario_description(run_dir);
         const uni_value *workers = uni_dict_get(description, "workers");
         int pid = (int)uni_dict_get_int(uni_list_get(workers, (size_t)rank), "pid", 0);
         uni_value_free(description);
         if (pid > 0)
             return pid;
-    }
+    } while (wait_more(begun, 20));
     return 0;
 }
 
@@ -100,19 +110,24 @@ bool scenario_wait_checkpoint(const char *run_dir, int64_t number)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoints/checkpoint_%06d", run_dir, (int)number);
-    for (int i = 0; i < 2000; i++, scenario_sleep_ms(10))
+    double begun = scenario_ms();
+    do {
         if (access(path, F_OK) == 0) {
             scenario_sleep_ms(50); /* it is in its place; the controller hears of it next */
             return true;
         }
+    } while (wait_more(begun, 20));
     return false;
 }
 
 bool scenario_wait_processes(const char *marker, int count)
 {
-    for (int i = 0; i < 200; i++, scenario_sleep_ms(100))
+    double begun = scenario_ms();
+    do {
         if (scenario_count_processes(marker) >= count)
             return true;
+        scenario_sleep_ms(90); /* looking at every process is work too */
+    } while (wait_more(begun, 20));
     return false;
 }
 
@@ -143,9 +158,11 @@ int scenario_count_processes(const char *marker)
 
 int scenario_nothing_left(const char *marker)
 {
-    for (int i = 0; i < 200; i++, scenario_sleep_ms(10))
+    double begun = scenario_ms();
+    do {
         if (scenario_count_processes(marker) == 0)
             return 1;
+    } while (wait_more(begun, 2));
     return 0;
 }
 

@@ -56,6 +56,7 @@ uni_trainer *scenario_trainer(uni_program *program,
 uni_value *scenario_config(const char *key, double number, ...) __attribute__((sentinel));
 /* run.json of a run; NULL when it cannot be read. The caller frees it. */
 uni_value *scenario_description(const char *run_dir);
+/* Times below are those of an idle machine; on a busy one they are longer (patience.h). */
 /* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 20 s. */
 int scenario_worker_pid(const char *run_dir, int rank);
 /* Waits until the run has the checkpoint of that number; false after 20 s. */

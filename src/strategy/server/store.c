@@ -32,6 +32,8 @@ int uni__store_open(uni__store *store, const uni__board *board, int server, uni_
     store->num_states = uni__board_states_of(board, server);
     store->weights = uni_parameters_weights(parameters, NULL) + store->span.begin;
     store->states = uni_parameters_states(parameters, NULL);
+    if (!store->states) /* none to copy, but memcpy wants an address even for no bytes */
+        store->states = store->weights;
     UNI_TRY(uni_optimizer_build(store->optimizer, parameters, err));
     UNI_TRY(uni_gradients_new(&store->gradients, parameters, err));
     store->num_slots = uni_optimizer_num_slots(store->optimizer);
