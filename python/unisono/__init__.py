@@ -7,7 +7,7 @@ Submodules are imported when they are first used: ``import unisono`` takes milli
 from unisono._unisono import Error, version as __version__  # noqa: F401
 
 _SUBMODULES = {"air", "data", "train", "tune", "util", "keras", "tf", "horovod"}
-_RUNTIME = {"init", "is_initialized", "shutdown", "nodes", "cluster_resources", "available_resources"}
+_RUNTIME = {"init", "is_initialized", "shutdown", "nodes", "cluster_resources", "available_resources", "get"}
 __all__ = ["Error", "air", "init", "is_initialized", "shutdown", "train", "util"]
 
 

@@ -9,7 +9,6 @@ from typing import Any, Iterable
 # Ray's names that have no counterpart here, and what to use instead.
 INSTEAD = {
     "unisono.remote": "a train function with train.Trainer or DataParallelTrainer: there are no free-standing actors or tasks",
-    "unisono.get": "the list that Trainer.run returns: there is no object store",
     "unisono.put": "an argument of the train function (its config or a closure): there is no object store",
     "unisono.wait": "Trainer.run_iterator",
     "unisono.serve": "nothing: serving is not what unisono does",

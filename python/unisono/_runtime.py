@@ -74,3 +74,13 @@ available_resources = cluster_resources
 def nodes() -> list[dict[str, Any]]:
     """The machines: this one."""
     return [{"Alive": True, "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
+
+
+def get(futures: Any, *, timeout: float | None = None) -> Any:
+    """The answers of a worker group's methods (Trainer.to_worker_group): of one future, or of a list of them."""
+    if isinstance(futures, (list, tuple)):
+        return [get(each) for each in futures]
+    if not hasattr(futures, "result"):
+        raise TypeError("get waits for what worker.method.remote(...) gave, not for %s: there is no object store; Trainer.run returns a list"
+                        % type(futures).__name__)
+    return futures.result()

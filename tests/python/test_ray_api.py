@@ -128,7 +128,7 @@ class Names(unittest.TestCase):
         self.assertEqual(missing, [])
 
     def test_what_is_not_offered_says_what_is(self):
-        for dotted, what in (("remote", "train function"), ("get", "Trainer.run"), ("train.Trainr", "unisono.train.Trainer"),
+        for dotted, what in (("remote", "train function"), ("put", "object store"), ("train.Trainr", "unisono.train.Trainer"),
                              ("train.torch.TorchPredictor", "TorchCheckpoint.get_model"), ("air.ScalingConfg", "ScalingConfig"),
                              ("util.conect", "unisono.util.connect"), ("train.tensorflow.prepare_dataset", "prepare_dataset_shard")):
             module, _, name = ("unisono." + dotted).rpartition(".")
@@ -204,12 +204,12 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "not active.*start"):
                 trainer.run(nothing)
             trainer.start()
-            for call in (trainer.to_worker_group, trainer.to_tune_trainable):
+            for call in (trainer.to_worker_group, trainer.to_tune_trainable):  # while it is started
                 with self.assertRaisesRegex(RuntimeError, "not started"):
                     call(nothing)
             trainer.shutdown()
-        with self.assertRaisesRegex(NotImplementedError, "Trainer.run"):
-            trainer.to_worker_group(int)
+        with self.assertRaisesRegex(TypeError, "needs a class"):
+            trainer.to_worker_group(nothing)
         with self.assertRaisesRegex(TypeError, "CheckpointStrategy, not int"):
             trainer.start()
             try:
@@ -237,6 +237,63 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "say which one"):
             trainer.run(asks, dataset={"a": data.range(4), "b": data.range(4)})
         trainer.shutdown()
+
+
+class WorkerGroups(unittest.TestCase):
+    def test_objects_in_workers(self):
+        import unisono
+
+        class Counter:
+            def __init__(self, start, step=1):
+                from unisono import train as here
+
+                self.value, self.step, self.rank = start, step, here.world_rank()
+
+            def add(self, times=1):
+                self.value += self.step * times
+                return self.rank, self.value
+
+            def fail(self):
+                raise LookupError("on rank %d" % self.rank)
+
+        group = Trainer("none", num_workers=2).to_worker_group(Counter, 10, step=5)
+        self.assertEqual(len(group), 2)
+        self.assertEqual(unisono.get([worker.add.remote() for worker in group]), [(0, 15), (1, 15)])
+        later = [group[1].add.remote(times=2), group[1].fail.remote(), group[1].add.remote()]
+        self.assertEqual(unisono.get(later[2]), (1, 30))  # in any order
+        self.assertEqual(later[0].result(), (1, 25))
+        with self.assertRaisesRegex(LookupError, "on rank 1") as caught:
+            unisono.get(later[1])
+        self.assertEqual(caught.exception.rank, 1)
+        self.assertIn("in fail", str(caught.exception.__cause__))
+        with self.assertRaisesRegex(TypeError, r"add\.remote"):
+            group[0].add()
+        with self.assertRaisesRegex(TypeError, "object store"):
+            unisono.get(5)
+        group.shutdown(patience_s=5)
+        with self.assertRaisesRegex(RuntimeError, "shut down"):
+            group[0].add.remote()
+
+    def test_a_worker_that_dies(self):
+        class Mortal:
+            def die(self):
+                os.kill(os.getpid(), 9)
+
+        import unisono
+
+        group = Trainer("none", num_workers=2).to_worker_group(Mortal)
+        with self.assertRaisesRegex(RuntimeError, "rank 1"):
+            unisono.get(group[1].die.remote())
+        group.shutdown()
+
+    def test_a_constructor_that_fails(self):
+        class Broken:
+            def __init__(self):
+                raise ValueError("no")
+
+        with self.assertRaisesRegex(ValueError, "no"):
+            group = Trainer("none", num_workers=1).to_worker_group(Broken)
+            group[0].anything.remote().result()
 
 
 class Loggers(unittest.TestCase):

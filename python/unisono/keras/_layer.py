@@ -36,6 +36,7 @@ class Layer(Own):
     """Base of the layers. A layer of one's own has call(), and maybe build() with add_weight()."""
 
     _class: str | None = None
+    _raw: Any = None  # the engine's layer, once it is needed
 
     def __init__(self, *, name: str | None = None, trainable: bool = True, dtype: Any = None, input_shape: Any = None, **ignored: Any):
         if self._class is None and not overrides(self, Layer, "call"):
@@ -43,7 +44,7 @@ class Layer(Own):
         self._own_set_up()
         self._input_shape, self._input_dtype = input_shape, getattr(dtype, "name", dtype)
         self._config = {key: value for key, value in (("name", name), ("trainable", None if trainable else False)) if value is not None}
-        self._raw: Any = None
+        self._raw = None
 
     # ---- the engine's layer ----
 

@@ -1,7 +1,6 @@
 """RaySGD's TFTrainer: one Keras model, many replicas; every call of train is one fit.
 
-The workers stay alive between calls and keep their models. They run one long function that waits for commands, because a TensorFlow cluster
-lives as long as its processes. Commands and answers travel over a socket in a private directory, with the run's own secret.
+The workers stay alive between calls and keep their models (unisono/_commands.py).
 """
 
 from unisono.util.sgd.tf.trainer import TFTrainer

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from multiprocessing.connection import Client
 from typing import Any
 
-from unisono import _codec, _driver, _session
+from unisono import _driver, _session
 
 
 def use_same_keras() -> None:
@@ -74,22 +73,3 @@ class Replica:
         """What get_state gave, into the model."""
         self.epoch = state["epoch"]
         self.model.set_weights(state["weights"])
-
-
-def serve(asked: Any) -> None:
-    """The train function of every worker."""
-    connection = Client(asked["address"], authkey=asked["secret"])
-    connection.send(_session.world_rank())  # first: building the model waits for the other ranks
-    replica = Replica(asked)
-    while True:
-        try:
-            command, argument = _codec.loads(connection.recv_bytes())
-        except EOFError:  # the driver is gone
-            return
-        answer = None
-        if command != "stop":
-            method = getattr(replica, command)
-            answer = method() if argument is None else method(argument)
-        connection.send_bytes(_codec.dumps(answer))
-        if command == "stop":
-            return

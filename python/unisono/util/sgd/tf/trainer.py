@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
-import threading
-from multiprocessing.connection import Client, Listener
 from typing import Any
 
 from unisono import _codec, _driver, _key
+from unisono._commands import Commands
 from unisono.util.sgd.tf import replica
 
 logger = logging.getLogger(__name__)
+
 
 class TFTrainer:
     """model_creator(config) makes a compiled model, data_creator(config) a pair of datasets. config may have fit_config and evaluate_config."""
@@ -25,82 +23,19 @@ class TFTrainer:
         self.num_replicas, self.num_cpus_per_worker = num_replicas, num_cpus_per_worker
         self.use_gpu, self.verbose = use_gpu, verbose
         self.workers = list(range(num_replicas))
-        self._connections, self._failure, self._done = {}, None, threading.Event()
-        self._start()
-
-    def _start(self):
         # One replica is a plain model without TF_CONFIG; more are a cluster.
-        backend = "tensorflow" if self.num_replicas > 1 else "none"
+        backend = "tensorflow" if num_replicas > 1 else "none"
         _driver.check_backend("tensorflow")
-        self._group = _driver.Group(backend, mode="v1", quiet=not self.verbose, num_workers=self.num_replicas, use_gpu=self.use_gpu,
-                                    cpus_per_worker=float(self.num_cpus_per_worker),
-                                    max_failures=-2, no_retry_errors=True,
-                                    environment=_driver.environment_of("tensorflow") if backend == "none" else [])
-        self._folder = tempfile.mkdtemp(prefix="unisono-")
-        secret = os.urandom(32)
-        listener = Listener(os.path.join(self._folder, "socket"), authkey=secret)
-        asked = {"model_creator": self.model_creator, "data_creator": self.data_creator, "config": self.config, "verbose": self.verbose,
-                 "address": listener.address, "secret": secret}
-        options = self._group.options(replica.serve, asked)
-        self._thread = threading.Thread(target=self._run, args=(options,), name="unisono-sgd", daemon=True)
-        self._thread.start()
-        accepting = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-        accepting.start()
-        while accepting.is_alive() and not self._done.is_set():
-            accepting.join(0.1)
-        if accepting.is_alive():  # the workers are gone: nobody else will knock
-            with Client(listener.address, authkey=secret) as knock:
-                knock.send(None)
-            accepting.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if len(self._connections) < self.num_replicas:
-            self._connections = {}
-            self._raise()
+        group = _driver.Group(backend, mode="v1", quiet=not verbose, num_workers=num_replicas, use_gpu=use_gpu, cpus_per_worker=float(num_cpus_per_worker),
+                              max_failures=-2, no_retry_errors=True, environment=_driver.environment_of("tensorflow") if backend == "none" else [])
+        asked = {"model_creator": model_creator, "data_creator": data_creator, "config": self.config, "verbose": verbose}
+        self._commands = Commands(group, lambda: replica.Replica(asked), fatal=True)
         self._call("ready")
 
-    def _run(self, options):
-        try:
-            left = self._group.trainer.fit(options)
-            self._failure = self._group.failure_of(left)
-        except BaseException as error:  # shown to whoever calls next
-            self._failure = error
-        finally:
-            self._done.set()
-
-    def _accept(self, listener):
-        try:
-            while len(self._connections) < self.num_replicas:
-                connection = listener.accept()
-                rank = connection.recv()
-                if rank is None:
-                    return
-                self._connections[rank] = connection
-        except (EOFError, OSError):  # a worker died while it was building its model
-            pass
-        finally:
-            listener.close()
-
-    def _raise(self):
-        self._thread.join()
-        raise self._failure or RuntimeError("the workers have ended")
-
-    def _call(self, command, argument=None, ranks=None):
-        """Sends a command to all replicas and returns their answers, by rank."""
-        if not self._connections:
+    def _call(self, command: str, *arguments: Any, ranks: Any = None) -> list[Any]:
+        if not self._commands.is_open:
             raise RuntimeError("this TFTrainer is shut down")
-        ranks = range(self.num_replicas) if ranks is None else ranks
-        try:
-            for rank in ranks:
-                self._connections[rank].send_bytes(_codec.dumps((command, argument)))
-            answers = []
-            for rank in ranks:
-                while not self._connections[rank].poll(0.1):
-                    if self._done.is_set():
-                        self._raise()
-                answers.append(_codec.loads(self._connections[rank].recv_bytes()))
-            return answers
-        except (EOFError, ConnectionError):
-            self._raise()
+        return self._commands.call(command, *arguments, ranks=ranks)
 
     # ---- RaySGD's methods ----
 
@@ -143,10 +78,4 @@ class TFTrainer:
 
     def shutdown(self) -> None:
         """Ends the workers."""
-        if self._connections:
-            if not self._done.is_set():
-                self._call("stop")
-            self._thread.join()
-            for connection in self._connections.values():
-                connection.close()
-            self._connections = {}
+        self._commands.stop()
