@@ -33,6 +33,8 @@ void cli_finding_add(cli_findings *findings, const char *section, cli_level leve
 void cli_check_machine(cli_findings *findings); /* cores, memory, limits, GPUs */
 void cli_check_storage(cli_findings *findings,
                        const char *storage); /* writable, how much is free */
+void cli_check_network(cli_findings *findings,
+                       const char *interface); /* addresses, and which are used */
 void cli_check_software(cli_findings *findings, bool fast); /* MPI, Slurm, Python, plug-ins */
 
 #endif

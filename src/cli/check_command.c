@@ -9,7 +9,7 @@
 #include "comm/table.h"
 
 typedef struct check_values {
-    const char *storage, *color;
+    const char *storage, *color, *interface;
     bool json, fast, collectives;
 } check_values;
 
@@ -18,6 +18,8 @@ static const cli_option check_options[] = {
       "start no other programs: no trial run, no versions of MPI and Slurm, no Python frameworks" },
     { NULL, "collectives", 0, CLI_FLAG, offsetof(check_values, collectives), NULL, NULL, NULL, NULL,
       "print which algorithm each collective uses, by size and ranks, and nothing else" },
+    { NULL, "interface", 0, CLI_STRING, offsetof(check_values, interface), "NAME", NULL, NULL, NULL,
+      "show which addresses `unisono run --interface` would take: a name, an address or a subnet" },
     CLI_STORAGE_OPTION(check_values),
     CLI_JSON_OPTION(check_values),
     CLI_COLOR_OPTION(check_values),
@@ -110,6 +112,7 @@ static int call_check(cli_context *context, const cli_parsed *parsed)
         return cli_print_json(context, NULL);
     cli_check_machine(findings);
     cli_check_storage(findings, values->storage);
+    cli_check_network(findings, values->interface);
     cli_check_software(findings, values->fast);
     int code = UNI_EXIT_OK;
     if (values->json)
@@ -126,6 +129,7 @@ static int call_check(cli_context *context, const cli_parsed *parsed)
 static const cli_example check_examples[] = {
     { "unisono check", "before the first run on a machine" },
     { "unisono check --fast --json", "for programs, in milliseconds" },
+    { "unisono check --fast --interface 10.1.0.0/16", "which network a run over hosts would use" },
     { "unisono check --collectives", "how tensors travel between ranks, and what it costs" },
     { NULL, NULL },
 };
@@ -134,7 +138,8 @@ const cli_command cli_check_command = {
     .name = "check",
     .arguments = "",
     .summary = "look at this machine: what is here, what would get in the way",
-    .description = "Looks at cores, memory, limits, GPUs, the results directory, MPI, Slurm and "
+    .description = "Looks at cores, memory, limits, GPUs, the results directory, network "
+                   "interfaces, MPI, Slurm and "
                    "Python's frameworks. A dot is "
                    "something that is not here and that only some runs need. Ends with 1 when "
                    "something is wrong.",

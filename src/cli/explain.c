@@ -264,6 +264,35 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
     }
 }
 
+/* Members that were started again alone (parameter servers and their workers), a line each: how often, and what ended it last. */
+static void print_members(const cli_terminal *terminal, uni_run *run)
+{
+    const uni_value *events = NULL;
+    int64_t num_ranks = uni_dict_get_int(uni_run_description(run), "num_workers", 0);
+    if (uni_run_events(run, &events, NULL) < 0)
+        return;
+    for (int64_t rank = 0; rank < num_ranks; rank++) {
+        const uni_value *last = NULL;
+        int count = 0;
+        for (size_t i = 0; i < uni_list_size(events); i++) {
+            const uni_value *event = uni_list_get(events, i);
+            if (strcmp(uni_dict_get_string(event, "event", ""), "member") != 0 ||
+                uni_dict_get_int(event, "rank", -1) != rank)
+                continue;
+            last = event;
+            count++;
+        }
+        if (!last)
+            continue;
+        char text[1200], message[1000];
+        cleaned(uni_dict_get_string(last, "message", "?"), message, sizeof message);
+        snprintf(text, sizeof text, "%.40s, alone, %d time%s%s: %s",
+                 uni_dict_get_string(last, "role", "member"), count, count == 1 ? "" : "s",
+                 count == 1 ? "" : ", last", message);
+        fact(terminal, "restarted", text);
+    }
+}
+
 static void print_headline(const cli_terminal *terminal, const uni_run *run)
 {
     uni_run_status status = uni_run_status_of(run);
@@ -312,6 +341,7 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
         fact(terminal, "victims", text);
     }
     print_earlier(terminal, run);
+    print_members(terminal, run);
     print_checkpoint(terminal, run);
     print_log_tail(terminal, cause, max_log_lines);
     print_next(terminal, run, cause);
@@ -401,6 +431,22 @@ static void print_ranks(const cli_terminal *terminal, const uni_run *run)
     uni_value_free(reports);
 }
 
+/* [{"rank", "role", "restarts", "message", "time"}] as the journal has them, in the order of time. */
+static uni_value *members_json(uni_run *run)
+{
+    const uni_value *events = NULL;
+    uni_value *list = uni_value_list();
+    if (uni_run_events(run, &events, NULL) < 0)
+        return list;
+    for (size_t i = 0; i < uni_list_size(events); i++) {
+        const uni_value *event = uni_list_get(events, i);
+        if (strcmp(uni_dict_get_string(event, "event", ""), "member") == 0 &&
+            uni_list_take(list, uni_value_copy(event)) < 0)
+            break;
+    }
+    return list;
+}
+
 void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_lines)
 {
     const uni_value *about = uni_run_description(run);
@@ -411,9 +457,11 @@ void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_line
     } else if (uni_run_status_of(run) == UNI_RUN_SUCCEEDED) {
         fact(terminal, "first cause", "none: every rank succeeded");
         print_earlier(terminal, run);
+        print_members(terminal, run);
     } else if (uni_run_is_live(run)) {
         fact(terminal, "first cause", "none yet: it is running");
         print_earlier(terminal, run);
+        print_members(terminal, run);
         print_ranks(terminal, run);
     } else {
         char text[1100];
@@ -422,6 +470,7 @@ void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_line
                 text, sizeof text);
         fact(terminal, "reason", text);
         print_earlier(terminal, run);
+        print_members(terminal, run);
         print_checkpoint(terminal, run);
         print_next(terminal, run, NULL);
     }
@@ -445,6 +494,7 @@ uni_value *cli_explain_json(uni_run *run)
                                uni_value_string(uni_dict_get_string(about, "victims", ""))) < 0 ||
                  uni_dict_take(answer, "attempts",
                                uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
+                 uni_dict_take(answer, "members", members_json(run)) < 0 ||
                  uni_dict_take(answer, "advice", uni_value_string(advice_for(cause))) < 0 ||
                  uni_dict_take(answer, "resumable", uni_value_bool(cli_run_resumable(run))) < 0 ||
                  uni_dict_take(answer, "resume_from",

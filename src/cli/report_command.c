@@ -203,8 +203,13 @@ static int call_report(cli_context *context, const cli_parsed *parsed)
     }
     if (status == 0)
         status = report_descriptor(descriptor, &pipe_end, &err);
-    if (status == 0 && values->checkpoint)
+    if (status == 0 && values->checkpoint) {
         status = stage(values->checkpoint, message, &err);
+        /* The program may end because of it: the cause is not its exit code then. */
+        if (status == UNI_EDISKFULL &&
+            uni_dict_take(message, "disk_full", uni_value_bool(true)) == 0)
+            (void)!send_message(message, pipe_end, NULL);
+    }
     if (status == 0)
         status = send_message(message, pipe_end, &err);
     uni_value_free(message);

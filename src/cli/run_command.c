@@ -94,10 +94,9 @@ static const cli_option run_options[] = {
     { NULL, "resume", 0, CLI_OPTIONAL, AT(resume), "RUN", NULL, NULL, "<run>",
       "go on in this run (default: the newest that can) from its last complete checkpoint; "
       "program, "
-      "workers, backend, config, failure budget and checkpoint policy are the run's own unless "
-      "given "
-      "here. --env, --chdir, --memory, --use-gpu, --sink and --time-limit are not recorded: give "
-      "them again" },
+      "workers, launcher, hosts, backend, config, resources, sinks, time limit, failure budget and "
+      "checkpoint policy are the run's own unless given here. Of --env only the names are "
+      "recorded, because values may be secrets: give them again" },
     { NULL, "from-checkpoint", 0, CLI_STRING, AT(from_checkpoint), "DIR", NULL, NULL, "<dir>",
       "begin a new run from this checkpoint, or from the last one of this run" },
 

@@ -31,6 +31,8 @@ typedef struct run_request {
     uni_value *config;
     uni_run *resumed; /* the run to go on with, or NULL */
     const char **program; /* NULL-terminated; strings are argv's or resumed's */
+    const char *sink; /* the sinks of the run that goes on, commas between; NULL: as given */
+    uni__text remembered_sinks;
     char *from_dir, *score;
 } run_request;
 

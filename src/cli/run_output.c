@@ -175,6 +175,8 @@ int cli_run_output_open(run_output *out, cli_context *context, const run_values 
             UNI_TRY(make_follower(out, uni_run_dir(request->resumed), request->trainer.num_workers,
                                   true, err));
     }
+    if (request->sink)
+        return add_sinks(out, request->sink, err);
     for (int i = 0; i < values->sink.count; i++)
         UNI_TRY(add_sinks(out, values->sink.items[i], err));
     return 0;

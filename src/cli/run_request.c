@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
 
@@ -160,6 +161,71 @@ static int open_resumed(run_request *out, const run_values *values, uni_error *e
     return 0;
 }
 
+static void remember_hosts(run_request *out, const cli_parsed *parsed)
+{
+    const uni_value *about = uni_run_description(out->resumed);
+    const uni_value *options = uni_dict_get(about, "options");
+    bool foreign = uni__hosts_foreign_rank() >= 0;
+    if (!cli_given(parsed, "launcher") && !foreign)
+        out->trainer.launcher = uni_dict_get_string(about, "launcher", "local");
+    if (strcmp(out->trainer.launcher, "local") == 0)
+        return;
+    if (!cli_given(parsed, "hosts") && !foreign && strcmp(out->trainer.launcher, "mpi") == 0)
+        out->trainer.hosts = uni_dict_get_string(options, "hosts", NULL);
+    if (!cli_given(parsed, "interface"))
+        out->trainer.interface = uni_dict_get_string(options, "interface", NULL);
+    if (!cli_given(parsed, "encrypt"))
+        out->trainer.encrypt = uni_dict_get_bool(options, "encrypt", false);
+    if (!cli_given(parsed, "min-workers"))
+        out->trainer.min_workers = (int)uni_dict_get_int(options, "min_workers", 0);
+}
+
+/* Those that --sink can name; what only shows something on the terminal is made anew. */
+static void remember_sinks(run_request *out, const uni_value *options)
+{
+    static const char *const known[] = { "csv", "json", "print", "tensorboard", "mlflow" };
+    const uni_value *names = uni_dict_get(options, "sinks");
+    if (!names)
+        return;
+    for (size_t i = 0; i < uni_list_size(names); i++)
+        for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
+            if (strcmp(uni_value_as_string(uni_list_get(names, i), ""), known[k]) == 0)
+                uni__text_add_format(&out->remembered_sinks, "%s%s",
+                                     out->remembered_sinks.size ? "," : "", known[k]);
+    out->sink = out->remembered_sinks.size ? out->remembered_sinks.data : "none";
+}
+
+/* Their values are not recorded, because they may be secrets. */
+static void miss_environment(const uni_value *options, const cli_parsed *parsed)
+{
+    const uni_value *names = uni_dict_get(options, "environment");
+    uni__text missing = { 0 };
+    for (size_t i = 0; i < uni_list_size(names) && !cli_given(parsed, "env"); i++)
+        uni__text_add_format(&missing, "%s%s", missing.size ? ", " : "",
+                             uni_value_as_string(uni_list_get(names, i), "?"));
+    if (missing.size)
+        uni__warn("--resume: the values of --env are not recorded, they may be secrets; give them "
+                  "again if the program needs them: %s",
+                  missing.data);
+    uni__text_free(&missing);
+}
+
+static void remember_resources(run_request *out, const cli_parsed *parsed)
+{
+    const uni_value *options = uni_dict_get(uni_run_description(out->resumed), "options");
+    if (!cli_given(parsed, "memory"))
+        out->trainer.memory_per_worker = uni_dict_get_float(options, "memory_per_worker", 0);
+    if (!cli_given(parsed, "use-gpu"))
+        out->trainer.use_gpu = uni_dict_get_bool(options, "use_gpu", false);
+    if (!cli_given(parsed, "chdir"))
+        out->trainer.working_directory = uni_dict_get_string(options, "working_directory", NULL);
+    if (!cli_given(parsed, "time-limit"))
+        out->run.time_limit = uni_dict_get_float(options, "time_limit", 0);
+    if (!cli_given(parsed, "sink"))
+        remember_sinks(out, options);
+    miss_environment(options, parsed);
+}
+
 /* What was asked then counts where nothing is asked now. */
 static void remember(run_request *out, const cli_parsed *parsed)
 {
@@ -311,6 +377,8 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     if (values->resume) {
         UNI_TRY(open_resumed(out, values, err));
         remember(out, parsed);
+        remember_hosts(out, parsed);
+        remember_resources(out, parsed);
     }
     UNI_TRY(make_from(out, values, err));
     UNI_TRY(make_program(out, parsed, err));
@@ -325,5 +393,6 @@ void cli_run_request_free(run_request *request)
     uni_run_close(request->resumed);
     free(request->program);
     free(request->from_dir);
+    uni__text_free(&request->remembered_sinks);
     free(request->score);
 }

@@ -109,6 +109,29 @@ class Runs(Base):
         self.assertIn("with 1 restart", done.stderr)
         self.assertIn("rank 0 ended with exit code 9", self.call("why").stdout)
 
+    def test_killed_from_outside_again_and_again(self):
+        """With restarts without limit an outside kill is no reason to give up; the same crash twice is."""
+        script = 'echo x >> $D/starts; [ $(wc -l < $D/starts) -gt 3 ] || kill -%s $$'
+        self.run_script(script % "KILL", "-f", "-1", workers=1)
+        self.assertEqual(self.about()["attempt"], 4)
+        os.remove(os.path.join(self.root, "starts"))
+        self.run_script(script % "SEGV", "-f", "-1", code=128 + signal.SIGSEGV, workers=1)
+        self.assertIn("restarting again would not help", self.about("test/run_002")["error"]["message"])
+
+    def test_members_that_were_started_again(self):
+        script = '''case $UNISONO_RANK in
+            0) while ! [ -e $D/back ]; do sleep 0.02; done;;
+            1) [ -e $D/once ] && touch $D/back || { touch $D/once; kill -9 $$; };;
+        esac'''
+        self.run_script(script, "--servers", "1", workers=1)
+        why = " ".join(self.call("why", "test").stdout.split())
+        self.assertIn("restarted worker, alone, 1 time: rank 1", why)
+        told = json.loads(self.call("why", "test", "--json").stdout)["members"]
+        self.assertEqual([(event["rank"], event["role"]) for event in told], [(1, "worker")])
+        table = self.call("show", "test").stdout
+        for worker in self.about()["workers"]:  # none of them ever reported
+            self.assertRegex(table, r"(?m)^ +%d +.*%s" % (worker["rank"], worker["pid"] or "-"))
+
     def test_program_that_is_not_there(self):
         done = self.call("run", "--", "/no/such/program", code=125)
         self.assertIn("/no/such/program", done.stderr)
@@ -224,6 +247,37 @@ class Checkpoints(Base):
         self.call("run", "--resume", "test", "-f", "1", "--keep", "5", code=4)
         about = self.about()
         self.assertEqual((about["options"]["num_to_keep"], about["attempt"]), (5, 4))
+
+    def test_resume_keeps_place_limits_and_sinks(self):
+        elsewhere = os.path.join(self.root, "elsewhere")
+        os.mkdir(elsewhere)
+        self.run_script("pwd; $U report loss=1; exit 4", "-f", "0", "--chdir", elsewhere, "--sink", "json", "--memory", "2G",
+                        "--time-limit", "1h", "--env", "TOKEN=dont-tell", code=4, workers=1)
+        asked = self.about()["options"]
+        self.assertEqual((asked["working_directory"], asked["memory_per_worker"], asked["time_limit"], asked["environment"]),
+                         (elsewhere, 2 << 30, 3600, ["TOKEN"]))
+        self.assertNotIn("dont-tell", json.dumps(self.about()))
+        os.remove(os.path.join(self.about()["dir"], "results.json"))
+        done = self.call("run", "--resume", "test", code=4)
+        self.assertIn(elsewhere, done.stdout)
+        self.assertIn("--env are not recorded", done.stderr)
+        self.assertIn("TOKEN", done.stderr)
+        about = self.about()
+        self.assertEqual(about["options"], {**asked, "environment": []})
+        self.assertTrue(os.path.exists(os.path.join(about["dir"], "results.json")), "the sink is not back")
+
+    @unittest.skipUnless(os.geteuid() == 0, "a small disk needs root")
+    def test_full_disk_of_report(self):
+        os.mkdir(self.storage)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", self.storage], check=True)
+        try:
+            script = "mkdir -p $D/big; head -c 4000000 /dev/zero > $D/big/x; $U report loss=1 --checkpoint $D/big || exit 5"
+            done = self.run_script(script, code=74, workers=1)
+            self.assertIn("found the disk full", done.stderr)
+            about = self.about()
+            self.assertEqual((about["cause"]["class"], about["cause"]["rank"], about["attempt"]), ("disk_full", 0, 1))
+        finally:
+            subprocess.run(["umount", "-l", self.storage], check=True)
 
     def test_resume_of_nothing(self):
         self.assertIn("no run", self.call("run", "--resume", code=64).stderr)

@@ -75,11 +75,11 @@ static void print_facts(cli_context *context, const uni_run *run)
     }
 }
 
-static const uni_value *worker_of(const uni_value *workers, int64_t rank)
+static const uni_value *entry_of(const uni_value *list, int64_t rank)
 {
-    for (size_t i = 0; i < uni_list_size(workers); i++)
-        if (uni_dict_get_int(uni_list_get(workers, i), "rank", -1) == rank)
-            return uni_list_get(workers, i);
+    for (size_t i = 0; i < uni_list_size(list); i++)
+        if (uni_dict_get_int(uni_list_get(list, i), "rank", -1) == rank)
+            return uni_list_get(list, i);
     return NULL;
 }
 
@@ -92,11 +92,10 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
                                           { "LAST REPORT", false, 0, 20 } };
     const uni_value *about = uni_run_description(run);
     const uni_value *workers = uni_dict_get(about, "workers");
+    int64_t num_ranks = uni_dict_get_int(about, "num_workers", 0);
     cli_table *table = cli_table_new(columns, 5);
-    for (size_t i = 0; i < uni_list_size(reports); i++) {
-        const uni_value *report = uni_list_get(reports, i);
-        int64_t rank = uni_dict_get_int(report, "rank", 0);
-        const uni_value *worker = worker_of(workers, rank);
+    for (int64_t rank = 0; rank < num_ranks; rank++) {
+        const uni_value *report = entry_of(reports, rank), *worker = entry_of(workers, rank);
         int64_t pid = uni_dict_get_int(worker, "pid", 0);
         uni__text metrics = { 0 };
         cli_add_metrics(&metrics, uni_dict_get(report, "metrics"), 6);
@@ -106,15 +105,18 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
             cli_table_cell(table, CLI_PLAIN, "%lld", (long long)pid);
         else
             cli_table_cell(table, CLI_DIM, "-");
-        cli_table_cell(table, CLI_PLAIN, "%lld",
-                       (long long)uni_dict_get_int(report, "iteration", 0));
-        cli_table_cell(table, CLI_PLAIN, "%s", metrics.data ? metrics.data : "");
+        if (report)
+            cli_table_cell(table, CLI_PLAIN, "%lld",
+                           (long long)uni_dict_get_int(report, "iteration", 0));
+        else
+            cli_table_cell(table, CLI_DIM, "-");
+        cli_table_cell(table, report ? CLI_PLAIN : CLI_DIM, "%s",
+                       report ? (metrics.data ? metrics.data : "") : "none");
         uni__text_free(&metrics);
     }
     fputc('\n', context->out.out);
-    if (uni_list_size(reports))
-        cli_table_print(table, &context->out, 2);
-    else
+    cli_table_print(table, &context->out, 2);
+    if (!uni_list_size(reports))
         fprintf(context->out.out, "  No reports%s.\n", uni_run_is_live(run) ? " yet" : "");
     cli_table_free(table);
 }

@@ -81,20 +81,63 @@ static bool in_subnet(const uni__address *address, const char *subnet)
     return true;
 }
 
+/* Is it one of those to listen on? *why says what decided. */
+static bool fits(const uni__address *at, const char *interface, bool all_local, bool has_v4,
+                 const char **why)
+{
+    if (interface) {
+        bool named = strcmp(interface, at->interface) == 0, inside = in_subnet(at, interface);
+        *why = named    ? "its name was asked for"
+               : inside ? "it is in what was asked for"
+                        : "another one was asked for";
+        return named || inside;
+    }
+    if (all_local) {
+        *why = "all hosts are this machine";
+        return strcmp(at->text, "127.0.0.1") == 0;
+    }
+    if (at->loopback)
+        *why = "the loopback: no other host reaches it";
+    else if (!at->running)
+        *why = "no carrier";
+    else if (has_v4 && strchr(at->text, ':'))
+        *why = "IPv6, and there is IPv4";
+    else {
+        *why = "up, with a carrier: the hosts try it";
+        return true;
+    }
+    return false;
+}
+
+static bool any_v4(const uni__address *all, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!all[i].loopback && all[i].running && !strchr(all[i].text, ':'))
+            return true;
+    return false;
+}
+
+int uni__network_judge(const char *interface, uni__judged *out)
+{
+    uni__address all[UNI__NETWORK_MAX];
+    int count = uni__network_list(all);
+    bool v4 = any_v4(all, count);
+    for (int i = 0; i < count; i++) {
+        out[i].address = all[i];
+        out[i].chosen = fits(&all[i], interface, false, v4, &out[i].why);
+    }
+    return count;
+}
+
 int uni__network_choose(const char *interface, bool all_local, uni__address *out, uni_error *err)
 {
     uni__address all[UNI__NETWORK_MAX];
-    int count = uni__network_list(all), chosen = 0, v4 = 0;
+    int count = uni__network_list(all), chosen = 0;
+    bool v4 = any_v4(all, count);
+    const char *why;
     char known[512] = "";
-    for (int i = 0; i < count; i++)
-        v4 += !all[i].loopback && all[i].running && !strchr(all[i].text, ':');
     for (int i = 0; i < count; i++) {
-        bool fits =
-            interface ? strcmp(interface, all[i].interface) == 0 || in_subnet(&all[i], interface)
-            : all_local
-                ? strcmp(all[i].text, "127.0.0.1") == 0
-                : !all[i].loopback && all[i].running && (v4 == 0 || !strchr(all[i].text, ':'));
-        if (fits)
+        if (fits(&all[i], interface, all_local, v4, &why))
             out[chosen++] = all[i];
         size_t used = strlen(known);
         if (used < sizeof known - 120)

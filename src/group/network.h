@@ -24,6 +24,13 @@ int uni__network_list(uni__address *out);
 /* Those to listen on; how many, or an error that lists what there is. */
 int uni__network_choose(const char *interface, bool all_local, uni__address *out,
                         uni_error *err) UNI_MUST_USE;
+/* All addresses of this machine, each with whether it would be listened on (all_local false) and why; how many. */
+typedef struct uni__judged {
+    uni__address address;
+    bool chosen;
+    const char *why; /* a sentence's part */
+} uni__judged;
+int uni__network_judge(const char *interface, uni__judged *out); /* room for UNI__NETWORK_MAX */
 /* localhost, the loopback's addresses, or this machine's own name. */
 bool uni__network_is_this_host(const char *name);
 

@@ -51,6 +51,7 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     slot->pid = 0;
     slot->stopped_ns = 0;
     slot->spawned_ns = uni__monotonic_ns();
+    slot->disk_full = false;
     return status;
 }
 

@@ -284,6 +284,15 @@ static bool made_no_progress(const uni__run *run)
            run->latest_number <= run->previous_number;
 }
 
+/* Signals that a program does not bring upon itself by a crash: who asked for restarts without limit wants them also when an administrator or a
+ * machine's limits kill a rank twice before it got anywhere. */
+static bool came_from_outside(const uni__cause *cause)
+{
+    return cause->kind == UNI__CAUSE_SIGNAL &&
+           (cause->signal == SIGKILL || cause->signal == SIGINT || cause->signal == SIGHUP ||
+            cause->signal == SIGQUIT || cause->signal == SIGUSR1 || cause->signal == SIGUSR2);
+}
+
 /* Why the group will not be started again, or NULL. */
 static const char *verdict(uni__run *run, char *sentence, size_t size)
 {
@@ -300,6 +309,8 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
         return "";
     if (run->cause.kind == UNI__CAUSE_EXIT && run->cause.exit_code == UNI_EXIT_USAGE)
         return " (a usage error, so it is not started again)";
+    if (run->cause.kind == UNI__CAUSE_DISK_FULL)
+        return " (not started again: first make room)";
     if (counts && budget >= 0 && run->failures >= budget) {
         if (budget > 0)
             snprintf(sentence, size, " (restarted %d time%s, as many as max_failures allows)",
@@ -308,7 +319,7 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
     }
     if ((budget < 0 || !counts) && before->kind == run->cause.kind &&
         before->rank == run->cause.rank && before->iteration == run->cause.iteration &&
-        made_no_progress(run)) {
+        made_no_progress(run) && !came_from_outside(&run->cause)) {
         snprintf(sentence, size,
                  " (the same failure at the same iteration %lld twice without progress: restarting "
                  "again would not help)",

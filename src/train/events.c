@@ -138,6 +138,13 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     gone->state = UNI__RANK_GONE;
     uni__cause cause = { 0 };
     uni__cause_of_exit(&cause, rank, how, !run->program, false);
+    if (gone->disk_full && how->exit_code > 0) {
+        cause.kind = UNI__CAUSE_DISK_FULL;
+        snprintf(cause.message, sizeof cause.message,
+                 "rank %d (pid %d) exited with code %d after it found the disk full: there was no "
+                 "room for its checkpoint in %.400s",
+                 rank, how->pid, how->exit_code, run->dir);
+    }
     /* A program that gave up because a peer is frozen: that peer's doing. */
     if (how->exit_code > 0)
         uni__hosts_blame(run, &cause);

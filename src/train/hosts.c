@@ -121,6 +121,30 @@ void uni__hosts_free(uni_trainer *trainer)
     trainer->hosts = NULL;
 }
 
+int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    int status = 0;
+    if (!hosts)
+        return 0;
+    if (!hosts->slurm && !hosts->foreign && hosts->num_hosts > 0) {
+        uni__text list = { 0 };
+        for (int i = 0; i < hosts->num_hosts; i++)
+            uni__text_add_format(&list, "%s%s:%d", i ? "," : "", hosts->list[i].name,
+                                 hosts->list[i].slots);
+        status |=
+            list.failed ? UNI_ENOMEM : uni_dict_take(out, "hosts", uni_value_string(list.data));
+        uni__text_free(&list);
+    }
+    if (hosts->interface)
+        status |= uni_dict_take(out, "interface", uni_value_string(hosts->interface));
+    if (hosts->encrypt)
+        status |= uni_dict_take(out, "encrypt", uni_value_bool(true));
+    if (hosts->min_workers < trainer->roles.workers)
+        status |= uni_dict_take(out, "min_workers", uni_value_int(hosts->min_workers));
+    return status;
+}
+
 bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
                         const char **host)
 {

@@ -306,6 +306,10 @@ static int report_line(uni__run *run, int rank, const uni_value *line, uni_error
         (given && uni_value_type_of(given) != UNI_TYPE_DICT))
         return uni_error_set(err, UNI_EFORMAT,
                              "a report line must be a JSON object such as {\"loss\": 0.3}");
+    if (given && uni_dict_get_bool(line, "disk_full", false)) { /* `unisono report` failed by it */
+        run->ranks[rank].disk_full = true;
+        return 0;
+    }
     uni_value *metrics = uni_value_copy(given ? given : line);
     if (!metrics ||
         (given && uni__restore_nonfinite(metrics, uni_dict_get(line, "nonfinite")) < 0) ||

@@ -206,6 +206,18 @@ static int describe_place(uni__run *run, uni_value *out)
     return status;
 }
 
+/* Of variables NAME=VALUE only the names: values may be secrets. */
+static uni_value *names_of(const uni_value *variables)
+{
+    uni_value *names = uni_value_list();
+    for (size_t i = 0; i < uni_list_size(variables); i++) {
+        const char *word = uni_value_as_string(uni_list_get(variables, i), "");
+        if (uni_list_take(names, uni_value_string_n(word, strcspn(word, "="))) < 0)
+            break;
+    }
+    return names;
+}
+
 static uni_value *describe_options(const uni__run *run)
 {
     const uni_trainer_options *asked = &run->trainer->options;
@@ -219,6 +231,19 @@ static uni_value *describe_options(const uni__run *run)
     status |= uni_dict_take(out, "progress_timeout", uni_value_float(run->progress_timeout));
     status |= uni_dict_take(out, "grace_seconds", uni_value_float(asked->grace_seconds));
     status |= uni_dict_take(out, "cpus_per_worker", uni_value_float(run->trainer->cpus_each));
+    if (asked->memory_per_worker > 0)
+        status |=
+            uni_dict_take(out, "memory_per_worker", uni_value_float(asked->memory_per_worker));
+    if (asked->use_gpu)
+        status |= uni_dict_take(out, "use_gpu", uni_value_bool(true));
+    char *directory = asked->working_directory ? realpath(asked->working_directory, NULL) : NULL;
+    if (directory)
+        status |= uni_dict_take(out, "working_directory", uni_value_string(directory));
+    free(directory);
+    status |= uni_dict_take(out, "environment", names_of(run->trainer->extra_environment));
+    if (run->sink_names)
+        status |= uni_dict_take(out, "sinks", uni_value_copy(run->sink_names));
+    status |= uni__hosts_describe(run->trainer, out);
     status |= uni_dict_take(out, "num_to_keep", uni_value_int(run->policy.num_to_keep));
     if (run->score_attribute)
         status |= uni_dict_take(out, "score_attribute", uni_value_string(run->score_attribute));

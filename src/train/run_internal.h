@@ -92,6 +92,7 @@ typedef struct uni__rank {
     uint64_t full_since_ns; /* both its checkpoints are in flight since then; 0: they are not */
     uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
     bool warned_silent;
+    bool disk_full; /* it said that there was no room for its checkpoint */
     bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
@@ -164,6 +165,7 @@ struct uni__run {
     pthread_mutex_t journal_lock; /* controller and persist thread write it */
     uni__results_writer *writer;
     uni__sink_runner *sinks;
+    uni_value *sink_names; /* of those that the caller brought, or NULL */
     uni_sink *csv; /* ours, unless the caller brought one or wanted none */
     uni__persist *persist;
     uni__ports ports;

@@ -33,6 +33,7 @@ static void run_free(uni__run *run)
     free(run->function);
     free(run->exe);
     free(run->score_attribute);
+    uni_value_free(run->sink_names);
     free(run->from_checkpoint);
     free(run->id);
     free(run->dir);
@@ -258,8 +259,12 @@ static int start_sinks(uni__run *run, const uni_run_options *asked, uni_error *e
     int given = asked->num_sinks > 0 ? asked->num_sinks : 0, count = 0;
     uni_sink *all[given + 1];
     bool has_csv = asked->num_sinks < 0;
+    if (asked->num_sinks != 0 && !(run->sink_names = uni_value_list()))
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the run");
     for (int i = 0; i < given; i++) {
         all[count++] = asked->sinks[i];
+        if (uni_list_take(run->sink_names, uni_value_string(uni_sink_name(asked->sinks[i]))) < 0)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for the run");
         has_csv |= strcmp(uni_sink_name(asked->sinks[i]), "csv") == 0;
     }
     if (!has_csv) {
