@@ -1,76 +1,86 @@
 #!/usr/bin/env python3
-"""data_readers.py - pandas, pyarrow, tf.data and Ray Data on the CSV that data_bench made: MB/s to batches, or to one table where that is what they do."""
+"""data_readers.py - pandas, pyarrow, tf.data and Ray Data on the CSV of data_bench: MB/s to batches, or to one table where that is what they do.
+
+With --against PROGRAM (data_bench) each reads the file in turn with unisono, and lines have the ratio: medians of 5 pairs for pandas and pyarrow, one run for those that
+take minutes (tf.data is stopped after some seconds)."""
 
 import argparse
 import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--quick", action="store_true")
 parser.add_argument("--only", default="")
+parser.add_argument("--against", default="")
 arguments, _ = parser.parse_known_args()
 cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 path = os.path.join(cache, "unisono", "bench_data" + ("_quick" if arguments.quick else ""), "floats.csv")
 
 
-def measure(name, read, runs):
-    """The median of some runs; a library that is not there is said to be missing."""
-    if arguments.only and arguments.only != name:
-        return
-    try:
-        read()
-        times = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            read()
-            times.append(time.perf_counter() - begin)
-    except Exception as error:  # any failure of a peer is its own
-        print("data peers: %s: %s" % (name, str(error).splitlines()[:1]), file=sys.stderr)
-        return
-    rate = os.path.getsize(path) / sorted(times)[len(times) // 2] / 1e6
-    print(json.dumps({"bench": "data", "metric": "csv_mb_per_s", "unit": "MB/s", "peer": rate, "peer_name": name}), flush=True)
-
-
 def pandas():
     import pandas
-    return pandas.read_csv(path, engine="c")
+    begin = time.perf_counter()
+    pandas.read_csv(path, engine="c")
+    return time.perf_counter() - begin
 
 
 def pyarrow():
     from pyarrow import csv
-    return csv.read_csv(path)
+    begin = time.perf_counter()
+    csv.read_csv(path)
+    return time.perf_counter() - begin
 
 
 def tf_data():
+    """As many batches as make a few seconds, scaled to the whole file."""
     import tensorflow as tf
     dataset = tf.data.experimental.make_csv_dataset(path, 256, num_epochs=1, shuffle=False, num_parallel_reads=2)
-    # 5 MB/s: as many batches as make a few seconds, scaled to the whole file.
+    with open(path, "rb") as file:
+        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 24), b"")) - 1
     begin, rows = time.perf_counter(), 0
     for batch in dataset:
         rows += int(next(iter(batch.values())).shape[0])
-        if time.perf_counter() - begin > 5:
+        if time.perf_counter() - begin > (1 if arguments.quick else 5):
             break
-    return rows, time.perf_counter() - begin
+    return (time.perf_counter() - begin) * lines / rows
 
 
 def ray_data():
     import ray
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    begin = time.perf_counter()
     for _ in ray.data.read_csv(path).iter_batches(batch_size=256):
         pass
+    return time.perf_counter() - begin
 
 
-measure("pandas", pandas, 3)
-measure("pyarrow", pyarrow, 3)
-if not arguments.only or arguments.only == "tf.data":
+def ours():
+    done = subprocess.run([arguments.against, "--read", path], text=True, stdout=subprocess.PIPE, check=True)
+    return float(done.stdout)
+
+
+def measure(name, read, runs):
+    """A library that is not there, or fails, is said to be missing."""
+    megabytes = os.path.getsize(path) / 1e6
     try:
-        done, took = tf_data()
-        lines = sum(chunk.count(b"\n") for chunk in iter(lambda f=open(path, "rb"): f.read(1 << 24), b"")) - 1
-        rate = os.path.getsize(path) * (done / lines) / took / 1e6
-        print(json.dumps({"bench": "data", "metric": "csv_mb_per_s", "unit": "MB/s", "peer": rate, "peer_name": "tf.data"}), flush=True)
-    except Exception as error:
-        print("data peers: tf.data: %s" % str(error).splitlines()[:1], file=sys.stderr)
-if not arguments.quick or arguments.only == "ray_data":
-    measure("ray_data", ray_data, 1)
+        if runs > 1:
+            read()
+        pairs = [(megabytes / read(), ours() if arguments.against else None) for _ in range(runs)]
+    except Exception as error:  # any failure of a peer is its own
+        print("data peers: %s: %s" % (name, str(error).splitlines()[:1]), file=sys.stderr)
+        return
+    line = {"bench": "data", "metric": "csv_mb_per_s", "unit": "MB/s", "peer": statistics.median(pair[0] for pair in pairs), "peer_name": name}
+    if arguments.against:
+        line.update(unisono=statistics.median(pair[1] for pair in pairs), ratio=float("%.4g" % statistics.median(own / peer for peer, own in pairs)))
+    print(json.dumps(line), flush=True)
+
+
+if arguments.against and not os.path.exists(path):  # data_bench makes the file
+    subprocess.run([arguments.against, "--only", "csv"] + (["--quick"] if arguments.quick else []), stdout=subprocess.DEVNULL, check=True)
+for peer, function, repeated in (("pandas", pandas, 5), ("pyarrow", pyarrow, 5), ("tf.data", tf_data, 1), ("ray_data", ray_data, 1)):
+    if arguments.only in ("", peer) and not (arguments.quick and peer == "ray_data" and not arguments.only):
+        measure(peer, function, 1 if arguments.quick else repeated)

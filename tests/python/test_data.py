@@ -536,6 +536,132 @@ class Order(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.strip()), (0, "over"), done.stderr)
 
 
+class Pipelines(unittest.TestCase):
+    """The spellings of Ray 1.x."""
+
+    def test_module_paths(self):
+        from unisono.data.dataset import Dataset
+        from unisono.data.dataset_pipeline import DatasetPipeline
+
+        self.assertIs(DatasetPipeline, data.DatasetPipeline)
+        self.assertIs(Dataset, data.Dataset)
+        self.assertIsInstance(data.range(4).repeat(2), DatasetPipeline)
+        self.assertIsInstance(data.range(4).window(blocks_per_window=1), DatasetPipeline)
+
+    def test_epochs_and_statistics(self):
+        pipe = data.range(10).repeat(2)
+        self.assertEqual(pipe.stats(), {})
+        self.assertEqual([len(batch["id"]) for batch in pipe.iter_batches(batch_size=4)], [4, 4, 2, 4, 4, 2])
+        self.assertEqual((pipe.stats()["rows"], pipe.stats()["batches"]), (10, 3))
+        self.assertEqual(len(pipe.take_all()), 20)
+        self.assertEqual([row["id"] for row in pipe.take(12)], list(range(10)) + [0, 1])
+        with self.assertRaisesRegex(ValueError, "more than 19 rows"):
+            pipe.take_all(limit=19)
+        self.assertEqual((pipe.count(), pipe.sum("id"), pipe.columns()), (20, 90, ["id"]))
+        endless = data.range(3).repeat()
+        self.assertEqual([row["id"] for row in endless.take(7)], [0, 1, 2, 0, 1, 2, 0])
+        with self.assertRaisesRegex(ValueError, "endless"):
+            endless.count()
+        with support.printed() as out:
+            pipe.show(2)
+        self.assertEqual(out.getvalue(), "{'id': 0}\n{'id': 1}\n")
+
+    def test_transforms(self):
+        pipe = data.range(10).window(blocks_per_window=1).map(lambda row: {"x": 2 * row["id"]}).filter(lambda row: row["x"] > 10).repeat(2)
+        self.assertEqual([row["x"] for row in pipe.iter_rows()], [12, 14, 16, 18] * 2)
+        doubled = pipe.map_batches(lambda batch: {"x": batch["x"] * 2}).rename_columns({"x": "y"}).add_column("z", lambda frame: frame["y"], batch_format="default")
+        self.assertEqual(doubled.take(1), [{"y": 24, "z": 24}])
+        self.assertEqual([len(part.take_all()) for part in data.range(9).repeat(2).split_at_indices([3])], [6, 12])
+
+    def test_split(self):
+        pipe = data.range(23).repeat(2).random_shuffle_each_window(seed=1)
+        parts = pipe.split(2, equal=True, locality_hints=[None, None])
+        batches = [[batch["id"].tolist() for batch in part.iter_batches(batch_size=4)] for part in parts]
+        self.assertEqual([len(each) for each in batches], [6, 6])
+        for epoch in range(2):
+            ids = [i for each in batches for batch in each[3 * epoch:3 * epoch + 3] for i in batch]
+            self.assertEqual(sorted(ids), list(range(23)))
+        with self.assertRaisesRegex(ValueError, "as many locality_hints"):
+            pipe.split(2, locality_hints=[None])
+        halves = data.range(23).split(2, equal=True, locality_hints=["a", "b"])
+        self.assertEqual([half.count() for half in halves], [11, 11])
+
+
+class Formats(InDirectory):
+    """Batches as people want them, and sources of their own."""
+
+    def frame(self):
+        return data.from_items([{"x": i, "name": "row %d" % i, "v": [float(i), i + 0.5]} for i in range(10)])
+
+    def test_numpy(self):
+        batch = next(self.frame().iter_batches(batch_size=4, batch_format="numpy"))
+        self.assertEqual((batch["x"].tolist(), batch["v"].shape, batch["name"][3]), ([0, 1, 2, 3], (4, 2), "row 3"))
+        with self.assertRaisesRegex(ValueError, "batch_format must be one of"):
+            next(self.frame().iter_batches(batch_format="lists"))
+
+    @unittest.skipIf(pandas is None, "no pandas")
+    def test_pandas(self):
+        frame = next(self.frame().iter_batches(batch_size=4, batch_format="pandas"))
+        self.assertIsInstance(frame, pandas.DataFrame)
+        self.assertEqual((frame["x"].tolist(), frame["name"][1], frame["v"][2].tolist()), ([0, 1, 2, 3], "row 1", [2.0, 2.5]))
+
+    @unittest.skipIf(pyarrow is None, "no pyarrow")
+    def test_pyarrow(self):
+        table = next(self.frame().iter_batches(batch_size=4, batch_format="pyarrow"))
+        self.assertIsInstance(table, pyarrow.Table)
+        self.assertEqual((table["x"].to_pylist(), table["name"].to_pylist()[0], table["v"].to_pylist()[1]), ([0, 1, 2, 3], "row 0", [1.0, 1.5]))
+        back = data.from_arrow(pyarrow.table({"a": [1, None, 3], "s": ["x", None, "z"]}))
+        self.assertEqual([row["s"] for row in back.take_all()], ["x", None, "z"])
+        self.assertEqual([row["a"] for row in back.take_all()][::2], [1, 3])
+        twice = data.from_arrow([pyarrow.table({"a": [1]}), pyarrow.table({"a": [2]})])
+        self.assertEqual([row["a"] for row in twice.take_all()], [1, 2])
+
+    def test_a_datasource_of_ones_own(self):
+        class Squares(data.Datasource):
+            def __init__(self, n):
+                self.n = n
+
+            def get_read_tasks(self, parallelism):
+                return [data.ReadTask(lambda first=first: [[{"square": i * i} for i in range(first, min(first + 4, self.n))]])
+                        for first in range(0, self.n, 4)]
+
+        ds = data.read_datasource(Squares(10), parallelism=2)
+        self.assertEqual([row["square"] for row in ds.take_all()], [i * i for i in range(10)])
+        self.assertEqual(sorted(row["square"] for row in ds.random_shuffle(seed=1).take_all()), [i * i for i in range(10)])
+
+        class Old(data.Datasource):
+            def prepare_read(self, parallelism, count):
+                return [data.ReadTask(lambda: [{"i": numpy.arange(count)}])]
+
+        self.assertEqual(data.read_datasource(Old(), count=3).take_all(), [{"i": 0}, {"i": 1}, {"i": 2}])
+        with self.assertRaisesRegex(NotImplementedError, "get_read_tasks"):
+            data.read_datasource(data.Datasource())
+
+    def test_tensor_columns(self):
+        from unisono.data.extensions import TensorArray
+
+        column = TensorArray(numpy.arange(12).reshape(3, 2, 2))
+        self.assertEqual((column.shape, len(column), column[1].tolist()), ((3, 2, 2), 3, [[4, 5], [6, 7]]))
+        batch = data.range(3).map_batches(lambda batch: {"image": TensorArray(numpy.ones((len(batch["id"]), 4, 4)))}).take_batch(2)
+        self.assertEqual(batch["image"].shape, (2, 4, 4))
+        self.assertEqual(data.range_tensor(5, shape=(2, 2)).take_batch(5)["data"].shape, (5, 2, 2))
+
+    def test_bad_rows_are_named(self):
+        path = self.path("bad.csv")
+        with open(path, "w") as file:
+            file.write("a,b\n1,2\n3\n4,5\n")
+        with self.assertRaisesRegex(unisono.Error, r"bad\.csv:3"):
+            data.read_csv(path).take_all()
+        with open(path, "w") as file:
+            file.write("a,b\n1,2\n3,x\n")
+        with self.assertRaisesRegex(unisono.Error, r"bad\.csv:3:2"):
+            data.read_csv(path, types={"b": "float64"}).take_all()
+        skipped = data.read_csv(path, types={"b": "float64"}, on_error="skip")
+        self.assertEqual(skipped.take_all(), [{"a": 1, "b": 2.0}])
+        with self.assertRaisesRegex((unisono.Error, KeyError), "nothing"):
+            data.read_csv(path).select_columns(["nothing"])
+
+
 class Preprocessors(unittest.TestCase):
     def setUp(self):
         generator = numpy.random.default_rng(5)

@@ -9,11 +9,12 @@ import numpy
 import tensorflow as tf
 
 import support
+from test_data_resume import ROWS, InWorkers, Notes, lines
 from unisono import data, train
 from unisono.data.datasource import SimpleTensorFlowDatasource
 from unisono.data.extensions import TensorArray
 from unisono.data.preprocessors import Concatenator
-from unisono.train import ScalingConfig
+from unisono.train import Checkpoint, ScalingConfig
 from unisono.train.tensorflow import TensorflowTrainer, prepare_dataset_shard
 from unisono.train.tensorflow.keras import ReportCheckpointCallback
 
@@ -122,6 +123,86 @@ def autoencoder_dataset():
         return pd.DataFrame({"image": images, "label": images})
 
     return dataset.map_batches(convert_batch_to_pandas)
+
+
+def custom_loop(config):
+    """A loop of one's own over to_tf, with reports in the middle of an epoch. tf.data reads ahead of it."""
+    shard = train.get_dataset_shard("train")
+    saved = train.get_checkpoint().to_dict() if train.get_checkpoint() is not None else {"epoch": 0, "step": 0}
+    notes = Notes(config, saved["step"])
+    made = shard.to_tf(feature_columns="id", label_columns="id", batch_size=16)
+    for epoch in range(saved["epoch"], 2):
+        for features, _ in made:
+            step = notes.use(epoch, features.numpy().tolist())
+            train.report({"step": step}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "step": step}))
+        train.report({"step": step}, checkpoint=Checkpoint.from_dict({"epoch": epoch + 1, "step": step}))
+
+
+def fit_loop(config):
+    """fit over a generator of iter_tf_batches, as the autoencoder example has it; what it was trained on is seen in train_step."""
+    shard = train.get_dataset_shard("train")
+    saved = train.get_checkpoint().to_dict() if train.get_checkpoint() is not None else {"epoch": 0, "step": 0}
+    notes, now = Notes(config, saved["step"]), {"epoch": 0}
+
+    class Model(tf.keras.Model):
+        def call(self, value):
+            return tf.cast(value, tf.float32)
+
+        def train_step(self, batch):
+            now["ids"] = batch[0].numpy().tolist()
+            return {"loss": 0.0}
+
+    class Save(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, index, logs=None):
+            step = notes.use(now["epoch"], now["ids"])
+            train.report({"step": step}, checkpoint=Checkpoint.from_dict({"epoch": now["epoch"], "step": step}))
+
+    def batches():
+        for batch in shard.iter_tf_batches(batch_size=16):
+            yield batch["id"], batch["id"]
+
+    model = Model()
+    model.compile(run_eagerly=True)
+    spec = tf.TensorSpec(shape=(None,), dtype=tf.int64)
+    for epoch in range(saved["epoch"], 2):
+        now["epoch"] = epoch
+        made = prepare_dataset_shard(tf.data.Dataset.from_generator(batches, output_signature=(spec, spec)))
+        model.fit(made, callbacks=[ReportCheckpointCallback(checkpoint_on=[], report_metrics_on=[]), Save()], verbose=0)
+        train.report({"step": notes.step}, checkpoint=Checkpoint.from_dict({"epoch": epoch + 1, "step": notes.step}))
+
+
+def uneven(config):
+    """MultiWorkerMirrored over blocks with uneven rows: fit ends, because all ranks have as many batches."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = linear_model()
+        model.compile(optimizer="sgd", loss="mse")
+        made = train.get_dataset_shard("train").to_tf(feature_columns="id", label_columns="id", batch_size=16)
+    made = made.map(lambda x, y: (tf.cast(x, tf.float32) / 1000, tf.cast(y, tf.float32) / 1000))
+    steps = []
+    model.fit(made, epochs=2, verbose=0, callbacks=[tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))])
+    train.report({"steps": len(steps), "place": train.get_dataset_shard("train").state_dict()["place"]["ended"]})
+
+
+class InStep(InWorkers):
+    def test_killed_in_a_loop(self):
+        for make in (lambda: lines(self.path).random_shuffle(), lambda: data.range(ROWS).random_shuffle()):
+            with tempfile.TemporaryDirectory() as folder:
+                config = self.config(folder=folder, kill_at=41)
+                self.fit(custom_loop, make(), config)
+                self.check(config)
+                self.assertGreater(self.begun[1], 20)
+
+    def test_killed_in_fit(self):
+        config = self.config(kill_at=20)
+        self.fit(fit_loop, lines(self.path), config)
+        self.check(config)
+        self.assertGreater(self.begun[1], 0)
+
+    def test_uneven_rows(self):
+        trainer = TensorflowTrainer(train_loop_per_worker=uneven, scaling_config=ScalingConfig(num_workers=2), datasets={"train": lines(self.path)})
+        result = trainer.fit()
+        self.assertEqual((result.metrics["steps"], result.metrics["place"]), (2 * 32, True))  # 507 and 506 rows each
 
 
 class Examples(unittest.TestCase):

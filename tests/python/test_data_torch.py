@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import support
+from test_data_resume import ROWS, InWorkers, Notes, lines, stream
 from unisono import data, train
-from unisono.train import ScalingConfig, Trainer
+from unisono.train import Checkpoint, ScalingConfig, Trainer
 from unisono.train.torch import TorchTrainer
 
 
@@ -91,6 +92,58 @@ def loop(config):
     for epoch in range(2):
         total = sum(float(batch["label"].sum()) for batch in shard.iter_torch_batches(batch_size=8))
         train.report({"total": total, "rows": shard.count(), "epoch": epoch})
+
+
+def uneven(config):
+    """Real gradients of DDP at every batch: a rank with fewer batches than the others would leave them waiting for ever."""
+    model = train.torch.prepare_model(nn.Linear(1, 1))
+    out = {}
+    for name in config["names"]:
+        ids, batches = [], 0
+        for features, label in train.get_dataset_shard(name).to_torch(label_column="id", feature_columns=["id"], batch_size=16):
+            model(features.float()).sum().backward()
+            ids += label[:, 0].tolist()
+            batches += 1
+        out[name] = (batches, ids)
+    return out
+
+
+def killed(config):
+    """Tensors in the middle of an epoch, and a kill there: to_torch in the first epoch, iter_torch_batches in the second."""
+    shard = train.get_dataset_shard("train")
+    saved = train.get_checkpoint().to_dict() if train.get_checkpoint() is not None else {"epoch": 0, "step": 0}
+    notes = Notes(config, saved["step"])
+    for epoch in range(saved["epoch"], 2):
+        tensors = ((label for _, label in shard.to_torch(label_column="id", feature_columns=["id"], batch_size=16)) if epoch == 0
+                   else (batch["id"] for batch in shard.iter_torch_batches(batch_size=16)))
+        for ids in tensors:
+            step = notes.use(epoch, ids.flatten().tolist())
+            train.report({"step": step}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "step": step}))
+        train.report({"step": step}, checkpoint=Checkpoint.from_dict({"epoch": epoch + 1, "step": step}))
+
+
+class InStep(InWorkers):
+    """Workers that meet at every batch, and kills in the middle of an epoch."""
+
+    def test_uneven_rows(self):
+        for workers in (2, 3):
+            datasets = {"blocks": lines(self.path), "shuffled": lines(self.path).random_shuffle(seed=1),
+                        "filter": data.range(ROWS).filter(lambda row: row["id"] % 3 > 0), "stream": stream(97)}
+            trainer = Trainer(num_workers=workers, backend="torch")
+            trainer.start()
+            ranks = trainer.run(uneven, config={"names": list(datasets)}, dataset=datasets)
+            trainer.shutdown()
+            for name, rows in (("blocks", range(ROWS)), ("shuffled", range(ROWS)), ("filter", [i for i in range(ROWS) if i % 3]), ("stream", range(97))):
+                self.assertEqual(len({each[name][0] for each in ranks}), 1, name)
+                self.assertEqual(sorted(i for each in ranks for i in each[name][1]), list(rows), name)
+
+    def test_killed(self):
+        for victim, kill_at in ((0, 20), (1, 45)):
+            with tempfile.TemporaryDirectory() as folder:
+                config = self.config(folder=folder, victim=victim, kill_at=kill_at)
+                self.fit(killed, lines(self.path).random_shuffle(), config)
+                self.check(config)
+                self.assertGreater(self.begun[1], 0)
 
 
 class Examples(unittest.TestCase):

@@ -8,6 +8,8 @@ A dataset is a recipe; rows are read when somebody iterates, each iteration is a
 (train.get_dataset_shard("train")).
 """
 
+from __future__ import annotations
+
 _READERS = ("from_arrow", "from_generator", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas", "from_tf",
             "from_torch", "range", "range_tensor", "read_arrow", "read_binary_files", "read_csv", "read_datasource", "read_idx", "read_images",
             "read_json", "read_numpy", "read_parquet", "read_sql", "read_sqlite", "read_text", "read_tfrecords")
@@ -17,7 +19,7 @@ _MODULES = ("dataset", "dataset_pipeline", "datasource", "extensions", "preproce
 __all__ = sorted(set(_LAZY) | set(_MODULES))
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     import importlib
 
     try:
@@ -36,5 +38,5 @@ def __getattr__(name):
     return complain("unisono.data", name, __all__)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return __all__

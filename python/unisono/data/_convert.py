@@ -4,7 +4,10 @@ Numbers are shared in both directions, never copied. Text becomes object arrays 
 (tuples, tensors of a framework) are kept as pickles in one column, and come out as themselves; they never leave this user's own processes.
 """
 
+from __future__ import annotations
+
 import io
+from typing import Any
 
 import numpy
 
@@ -19,63 +22,66 @@ _KINDS = {"f": True, "i": True, "u": True, "b": True}
 class TensorArray:
     """A column of tensors for a data frame: (rows, ...). What is put in a data frame as one comes out of the dataset as one array."""
 
-    def __init__(self, values):
+    def __init__(self, values: Any) -> None:
         if isinstance(values, TensorArray):
             values = values._values
         self._values = numpy.asarray(values if hasattr(values, "__array__") else list(values))
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return self._values if dtype is None else self._values.astype(dtype)
 
-    def to_numpy(self):
+    def to_numpy(self) -> Any:
+        """The array."""
         return self._values
 
     @property
-    def shape(self):
+    def shape(self) -> tuple:
+        """Of the whole column."""
         return self._values.shape
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
+        """Of its elements."""
         return self._values.dtype
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return self._values[index]
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self._values)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "TensorArray(shape=%s, dtype=%s)" % (self.shape, self.dtype)
 
 
 # ---- out ----
 
 
-def array(wrapped):
+def array(wrapped: Any) -> Any:
     """An Array as NumPy sees it, without a copy."""
     out = numpy.asarray(wrapped)
     # The buffer protocol's 64-bit letters are C's long long, which NumPy and others tell from int64.
     return out.view(numpy.int64 if out.dtype.kind == "i" else numpy.uint64) if out.dtype.char in "qQ" else out
 
 
-def _lists(values, offsets):
+def _lists(values: Any, offsets: Any) -> Any:
     out = numpy.empty(len(offsets) - 1, dtype=object)
     for i in range(len(out)):
         out[i] = values[offsets[i]:offsets[i + 1]]
     return out
 
 
-def _texts(table, index):
+def _texts(table: Any, index: int) -> Any:
     texts = table.texts(index)
     out = numpy.empty(len(texts), dtype=object)
     out[:] = texts
     return out
 
 
-def _missing(column, valid):
+def _missing(column: str, valid: Any) -> Any:
     """Whole numbers with gaps become floating point with NaN, bools and text objects with None."""
     if column.dtype.kind in "iu" and column.ndim == 1:
         column = column.astype(numpy.float64)
@@ -86,7 +92,7 @@ def _missing(column, valid):
     return column
 
 
-def to_numpy(table):
+def to_numpy(table: Any) -> Any:
     """A dictionary of arrays."""
     out = {}
     for index, (name, kind, values, offsets, valid) in enumerate(table.columns()):
@@ -101,7 +107,8 @@ def to_numpy(table):
     return out
 
 
-def to_pandas(table):
+def to_pandas(table: Any) -> Any:
+    """A data frame; tensors become columns of arrays."""
     import pandas
 
     columns = {}
@@ -110,7 +117,7 @@ def to_pandas(table):
     return pandas.DataFrame(columns, copy=False)
 
 
-def _arrow_valid(valid):
+def _arrow_valid(valid: Any) -> Any:
     import pyarrow
 
     if valid is None:
@@ -118,7 +125,7 @@ def _arrow_valid(valid):
     return pyarrow.array(array(valid)).buffers()[1]
 
 
-def _arrow_number(values, valid):
+def _arrow_number(values: Any, valid: Any) -> Any:
     import pyarrow
 
     column = array(values)
@@ -130,7 +137,8 @@ def _arrow_number(values, valid):
     return flat
 
 
-def to_arrow(table):
+def to_arrow(table: Any) -> Any:
+    """A pyarrow table; numbers and text are shared."""
     import pyarrow
 
     columns = {}
@@ -146,29 +154,30 @@ def to_arrow(table):
     return pyarrow.table(columns)
 
 
-def is_objects(table):
+def is_objects(table: Any) -> bool:
     """Rows that are any Python objects, kept as pickles."""
     return [column[0] for column in table.schema()] == [OBJECTS]
 
 
-def to_objects(table):
+def to_objects(table: Any) -> list:
+    """The objects that from_objects kept."""
     import pickle
 
     return [pickle.loads(data) for data in table.texts(0)]
 
 
-def to_user(table, batch_format="default"):
+def to_user(table: Any, batch_format: str | None = "default") -> Any:
     """A Table as a user wants it."""
     return converter(batch_format)(table)
 
 
-def converter(batch_format="default"):
+def converter(batch_format: str | None = "default") -> Any:
     """to_user for many tables of one dataset."""
     if batch_format not in FORMATS and batch_format is not None:
         raise ValueError("batch_format must be one of %s, not %r" % (", ".join(FORMATS), batch_format))
     convert = {"pandas": to_pandas, "pyarrow": to_arrow}.get(batch_format, to_numpy)
 
-    def first(table):
+    def first(table: Any) -> Any:
         nonlocal chosen
         chosen = to_objects if is_objects(table) else convert
         return chosen(table)
@@ -177,11 +186,11 @@ def converter(batch_format="default"):
     return lambda table: chosen(table)
 
 
-def _scalar(value):
+def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, numpy.generic) and value.dtype != object else value
 
 
-def to_rows(table):
+def to_rows(table: Any) -> Any:
     """One dictionary a row."""
     if is_objects(table):
         yield from to_objects(table)
@@ -195,31 +204,33 @@ def to_rows(table):
 # ---- in ----
 
 
-def _contiguous(values):
+def _contiguous(values: Any) -> Any:
     if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and not numpy.little_endian):
         values = values.astype(values.dtype.newbyteorder("<"))
     return numpy.ascontiguousarray(values)
 
 
-def number_column(name, values, valid=None):
+def number_column(name: str, values: Any, valid: Any = None) -> Any:
+    """A column of an array of numbers, (rows, ...)."""
     values = _contiguous(values)
     return (name, "number", Array(values.dtype.name, values.shape, values), None, valid)
 
 
-def _offsets(sizes):
+def _offsets(sizes: Any) -> Any:
     offsets = numpy.zeros(len(sizes) + 1, dtype=numpy.int64)
     numpy.cumsum(sizes, out=offsets[1:])
     return Array("int64", offsets.shape, offsets)
 
 
-def _valid(present):
+def _valid(present: Any) -> Any:
     if all(present):
         return None
     valid = numpy.array(present, dtype=bool)
     return Array("bool", valid.shape, valid)
 
 
-def text_column(name, values):
+def text_column(name: str, values: Any) -> Any:
+    """A column of str or bytes; None and NaN are missing."""
     present = [value is not None and value == value for value in values]
     if any(isinstance(value, (bytes, bytearray, memoryview)) for value in values):
         kind, parts = "binary", [bytes(value) if ok else b"" for value, ok in zip(values, present)]
@@ -230,13 +241,13 @@ def text_column(name, values):
     return (name, kind, Array("uint8", data.shape, numpy.ascontiguousarray(data)), _offsets([len(part) for part in parts]), _valid(present))
 
 
-def _list_column(name, arrays):
+def _list_column(name: str, arrays: Any) -> Any:
     dtype = numpy.result_type(*arrays) if arrays else numpy.float64
     values = _contiguous(numpy.concatenate([each.astype(dtype, copy=False) for each in arrays]) if arrays else numpy.empty(0, dtype))
     return (name, "list", Array(values.dtype.name, values.shape, values), _offsets([len(each) for each in arrays]), None)
 
 
-def _as_array(value):
+def _as_array(value: Any) -> Any:
     """An array for what has numbers in it, None for text, None and objects."""
     if isinstance(value, numpy.ndarray):
         return value
@@ -253,7 +264,7 @@ def _as_array(value):
     return None
 
 
-def _object_column(name, values):
+def _object_column(name: str, values: Any) -> Any:
     """A column of Python values: numbers, text, arrays of one shape, arrays of different lengths."""
     values = list(values)
     known = [value for value in values if value is not None]
@@ -273,7 +284,7 @@ def _object_column(name, values):
                     % (name, ", ".join(sorted({type(value).__name__ for value in values}))))
 
 
-def column(name, values):
+def column(name: str, values: Any) -> Any:
     """Whatever a user gives for a column."""
     if not isinstance(name, str):
         name = str(name)
@@ -291,11 +302,11 @@ def column(name, values):
     return _object_column(name, values)
 
 
-def _length(values):
+def _length(values: Any) -> int:
     return len(values)
 
 
-def from_columns(columns):
+def from_columns(columns: Any) -> Any:
     """A Table of a dictionary of columns."""
     made = [column(name, values) for name, values in columns.items()]
     lengths = {name: _length(values) for name, values in columns.items()}
@@ -304,7 +315,7 @@ def from_columns(columns):
     return Table(next(iter(lengths.values())) if lengths else 0, made)
 
 
-def _pandas_column(series):
+def _pandas_column(series: Any) -> Any:
     if series.dtype == object:
         return series.tolist()
     if series.dtype.kind in "iufb" and isinstance(series.dtype, numpy.dtype):
@@ -316,11 +327,12 @@ def _pandas_column(series):
     return [None if missing else value for value, missing in zip(series.tolist(), series.isna())]
 
 
-def from_pandas(frame):
+def from_pandas(frame: Any) -> Any:
+    """A Table of a data frame."""
     return from_columns({str(name): _pandas_column(frame[name]) for name in frame.columns})
 
 
-def from_arrow(table):
+def from_arrow(table: Any) -> Any:
     """Zero copy where Arrow's layout is ours (the Arrow C data interface)."""
     import pyarrow
     from pyarrow.cffi import ffi
@@ -355,10 +367,11 @@ def from_arrow(table):
             c_schema.release(c_schema)
 
 
-def from_objects(items):
+def from_objects(items: Any) -> Any:
+    """Any objects, as pickles in one column."""
     import pickle
 
-    def pickled(item):
+    def pickled(item: Any) -> Any:
         try:
             return pickle.dumps(item, protocol=5)
         except Exception:
@@ -371,7 +384,7 @@ def from_objects(items):
     return Table(len(items), [text_column(OBJECTS, [pickled(item) for item in items])])
 
 
-def from_rows(rows):
+def from_rows(rows: Any) -> Any:
     """A Table of a list: dictionaries by their keys, numbers and text in the column "item", anything else as it is."""
     rows = list(rows)
     if rows and all(isinstance(row, dict) for row in rows):
@@ -382,7 +395,7 @@ def from_rows(rows):
     return from_objects(rows)
 
 
-def from_user(value):
+def from_user(value: Any) -> Any:
     """What a user's function returned for a batch."""
     if isinstance(value, Table):
         return value

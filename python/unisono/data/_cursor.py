@@ -41,13 +41,14 @@ class Cursor:
         return pending if pending is not None and pending["epoch"] == epoch else None
 
     def begin(self, made: Pass) -> None:
+        """A pass began: the one behind it is the next epoch."""
         self.live, self.consumed, self.log = made, None, []
         self.epoch = made.epoch + 1
 
     def finish(self, made: Pass) -> None:
         """The pass came to its end, or was left before it: the next one is a new epoch."""
         if self.live is made:
-            if self.consumed is not None:  # what was handed on is still being used
+            if self.consumed is not None and (made.ended or int(self.consumed()) < made.taken):  # what was handed on may still be used
                 self.last = None
             else:
                 self.live, self.last = None, dict(made.place(), ended=True)

@@ -82,9 +82,9 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     # ---- transforms ----
 
-    def map_batches(self, fn: Any, *, batch_size: Any = None, batch_format: str | None = "default", fn_args: Any = None, fn_kwargs: dict | None = None,
-                    fn_constructor_args: Any = None, fn_constructor_kwargs: dict | None = None, compute: Any = None, concurrency: Any = None,
-                    zero_copy_batch: bool = True, in_order: bool = False, **resources: Any) -> "Dataset":
+    def map_batches(self, fn: Any, *, batch_size: Any = None, batch_format: str | None = "default", fn_args: Any = None,
+                    fn_kwargs: dict | None = None, fn_constructor_args: Any = None, fn_constructor_kwargs: dict | None = None, compute: Any = None,
+                    concurrency: Any = None, zero_copy_batch: bool = True, in_order: bool = False, **resources: Any) -> "Dataset":
         """fn takes a batch (a dictionary of arrays, or as batch_format says) and returns one; it may have another number of rows.
 
         concurrency > 1: that many processes of their own, for functions that compute in Python; otherwise it runs on the reading threads."""

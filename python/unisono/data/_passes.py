@@ -242,10 +242,7 @@ def window_of(source: Any, shape: dict) -> int:
         return shape["window_blocks"]
     size = max(1, source.nbytes // max(1, source.num_blocks)) if source.nbytes > 0 else 1 << 20
     most = max(1, min(MAX_WINDOW_BLOCKS, WINDOW_BYTES // size))
-    if shape["buffer"] == 0:
-        return most
-    rows = source.take(256)  # as large as these are
-    return max(1, min(most, -(-shape["buffer"] * rows.nbytes // max(1, rows.num_rows) // size)))
+    return min(most, -(-shape["buffer"] // shape["block_rows"])) if shape["buffer"] > 0 and shape["block_rows"] > 0 else most
 
 
 class Layout:
@@ -257,6 +254,7 @@ class Layout:
             raise ValueError("the dataset has %d blocks, %d were counted: its files have changed" % (len(order), blocks.num_blocks))
         self.starts = numpy.concatenate([[0], numpy.cumsum(blocks.rows[order])])
         self.total, self.places, self.window = int(self.starts[-1]), len(order), window_of(source, shape)
+        self.shuffled = shape["shuffle"]
 
     def pieces(self, epoch: int, begin: int, end: int) -> list[list[int]]:
         """Rows [begin, end) as pieces of the library's states: whole windows, the first rows of which are skipped."""
@@ -264,7 +262,7 @@ class Layout:
         last = int(numpy.searchsorted(self.starts, end, side="left"))
         at, out = first // self.window * self.window, []
         skip = begin - int(self.starts[at])
-        if self.window == 1:  # what follows needs no window of its own
+        if not self.shuffled:  # what follows needs no window of its own
             head = [[epoch, at, at + 1, 1, skip]] if skip else []
             at += len(head)
             return head + ([[epoch, at, last, 0, 0]] if at < last else [])
@@ -343,6 +341,7 @@ class BlocksPass(Pass):
         return {}
 
     def place(self) -> dict:
+        """As of every pass, with the rows that are left of the epoch for all ranks."""
         left = [each for rank in range(self.shards) for each in cut(self.left, *self._own(rank, self.taken))]
         joined: list[list[int]] = []
         for begin, end in left:

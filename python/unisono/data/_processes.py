@@ -1,5 +1,7 @@
 """A user's function in processes of its own, for work that holds the interpreter. Tables go over pipes as their buffers."""
 
+from __future__ import annotations
+
 import os
 import pickle
 import queue
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from typing import Any
 
 from unisono import _codec
 from unisono.data._recipe import TableHolder
@@ -14,20 +17,20 @@ from unisono.data._recipe import TableHolder
 _WORKER = "from unisono.data import _processes; _processes.serve()"
 
 
-def _send(stream, data):
+def _send(stream: Any, data: bytes) -> None:
     stream.write(len(data).to_bytes(8, "little"))
     stream.write(data)
     stream.flush()
 
 
-def _receive(stream):
+def _receive(stream: Any) -> bytes:
     size = stream.read(8)
     if len(size) < 8:
         raise EOFError
     return stream.read(int.from_bytes(size, "little"))
 
 
-def serve():
+def serve() -> None:
     """The other process: a function first, then tables, until the pipe ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints is not an answer
@@ -51,14 +54,14 @@ def serve():
 
 
 class _Process:
-    def __init__(self, function):
+    def __init__(self, function: Any) -> None:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([package] + [entry for entry in [os.environ.get("PYTHONPATH")] if entry]))
         self.process = subprocess.Popen([sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         _send(self.process.stdin, pickle.dumps(sys.path))
         _send(self.process.stdin, function)
 
-    def __call__(self, table):
+    def __call__(self, table: Any) -> Any:
         try:
             _send(self.process.stdin, pickle.dumps(TableHolder(table), protocol=5))
             good, answer = pickle.loads(_receive(self.process.stdout))
@@ -68,13 +71,14 @@ class _Process:
             raise answer
         return answer.table
 
-    def close(self):
+    def close(self) -> None:
+        """Ends the process."""
         self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
 
 
-def _close_all(processes):
+def _close_all(processes: Any) -> None:
     for process in processes:
         process.close()
 
@@ -82,21 +86,21 @@ def _close_all(processes):
 class InProcesses:
     """function(Table) -> Table in one of `size` processes, which are started when they are first needed."""
 
-    def __init__(self, function, size):
+    def __init__(self, function: Any, size: Any) -> None:
         self.function, self.size = function, size
         self._reset()
 
-    def _reset(self):
+    def _reset(self) -> None:
         self.free, self.started, self.lock, self.all = queue.SimpleQueue(), 0, threading.Lock(), []
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict:
         return {"function": self.function, "size": self.size}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
         self._reset()
 
-    def _take(self):
+    def _take(self) -> Any:
         with self.lock:
             if self.free.empty() and self.started < self.size:
                 if not self.started:
@@ -107,7 +111,7 @@ class InProcesses:
                 return process
         return self.free.get()
 
-    def __call__(self, table):
+    def __call__(self, table: Any) -> Any:
         process = self._take()
         try:
             return process(table)

@@ -1,7 +1,10 @@
 """Where datasets come from: files, memory, frameworks, and sources of the user's own."""
 
+from __future__ import annotations
+
 import builtins
 import os
+from typing import Any
 
 import numpy
 
@@ -12,12 +15,12 @@ from unisono.data._recipe import TableHolder
 _ERRORS = ("raise", "skip")
 
 
-def _paths(paths):
+def _paths(paths: Any) -> list[str]:
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     return [os.path.expanduser(os.fspath(path)) for path in paths]
 
 
-def _bad(options, on_error, max_errors):
+def _bad(options: dict, on_error: str, max_errors: int | None) -> dict:
     """on_error="skip": rows that cannot be read are left out and counted (stats()["skipped"]); at most max_errors of them."""
     if on_error not in _ERRORS:
         raise ValueError('on_error must be "raise" or "skip", not %r' % (on_error,))
@@ -25,7 +28,7 @@ def _bad(options, on_error, max_errors):
     return options
 
 
-def _types(types):
+def _types(types: Any) -> list:
     """{"name": "float32" | ("float32", (28, 28)) | str | bytes | "list of int64"} as the library has them."""
     out = []
     for name, kind in (types or {}).items():
@@ -43,13 +46,13 @@ def _types(types):
     return out
 
 
-def _read(kind, paths, **options):
+def _read(kind: str, paths: Any, **options: dict) -> Dataset:
     out = Dataset(("read", kind, _paths(paths), {key: value for key, value in options.items() if value is not None}))
     out._native  # a file that is not there is an error now
     return out
 
 
-def _refuse(function, ignored):
+def _refuse(function: Any, ignored: Any) -> None:
     """Options of Ray's that have no meaning here are accepted when they are None."""
     given = sorted(name for name, value in ignored.items() if value is not None)
     if given:
@@ -60,15 +63,16 @@ _IGNORED = ("filesystem", "parallelism", "override_num_blocks", "ray_remote_args
             "ignore_missing_paths", "file_extensions", "concurrency", "num_cpus", "num_gpus", "memory", "arrow_open_stream_args")
 
 
-def _drop_ignored(function, more):
+def _drop_ignored(function: Any, more: Any) -> None:
     _refuse(function, {name: value for name, value in more.items() if name not in _IGNORED})
 
 
 # ---- files ----
 
 
-def read_csv(paths, *, delimiter=None, quote=None, header=True, column_names=None, columns=None, types=None, float_dtype=None, null_values=None,
-             block_bytes=None, infer_rows=None, on_error="raise", max_errors=None, **more):
+def read_csv(paths: Any, *, delimiter: str | None = None, quote: str | None = None, header: bool = True, column_names: Any = None,
+             columns: Any = None, types: Any = None, float_dtype: Any = None, null_values: Any = None, block_bytes: int | None = None,
+             infer_rows: int | None = None, on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
     """Files, directories or globs of CSV (RFC 4180); .gz and .zst too. types: {"name": "float32", ...} for what shall not be inferred."""
     _drop_ignored("read_csv", more)
     options = dict(delimiter=delimiter, quote=quote, no_header=not header, column_names=column_names, columns=columns, types=_types(types),
@@ -77,14 +81,16 @@ def read_csv(paths, *, delimiter=None, quote=None, header=True, column_names=Non
     return _read("csv", paths, **_bad(options, on_error, max_errors))
 
 
-def read_json(paths, *, columns=None, types=None, block_bytes=None, infer_rows=None, lines=True, on_error="raise", max_errors=None, **more):
+def read_json(paths: Any, *, columns: Any = None, types: Any = None, block_bytes: int | None = None, infer_rows: int | None = None,
+              lines: bool = True, on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
     """JSON lines, or one file with a list of objects."""
     _drop_ignored("read_json", more)
     return _read("json", paths, **_bad(dict(columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows), on_error,
                                        max_errors))
 
 
-def read_text(paths, *, column="text", drop_empty_lines=True, block_bytes=None, on_error="raise", max_errors=None, encoding="utf-8", **more):
+def read_text(paths: Any, *, column: str = "text", drop_empty_lines: bool = True, block_bytes: int | None = None, on_error: str = "raise",
+              max_errors: int | None = None, encoding: str = "utf-8", **more: Any) -> Dataset:
     """One line a row."""
     _drop_ignored("read_text", more)
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
@@ -92,8 +98,9 @@ def read_text(paths, *, column="text", drop_empty_lines=True, block_bytes=None, 
     return _read("text", paths, **_bad(dict(column=column, keep_empty=not drop_empty_lines, block_bytes=block_bytes), on_error, max_errors))
 
 
-def read_tfrecords(paths, *, raw=False, columns=None, types=None, block_bytes=None, infer_rows=None, tf_schema=None, on_error="raise",
-                   max_errors=None, **more):
+def read_tfrecords(paths: Any, *, raw: bool = False, columns: Any = None, types: Any = None, block_bytes: int | None = None,
+                   infer_rows: int | None = None, tf_schema: Any = None, on_error: str = "raise", max_errors: int | None = None,
+                   **more: Any) -> Dataset:
     """tf.train.Example records; raw=True: the records as they are, in the column "bytes"."""
     _drop_ignored("read_tfrecords", more)
     return _read("tfrecords", paths, **_bad(dict(raw=raw, columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows),
@@ -103,8 +110,10 @@ def read_tfrecords(paths, *, raw=False, columns=None, types=None, block_bytes=No
 _MODES = {None: 0, "L": 1, "RGB": 3, "RGBA": 4}
 
 
-def read_images(paths, *, size=None, mode=None, include_paths=False, labels=False, rescale=False, on_error="raise", max_errors=None, **more):
-    """JPEG and PNG files: the column "image" (height, width, channels). size: (height, width) to scale to; labels: the number of the image's folder."""
+def read_images(paths: Any, *, size: Any = None, mode: str | None = None, include_paths: bool = False, labels: bool = False, rescale: bool = False,
+                on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
+    """JPEG and PNG files: the column "image" (height, width, channels). size: (height, width) to scale to; labels: the number of the image's
+    folder."""
     _drop_ignored("read_images", more)
     if mode not in _MODES:
         raise ValueError("mode must be one of L, RGB and RGBA, not %r" % (mode,))
@@ -113,34 +122,35 @@ def read_images(paths, *, size=None, mode=None, include_paths=False, labels=Fals
                                               labels=labels, rescale=rescale), on_error, max_errors))
 
 
-def read_numpy(paths, *, column="data", **more):
+def read_numpy(paths: Any, *, column: str = "data", **more: Any) -> Dataset:
     """.npy and .npz files."""
     _drop_ignored("read_numpy", more)
     return _read("numpy", paths, column=column)
 
 
-def read_idx(files, **named):
+def read_idx(files: Any, **named: Any) -> Dataset:
     """The files of MNIST and its like: read_idx({"image": "train-images-idx3-ubyte", "label": "train-labels-idx1-ubyte.gz"})."""
     files = dict(files or {}, **named)
     return _read("idx", list(files.values()), names=list(files))
 
 
-def read_binary_files(paths, *, include_paths=False, **more):
+def read_binary_files(paths: Any, *, include_paths: bool = False, **more: Any) -> Dataset:
     """A file a row, in the column "bytes"."""
     _drop_ignored("read_binary_files", more)
     return _read("binary", paths, include_paths=include_paths)
 
 
-def read_sqlite(path, table, *, columns=None, infer_rows=None, on_error="raise", max_errors=None):
+def read_sqlite(path: Any, table: Any, *, columns: Any = None, infer_rows: int | None = None, on_error: str = "raise",
+                max_errors: int | None = None) -> Dataset:
     """A table of a SQLite file, or a query (SELECT ...)."""
     return _read("sqlite", path, **_bad(dict(table=table, columns=columns, infer_rows=infer_rows), on_error, max_errors))
 
 
-def read_sql(sql, connection_factory, **more):
+def read_sql(sql: str, connection_factory: Any, **more: Any) -> Dataset:
     """Rows of a query over a DB-API connection (connection_factory() makes one). A SQLite file is read by the library itself: read_sqlite."""
     _drop_ignored("read_sql", more)
 
-    def rows():
+    def rows() -> Any:
         connection = connection_factory()
         try:
             cursor = connection.cursor()
@@ -160,23 +170,23 @@ def read_sql(sql, connection_factory, **more):
 class _OneThread:
     """A generator that runs in one thread of its own: connections of databases do not like to change threads."""
 
-    def __init__(self, function):
+    def __init__(self, function: Any) -> None:
         self.function = function
 
-    def __call__(self):
+    def __call__(self) -> Any:
         import queue
         import threading
 
         blocks, stop = queue.Queue(2), threading.Event()
 
-        def put(item):
+        def put(item: Any) -> Any:
             while not stop.is_set():
                 try:
                     return blocks.put(item, timeout=0.1)
                 except queue.Full:
                     pass
 
-        def work():
+        def work() -> Any:
             try:
                 for block in self.function():
                     put((block, None))
@@ -202,7 +212,7 @@ class _OneThread:
 # ---- Parquet and Arrow, by pyarrow ----
 
 
-def _need(module, what, package):
+def _need(module: str, what: str, package: str) -> Any:
     import importlib
 
     try:
@@ -214,7 +224,7 @@ def _need(module, what, package):
 class _Parquet:
     """Row groups as ranges of rows: their sizes are in the files' ends, so that any range can be read."""
 
-    def __init__(self, paths, columns):
+    def __init__(self, paths: Any, columns: Any) -> None:
         parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
         self.columns, self.groups, self.rows = columns, [], 0
         for path in paths:
@@ -230,10 +240,10 @@ class _Parquet:
         self.starts = numpy.array([group[2] for group in self.groups], dtype=numpy.int64)
         self._last = (None, None)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict:
         return dict(self.__dict__, _last=(None, None))
 
-    def _group(self, number):
+    def _group(self, number: int) -> Any:
         import pyarrow.parquet as parquet
 
         last, table = self._last
@@ -243,7 +253,7 @@ class _Parquet:
             self._last = (number, table)
         return table
 
-    def __call__(self, begin, end):
+    def __call__(self, begin: int, end: int) -> Any:
         import pyarrow
 
         if not self.groups:
@@ -259,7 +269,7 @@ class _Parquet:
         return _convert.from_arrow(parts[0] if len(parts) == 1 else pyarrow.concat_tables(parts))
 
 
-def _find(paths, suffixes):
+def _find(paths: Any, suffixes: Any) -> list[str]:
     import glob
 
     out = []
@@ -277,14 +287,14 @@ def _find(paths, suffixes):
     return out
 
 
-def read_parquet(paths, *, columns=None, **more):
+def read_parquet(paths: Any, *, columns: Any = None, **more: Any) -> Dataset:
     """Parquet files, by pyarrow; every worker reads only the row groups that it needs."""
     _drop_ignored("read_parquet", more)
     source = _Parquet(_find(paths, (".parquet", ".pq", ".parq")), columns)
     return _python(source, "parquet", source.rows)
 
 
-def read_arrow(paths, **more):
+def read_arrow(paths: Any, **more: Any) -> Dataset:
     """Arrow IPC files (Feather version 2), mapped."""
     _drop_ignored("read_arrow", more)
     feather = _need("pyarrow.feather", "read_arrow", "pyarrow")
@@ -296,35 +306,35 @@ def read_arrow(paths, **more):
 # ---- memory ----
 
 
-def _table(table):
+def _table(table: Any) -> Dataset:
     return Dataset(("table", TableHolder(table)))
 
 
-def from_items(items, **more):
+def from_items(items: Any, **more: Any) -> Dataset:
     """Dictionaries by their keys; numbers and text in the column "item"; any other objects as they are."""
     return _table(_convert.from_rows(items))
 
 
-def range(n, **more):
+def range(n: int, **more: Any) -> Dataset:
     """One column "id" with 0 to n - 1."""
     return Dataset(("read", "range", [], {"n": int(n)}))
 
 
-def range_tensor(n, *, shape=(1,), **more):
+def range_tensor(n: int, *, shape: Any = (1,), **more: Any) -> Dataset:
     """One column "data": row i is an array of that shape filled with i."""
     return range(n)._map(_Fill(tuple(shape)), "range_tensor", 0, False, False)
 
 
 class _Fill:
-    def __init__(self, shape):
+    def __init__(self, shape: Any) -> None:
         self.shape = shape
 
-    def __call__(self, table):
+    def __call__(self, table: Any) -> Any:
         ids = _convert.to_numpy(table)["id"]
         return _convert.from_columns({"data": numpy.ones((len(ids),) + self.shape, numpy.int64) * ids.reshape((-1,) + (1,) * len(self.shape))})
 
 
-def from_numpy(arrays, column="data"):
+def from_numpy(arrays: Any, column: str = "data") -> Dataset:
     """An array, a list of arrays (one below the other) or a dictionary of arrays; shared, not copied."""
     if isinstance(arrays, dict):
         return _table(_convert.from_columns(arrays))
@@ -336,7 +346,8 @@ def from_numpy(arrays, column="data"):
 from_numpy_refs = from_numpy
 
 
-def from_pandas(frames, **more):
+def from_pandas(frames: Any, **more: Any) -> Dataset:
+    """A pandas data frame, or several, one below the other."""
     if isinstance(frames, (list, tuple)):
         import pandas
 
@@ -344,7 +355,8 @@ def from_pandas(frames, **more):
     return _table(_convert.from_pandas(frames))
 
 
-def from_arrow(tables, **more):
+def from_arrow(tables: Any, **more: Any) -> Dataset:
+    """A pyarrow table, or several, one below the other; shared, not copied, where Arrow's layout is the library's."""
     if isinstance(tables, (list, tuple)):
         import pyarrow
 
@@ -355,16 +367,16 @@ def from_arrow(tables, **more):
 class _TorchItems:
     """Rows of a PyTorch dataset that knows its length, by number."""
 
-    def __init__(self, dataset):
+    def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
-    def __call__(self, begin, end):
+    def __call__(self, begin: int, end: int) -> Any:
         items = [self.dataset[i] for i in builtins.range(begin, max(end, begin + 1))]
         table = _convert.from_rows([_plain(item) for item in items])
         return table if begin < end else table.slice(0, 0)
 
 
-def _plain(item):
+def _plain(item: Any) -> dict:
     """(features, label) as columns; dictionaries as they are."""
     if isinstance(item, dict):
         return {name: _value(value) for name, value in item.items()}
@@ -375,17 +387,17 @@ def _plain(item):
     return {"item": _value(item)}
 
 
-def _value(value):
+def _value(value: Any) -> Any:
     found = _convert._as_array(value)
     return value if found is None else found
 
 
-def from_torch(dataset, **more):
+def from_torch(dataset: Any, **more: Any) -> Dataset:
     """A PyTorch dataset: by number when it has a length (any order), otherwise as a stream. Pairs become the columns "item" and "label"."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return _python(_TorchItems(dataset), "torch", len(dataset))
 
-    def rows():
+    def rows() -> Any:
         block = []
         for item in dataset:
             block.append(_plain(item))
@@ -398,7 +410,7 @@ def from_torch(dataset, **more):
     return _stream(rows, "torch")
 
 
-def from_tf(dataset, batch_size=256):
+def from_tf(dataset: Any, batch_size: Any = 256) -> Dataset:
     """A tf.data.Dataset, read once now (it cannot be sent to workers). Pairs become the columns "item" and "label"."""
     blocks = []
     for batch in dataset.batch(batch_size).as_numpy_iterator():
@@ -414,28 +426,29 @@ from_huggingface = from_torch
 # ---- sources of the user's own ----
 
 
-def _python(function, name, rows):
+def _python(function: Any, name: str, rows: Any) -> Dataset:
     out = Dataset(("python", function, name, rows))
     out._guard(lambda: out._native)
     return out
 
 
-def _stream(function, name):
+def _stream(function: Any, name: str) -> Dataset:
     return _python(function, name, -1)
 
 
-def from_generator(function, name="generator"):
-    """function() gives an iterator of rows (dictionaries or anything else) or of batches (dictionaries of arrays, data frames); called once an epoch."""
+def from_generator(function: Any, name: str = "generator") -> Dataset:
+    """function() gives an iterator of rows (dictionaries or anything else) or of batches (dictionaries of arrays, data frames); called once an
+    epoch."""
     return _stream(_Blocks(function), name)
 
 
 class _Blocks:
     """Rows and batches as Tables."""
 
-    def __init__(self, function):
+    def __init__(self, function: Any) -> None:
         self.function = function
 
-    def __call__(self):
+    def __call__(self) -> Any:
         rows = []
         for item in self.function():
             if _is_batch(item):
@@ -452,14 +465,15 @@ class _Blocks:
             yield _convert.from_rows(rows)
 
 
-def _is_batch(item):
+def _is_batch(item: Any) -> bool:
     if hasattr(item, "iloc") or type(item).__module__.split(".")[0] == "pyarrow":
         return True
     return isinstance(item, dict) and bool(item) and all(isinstance(value, numpy.ndarray) and value.ndim > 0 for value in item.values()) \
         and len({len(value) for value in item.values()}) == 1 and len(next(iter(item.values()))) > 1
 
 
-def read_datasource(datasource, *, parallelism=-1, override_num_blocks=None, ray_remote_args=None, concurrency=None, **read_args):
+def read_datasource(datasource: Any, *, parallelism: int = -1, override_num_blocks: Any = None, ray_remote_args: Any = None,
+                    concurrency: Any = None, **read_args: Any) -> Dataset:
     """A Datasource: its read tasks give blocks of rows."""
     from unisono.data.datasource import blocks_of
 

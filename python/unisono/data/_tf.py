@@ -7,13 +7,13 @@ again in C++. What a worker has used is counted behind everything that reads ahe
 from __future__ import annotations
 
 import collections
+import threading
 from typing import Any, Iterator
 
 import numpy
 
 from unisono._unisono import Table
 from unisono.data import _convert
-from unisono.data._iterating import tables_of
 from unisono.data._torch import check_columns, names_of
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
@@ -30,10 +30,18 @@ class TensorflowBatches:
         """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}."""
         import tensorflow as tf
 
-        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
-                               seed=local_shuffle_seed):
-            yield {name: _column(tf, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
-                   for name, column in _convert.to_numpy(table).items()}
+        for made in self._passes(batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                                 seed=local_shuffle_seed):
+            try:
+                if self._cursor.tracked:  # Keras may take batches long before it trains on them
+                    self._cursor.read_ahead(_used(lambda: made.taken))
+                while (table := made.next()) is not None:
+                    if self._cursor.tracked:
+                        self._cursor.note()
+                    yield {name: _column(tf, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
+                           for name, column in _convert.to_numpy(table).items()}
+            finally:
+                self._last_stats = made.finish()
 
     def to_tf(self, feature_columns: Any = None, label_columns: Any = None, *, label_column: Any = None, output_signature: Any = None,
               batch_size: int = 1, prefetch_batches: int | None = None, prefetch_blocks: int | None = None, drop_last: bool = False,
@@ -53,6 +61,17 @@ class TensorflowBatches:
         feed = _Feed(self, schema, columns, int(batch_size), bool(drop_last),
                      dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches))
         return feed.dataset(tf, output_signature)
+
+
+def _used(taken: Any) -> Any:
+    """How many batches of a pass that begins now were used: those that were taken, or, while Keras trains with a callback of ours, those that it was through with."""
+    from unisono import _session
+
+    here = _session.current()
+    if here is None:
+        return taken
+    before = here.steps
+    return lambda: min(int(taken()), here.steps - before) if here.fitting else int(taken())
 
 
 def _column(tf: Any, column: numpy.ndarray, dtype: Any = None) -> Any:
@@ -114,17 +133,17 @@ class _Feed:
         alone = self.owner._shard is None and not self.tracked
         return self.batch_size * self.batches if alone else self.batch_size
 
-    def _begin(self, made: Any) -> None:
+    def _begin(self) -> None:
         if self.tracked:
             self.counter.assign(0)
-            self.owner._cursor.read_ahead(self.counter.numpy)
+            self.owner._cursor.read_ahead(_used(self.counter.numpy))
 
     def whole(self) -> Iterator[Any]:
         """Whole batches, as many as go into one call; the rest is left for `rest`."""
         size, rows, held = self.batch_size, self._rows(), []
         for made in self.owner._passes(batch_size=rows, drop_last=self.drop_last and rows == size, columns=self.names, **self.options):
             try:
-                self._begin(made)
+                self._begin()
                 while (table := made.next()) is not None:
                     if self.tracked:
                         self.owner._cursor.note()
@@ -180,9 +199,11 @@ class _Feed:
 
     def _counted(self, tf: Any, out: Any, settings: Any) -> Any:
         """Batches are counted when they leave the pipeline, so that nothing may read ahead behind that."""
-        with tf.init_scope():
-            self.counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-        counter = self.counter
+        made: list = []  # in a thread of its own: no strategy's scope reaches there
+        maker = threading.Thread(target=lambda: made.append(tf.Variable(0, dtype=tf.int64, trainable=False)))
+        maker.start()
+        maker.join()
+        self.counter = counter = made[0]
 
         def count(*value: Any) -> Any:
             with tf.control_dependencies([counter.assign_add(1)]):

@@ -1,5 +1,9 @@
 """Sources of the user's own, as Ray has them: a Datasource gives ReadTasks, each of which gives blocks of rows."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from unisono.data import _convert
 
 __all__ = ["BlockMetadata", "Datasource", "ReadTask", "Reader", "SimpleTensorFlowDatasource", "SimpleTorchDatasource"]
@@ -8,7 +12,7 @@ __all__ = ["BlockMetadata", "Datasource", "ReadTask", "Reader", "SimpleTensorFlo
 class BlockMetadata:
     """What is known of a block before it is read; nothing of it is needed."""
 
-    def __init__(self, num_rows=None, size_bytes=None, schema=None, input_files=None, exec_stats=None):
+    def __init__(self, num_rows: Any = None, size_bytes: Any = None, schema: Any = None, input_files: Any = None, exec_stats: Any = None) -> None:
         self.num_rows, self.size_bytes, self.schema = num_rows, size_bytes, schema
         self.input_files, self.exec_stats = input_files, exec_stats
 
@@ -16,50 +20,59 @@ class BlockMetadata:
 class ReadTask:
     """A function without arguments that returns blocks: lists of rows, dictionaries of arrays, data frames, pyarrow tables."""
 
-    def __init__(self, read_fn, metadata=None, schema=None):
+    def __init__(self, read_fn: Any, metadata: Any = None, schema: Any = None) -> None:
         self.read_fn, self.metadata = read_fn, metadata
 
-    def __call__(self):
+    def __call__(self) -> Any:
         return self.read_fn()
 
 
 class Reader:
-    def get_read_tasks(self, parallelism):
+    """What a Datasource's create_reader gives."""
+    def get_read_tasks(self, parallelism: int) -> Any:
+        """ReadTasks, about `parallelism` of them."""
         raise NotImplementedError
 
-    def estimate_inmemory_data_size(self):
+    def estimate_inmemory_data_size(self) -> Any:
+        """Bytes, or None."""
         return None
 
 
 class Datasource:
     """Made by the user: either get_read_tasks(parallelism) or, as older versions had it, prepare_read(parallelism, **read_args) or create_reader."""
 
-    def get_name(self):
+    def get_name(self) -> str:
+        """For messages."""
         return type(self).__name__
 
-    def estimate_inmemory_data_size(self):
+    def estimate_inmemory_data_size(self) -> Any:
+        """Bytes, or None."""
         return None
 
-    def create_reader(self, **read_args):
+    def create_reader(self, **read_args: Any) -> Any:
+        """A Reader for these arguments of read_datasource."""
         return _Old(self, read_args)
 
-    def prepare_read(self, parallelism, **read_args):
+    def prepare_read(self, parallelism: int, **read_args: Any) -> Any:
+        """ReadTasks, about `parallelism` of them."""
         raise NotImplementedError("a Datasource needs get_read_tasks, create_reader or prepare_read")
 
 
 class _Old(Reader):
-    def __init__(self, datasource, arguments):
+    def __init__(self, datasource: Any, arguments: Any) -> None:
         self.datasource, self.arguments = datasource, arguments
 
-    def get_read_tasks(self, parallelism):
+    def get_read_tasks(self, parallelism: int) -> Any:
+        """ReadTasks, about `parallelism` of them."""
         return self.datasource.prepare_read(parallelism, **self.arguments)
 
 
 class SimpleTensorFlowDatasource(Datasource):
     """The elements of the tf.data.Dataset that dataset_factory() makes, as they are."""
 
-    def prepare_read(self, parallelism, dataset_factory):
-        def read():
+    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:
+        """ReadTasks, about `parallelism` of them."""
+        def read() -> Any:
             return [list(dataset_factory())]
 
         return [ReadTask(read)]
@@ -68,15 +81,16 @@ class SimpleTensorFlowDatasource(Datasource):
 class SimpleTorchDatasource(Datasource):
     """The elements of the PyTorch dataset that dataset_factory() makes, as they are."""
 
-    def prepare_read(self, parallelism, dataset_factory):
-        def read():
+    def prepare_read(self, parallelism: int, dataset_factory: Any) -> Any:
+        """ReadTasks, about `parallelism` of them."""
+        def read() -> Any:
             dataset = dataset_factory()
             return [[dataset[i] for i in range(len(dataset))] if hasattr(dataset, "__len__") else list(dataset)]
 
         return [ReadTask(read)]
 
 
-def _blocks(answer):
+def _blocks(answer: Any) -> Any:
     """A task may return one block, or an iterable of them."""
     if isinstance(answer, dict) or hasattr(answer, "iloc") or type(answer).__module__.split(".")[0] == "pyarrow":
         return [answer]
@@ -86,10 +100,10 @@ def _blocks(answer):
 class blocks_of:
     """All blocks of a datasource as Tables, once an epoch. Its tasks are made again in every process that reads."""
 
-    def __init__(self, datasource, parallelism, read_args):
+    def __init__(self, datasource: Any, parallelism: int, read_args: Any) -> None:
         self.datasource, self.parallelism, self.read_args = datasource, parallelism, read_args
 
-    def _tasks(self):
+    def _tasks(self) -> Any:
         count = self.parallelism if self.parallelism and self.parallelism > 0 else 1
         source = self.datasource
         if isinstance(source, type):
@@ -98,7 +112,7 @@ class blocks_of:
             return source.get_read_tasks(count)
         return source.create_reader(**self.read_args).get_read_tasks(count)
 
-    def __call__(self):
+    def __call__(self) -> Any:
         for task in self._tasks():
             for block in _blocks(task()):
                 rows = list(block) if isinstance(block, (list, tuple)) else None
