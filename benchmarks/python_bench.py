@@ -119,8 +119,8 @@ def frameworks(quick):
         done = subprocess.run([os.path.join(ROOT, "tools/python-env"), "--path" if group != "torch" else group], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, check=False)
         python, seen = done.stdout.strip(), set()
-        if python and os.access(python, os.X_OK) and subprocess.run([python, "-c", "import cloudpickle, %s" % part], stderr=subprocess.DEVNULL,
-                                                                    check=False).returncode == 0:
+        code = "import sys; from importlib.util import find_spec as find; sys.exit(not (find('cloudpickle') and find(%r)))" % part
+        if python and os.access(python, os.X_OK) and subprocess.run([python, "-c", code], check=False).returncode == 0:
             ran = subprocess.run([python, os.path.join(ROOT, "benchmarks/python_workloads.py"), "--compare", part] + ["--quick"] * quick, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
             for line in ran.stdout.splitlines():

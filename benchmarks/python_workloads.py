@@ -296,13 +296,13 @@ def compare(part, quick):
     if part == "torch":
         from unisono.train.torch import TorchTrainer
 
-        pairs("torch_speed_ratio", torch_ddp, "torch", "torchrun", 1 if quick else 7)
+        pairs("torch_speed_ratio", torch_ddp, "torch", "torchrun", 1 if quick else 5)
         in_turn("hvd_torch_samples_per_s", torch_hvd, "none", torch_ddp, "torch", "DDP by torchrun", rounds)
         next_fit("torch_next_fit_s", TorchTrainer, one_torch_step, rounds)
     else:
         from unisono.train.tensorflow import TensorflowTrainer
 
-        pairs("tf_speed_ratio", tensorflow_mwms, "tensorflow", "TF_CONFIG by hand", 1 if quick else 5)
+        pairs("tf_speed_ratio", tensorflow_mwms, "tensorflow", "TF_CONFIG by hand", rounds)
         in_turn("hvd_keras3_samples_per_s", keras_hvd, "none", tensorflow_mwms, "tensorflow", "MultiWorkerMirroredStrategy with tf_keras", rounds)
         again, started = map(statistics.median, zip(*(recovery() for _ in range(rounds))))
         emit("tf_recovery_ms", "ms", again, started, "the group's first start (TensorFlow's import and build)", started / again)

@@ -2,10 +2,12 @@
 of a group that starts again, and the same numbers from unisono.horovod."""
 
 import os
+import shutil
 import sys
 import unittest
 
 import support
+import unisono
 
 PLACE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "unisono", "horovod")
 sys.path.append(PLACE)  # functions travel with the driver's path
@@ -82,6 +84,22 @@ class Real(unittest.TestCase):
         result = HorovodTrainer(dying, scaling_config=ScalingConfig(num_workers=2),
                                 run_config=RunConfig(failure_config=FailureConfig(max_failures=1))).fit()
         self.assertEqual((result.metrics["again"], result.metrics["size"]), (True, 2))
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_over_mpi(self):
+        """Workers that mpirun started: Horovod's controller and its operations are MPI's."""
+        def function():
+            import horovod.torch as hvd
+
+            hvd.init()
+            return hvd.mpi_built(), hvd.mpi_enabled(), hvd.gloo_enabled(), hvd.size(), hvd.rank(), fit(hvd)
+
+        unisono.init(hosts="localhost:2")
+        self.addCleanup(unisono.shutdown)
+        found = self.run_with(function, HorovodConfig(timeout_s=60))
+        self.assertEqual([answer[:5] for answer in found], [(True, True, False, 2, 0), (True, True, False, 2, 1)])
+        unisono.shutdown()
+        self.assertEqual(self.run_with(own, "none"), [answer[5] for answer in found])
 
     def test_ours_when_asked_for(self):
         def function():
