@@ -4,14 +4,23 @@ The work is done by libunisono (the C extension ``_unisono``); these modules giv
 Submodules are imported when they are first used: ``import unisono`` takes milliseconds and loads no framework.
 """
 
+from __future__ import annotations
+
 from unisono._unisono import Error, version as __version__  # noqa: F401
+
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would be half of the import's time
+if TYPE_CHECKING:
+    from typing import Any
+
+    from unisono._runtime import (available_resources as available_resources, cluster_resources as cluster_resources, get as get, init as init,
+                                  is_initialized as is_initialized, nodes as nodes, shutdown as shutdown)
 
 _SUBMODULES = {"air", "data", "train", "tune", "util", "keras", "tf", "horovod"}
 _RUNTIME = {"init", "is_initialized", "shutdown", "nodes", "cluster_resources", "available_resources", "get"}
 __all__ = ["Error", "air", "init", "is_initialized", "shutdown", "train", "util"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name.startswith("_"):  # a module of ours on its way to be imported
         raise AttributeError("module 'unisono' has no attribute %r" % name)
     import importlib

@@ -1,6 +1,8 @@
 """unisono.keras: layers and models with a call() of the user's own, models inside of models, arrays without copies."""
 
 import gc
+import os
+import tempfile
 import unittest
 import weakref
 
@@ -187,6 +189,26 @@ class Models(Base):
         del model
         gc.collect()
         self.assertIsNone(gone())
+
+    def test_files(self):
+        model = Net()
+        self.fit(model, epochs=2)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "net.weights.h5")
+            model.save_weights(path)
+            again = Net()
+            again.build((None, 8))
+            again.load_weights(path)
+            np.testing.assert_array_equal(again.predict(X, verbose=0), model.predict(X, verbose=0))
+            with self.assertRaisesRegex(ValueError, "Net"):
+                model.save(os.path.join(folder, "net.keras"))
+
+    def test_a_train_step_is_not_overlooked(self):
+        kind = type("Stepping", (Net,), {"train_step": lambda self, data: {}})
+        model = kind()
+        model.compile("sgd", "mse")
+        with self.assertRaisesRegex(NotImplementedError, "train_step"):
+            model.fit(X, Y)
 
     def test_not_built_and_without_call(self):
         with self.assertRaisesRegex(ValueError, "not built"):

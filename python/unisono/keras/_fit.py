@@ -100,6 +100,8 @@ class Trains:
             initial_epoch: int = 0, steps_per_epoch: Any = None, validation_steps: Any = None, validation_batch_size: Any = None,
             validation_freq: int = 1, *, replicas: int = 0, threads: int = 0, seed: int | None = None, **ignored: Any) -> Any:
         """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
+        if hasattr(type(self), "train_step"):
+            raise NotImplementedError("fit does not call a train_step of one's own: write the loop around it (a GradientTape and apply_gradients)")
         verbose = 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
         options = self._data_options(x, y, sample_weight)

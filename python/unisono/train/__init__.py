@@ -1,7 +1,25 @@
 """unisono.train: trainers, what a train function calls, and their configurations (Ray Train v1, and 2.x)."""
 
+from typing import TYPE_CHECKING, Any
+
 from unisono._session import (get_checkpoint, get_dataset_shard, load_checkpoint, local_rank, report, save_checkpoint, should_stop, world_rank,
                               world_size)
+
+if TYPE_CHECKING:  # what __getattr__ finds when it is asked for
+    from unisono.train._backend import Backend as Backend, BackendConfig as BackendConfig
+    from unisono.train._checkpoint import Checkpoint as Checkpoint
+    from unisono.train._config import (CheckpointConfig as CheckpointConfig, DataConfig as DataConfig, FailureConfig as FailureConfig,
+                                       RunConfig as RunConfig, ScalingConfig as ScalingConfig, SyncConfig as SyncConfig)
+    from unisono.train._context import TrainContext as TrainContext, get_context as get_context
+    from unisono.train._result import Result as Result
+    from unisono.train._trainers import DataParallelTrainer as DataParallelTrainer, TrainingFailedError as TrainingFailedError
+    from unisono.train._v1 import CheckpointStrategy as CheckpointStrategy, Trainer as Trainer, TrainingIterator as TrainingIterator
+    from unisono.train.callbacks import TrainingCallback as TrainingCallback
+    from unisono.train.error import SessionMisuseError as SessionMisuseError
+    from unisono.train.session import get_accelerator as get_accelerator, set_accelerator as set_accelerator
+    from unisono._session import (get_checkpoint as get_checkpoint, get_dataset_shard as get_dataset_shard, load_checkpoint as load_checkpoint,
+                                  local_rank as local_rank, report as report, save_checkpoint as save_checkpoint, should_stop as should_stop,
+                                  world_rank as world_rank, world_size as world_size)
 
 # name -> the module that has it; imported when it is first used.
 _LAZY = {
@@ -19,7 +37,7 @@ __all__ = sorted(set(_LAZY) | {"get_checkpoint", "get_dataset_shard", "load_chec
                                "should_stop", "world_rank", "world_size"})
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     import importlib
 
     if name in _LAZY:
