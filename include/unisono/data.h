@@ -210,7 +210,8 @@ UNI_API UNI_MUST_USE int uni_dataset_same_each_epoch(uni_dataset **out, uni_data
  * (random_shuffle_each_window). */
 UNI_API UNI_MUST_USE int uni_dataset_window(uni_dataset **out, uni_dataset *from,
                                             int64_t blocks_per_window, uni_error *err);
-/* Indexed sources: into n blocks of rows, what windows count in. Files have their blocks from block_bytes of the reader (UNI_EUNSUPPORTED). */
+/* Into n blocks of about as many rows, what windows count in. Blocks of files are put together, or cut (then each is read once for each of its parts);
+ * a stream has none (UNI_EUNSUPPORTED). */
 UNI_API UNI_MUST_USE int uni_dataset_repartition(uni_dataset **out, uni_dataset *from,
                                                  int64_t num_blocks, uni_error *err);
 /* An iterator gives that many epochs one after the other; -1: endless. */
@@ -248,7 +249,7 @@ UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, 
                                           uni_error *err);
 
 /* For whoever shares out blocks by their rows: {"kind": "global", "block" or "stream", "one_to_one", "in_order", "shuffle": bool, "buffer" (rows of a shuffle
- * window), "window_blocks", "batch_size" (0: not said), "drop_remainder"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
+ * window), "window_blocks", "block_rows" (estimated), "batch_size" (0: not said), "drop_remainder"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
  * blocks stand at the places [begin, end) of an epoch's order. */
 UNI_API UNI_MUST_USE int uni_dataset_shape(const uni_dataset *dataset, uni_value **out,
                                            uni_error *err);
@@ -258,12 +259,25 @@ UNI_API UNI_MUST_USE int uni_dataset_block_order(const uni_dataset *dataset, int
                                                  int64_t begin, int64_t end, int64_t *blocks,
                                                  uni_error *err);
 
+/* Shards by files: file i of the source belongs to shard i modulo num_shards, whatever the files' sizes, and the result is sharded: no iterator cuts it again. This way
+ * compressed files are read by one worker each. The shards may differ in their number of batches (see `equal`), and a state goes on with the same number of shards only. Fewer files
+ * than shards is UNI_EINVAL, a source without files UNI_EUNSUPPORTED. */
+UNI_API UNI_MUST_USE int uni_dataset_shard_files(uni_dataset **out, uni_dataset *from, int shard,
+                                                 int num_shards, uni_error *err);
+UNI_API bool uni_dataset_is_sharded(const uni_dataset *dataset);
+
 /* ---- iterating ---- */
 
 typedef struct uni_data_options {
     int64_t batch_size; /* rows; default: the dataset's batch(), otherwise 256 */
     bool drop_remainder; /* leave out a last batch that is smaller */
-    int shard, num_shards; /* this worker's part; default 0 of 1 */
+    int shard,
+        num_shards; /* this worker's part; default 0 of 1. Nothing for a dataset that is sharded already */
+    int64_t
+        global_batch_size; /* instead of batch_size: rows of all shards together, of which each takes its part, as even as it goes; at least one a shard */
+    /* All shards get the same number of batches in the block order and of shards by files, too, where rows are counted for it first (by every worker, once a dataset):
+     * those that have fewer end with batches of no rows; with drop_remainder all stop with the one that has the fewest. */
+    bool equal;
     int64_t
         budget; /* bytes for reading, decoding, shuffling and prefetching together; default 256 MiB */
     int threads; /* default: the CPUs of the process, at most 16 */
@@ -295,6 +309,9 @@ UNI_API UNI_MUST_USE int uni_dataset_merge_states(uni_value **out, const uni_val
  * "first_batch_s"}. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_stats(const uni_dataset_iterator *it, uni_value **out,
                                                     uni_error *err);
+/* Where the last batch lies in the global one: its first row there, and the rows of all shards together; 0 and 0 when that is not known (streams, and the block order without `equal`). */
+UNI_API void uni_dataset_iterator_place(const uni_dataset_iterator *it, int64_t *first,
+                                        int64_t *global_size);
 UNI_API double uni_dataset_iterator_wait(const uni_dataset_iterator *it); /* seconds, all calls */
 UNI_API void uni_dataset_iterator_free(uni_dataset_iterator *it);
 

@@ -2,8 +2,8 @@
  * nn_dataset.h - datasets (data.h) as the batches that fit takes (nn.h).
  *
  * Every name of x is an input of the model, every one of y a target; put columns side by side before (uni_dataset_concat_columns) when an input has several. float64
- * becomes float32. Each epoch is the dataset's own order of that epoch. Under a strategy all ranks are given the same dataset, and each takes its part of
- * every global batch, as with arrays.
+ * becomes float32. Each epoch is the dataset's own order of that epoch. Under a strategy all ranks are given the same dataset; batch_size is that of all of
+ * them together, and each reads its own rows only (uni_batches_dataset_part says in which cases it cannot).
  *
  * Thread rule: as uni_batches.
  *
@@ -39,6 +39,14 @@ typedef struct uni_dataset_columns {
 /* Takes a reference of its own. */
 UNI_API UNI_MUST_USE int uni_batches_dataset(uni_batches **out, uni_dataset *dataset,
                                              const uni_dataset_columns *columns, uni_error *err);
+
+/* Shard `shard` of the same batches, for strategies: in the global order its part of every global batch; in the block order batches of its own blocks, as many for
+ * all shards (rows are counted once), whose sizes add up to the global one; by_files: of its own files. What is sharded already (uni_dataset_is_sharded, or num_shards
+ * in `data`) stays as it is. UNI_EUNSUPPORTED when it must be cut out of the whole: batches that are no dataset's, a stream (unless by_files), fewer rows in a batch
+ * than shards, rows after a filter over a global order. `whole` stays the caller's and may be freed first. */
+UNI_API UNI_MUST_USE int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole,
+                                                  int shard, int num_shards, bool by_files,
+                                                  uni_error *err);
 
 #ifdef __cplusplus
 }

@@ -108,10 +108,9 @@ UNI_API UNI_MUST_USE int uni_strategy_fit(uni_strategy *strategy, uni_model *mod
 
 /* How a source that was not cut yet is spread over workers. */
 typedef enum uni_auto_shard {
-    UNI_SHARD_AUTO =
-        0, /* by file where the source can do that and has enough files, otherwise as DATA */
-    UNI_SHARD_FILE, /* each worker reads its own files; an error when the source has too few */
-    UNI_SHARD_DATA, /* each worker takes its part of every global batch */
+    UNI_SHARD_AUTO = 0, /* as DATA */
+    UNI_SHARD_FILE, /* each worker reads its own files of a dataset; an error when it has too few */
+    UNI_SHARD_DATA, /* each worker takes its part of every global batch; of a dataset it reads its own rows only (nn_dataset.h) */
     UNI_SHARD_OFF /* the source is this worker's own already: taken as it is */
 } uni_auto_shard;
 

@@ -159,7 +159,10 @@ int uni_dataset_union(uni_dataset **out, int count, uni_dataset *const *datasets
     }
     source.num_blocks = blocks ? united->ends[count - 1] : 0;
     source.num_rows = blocks ? -1 : united->ends[count - 1];
-    return uni__dataset_from_source(out, &source, &datasets[0]->root->bad, err);
+    UNI_TRY(uni__dataset_from_source(out, &source, &datasets[0]->root->bad, err));
+    for (int i = 0; i < count; i++)
+        uni__dataset_inherit_shard(*out, datasets[i]);
+    return 0;
 }
 
 /* ---- zip ---- */
@@ -271,7 +274,10 @@ int uni_dataset_zip(uni_dataset **out, uni_dataset *a, uni_dataset *b, uni_error
     UNI_TRY_GOTO(uni_dataset_schema(zipped->a, &left, err), fail);
     UNI_TRY_GOTO(uni_dataset_schema(zipped->b, &right, err), fail);
     UNI_TRY_GOTO(join_sides(left, right, &source.schema, err), fail);
-    return uni__dataset_from_source(out, &source, NULL, err);
+    UNI_TRY(uni__dataset_from_source(out, &source, NULL, err));
+    uni__dataset_inherit_shard(*out, a);
+    uni__dataset_inherit_shard(*out, b);
+    return 0;
 fail:
     zipped_free(zipped);
     return status;

@@ -21,7 +21,7 @@ void uni__source_free(const uni__source *source)
     uni_table_unref(source->schema);
 }
 
-static void root_unref(uni__root *root)
+void uni__root_unref(uni__root *root)
 {
     if (root == NULL || atomic_fetch_sub(&root->references, 1) > 1)
         return;
@@ -53,8 +53,9 @@ void uni_dataset_unref(uni_dataset *dataset)
     for (int i = 0; i < dataset->num_stages; i++)
         stage_unref(dataset->stages[i]);
     free(dataset->stages);
+    free(dataset->block_rows);
     uni_table_unref(dataset->schema);
-    root_unref(dataset->root);
+    uni__root_unref(dataset->root);
     pthread_mutex_destroy(&dataset->lock);
     free(dataset);
 }
@@ -66,7 +67,7 @@ static int new_dataset(uni_dataset **out, uni__root *root, uni_error *err)
 {
     uni_dataset *dataset = calloc(1, sizeof *dataset);
     if (dataset == NULL) {
-        root_unref(root);
+        uni__root_unref(root);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     }
     atomic_init(&dataset->references, 1);
@@ -130,7 +131,7 @@ int uni__dataset_from_source(uni_dataset **out, const uni__source *source, const
     if (source->kind == UNI__SOURCE_SPLIT && source->bytes >= 0 && source->bytes <= SMALL_SOURCE) {
         int status = load_small(root, err);
         if (status < 0) {
-            root_unref(root);
+            uni__root_unref(root);
             return status;
         }
     }
@@ -155,6 +156,7 @@ int uni__dataset_derive(uni_dataset **out, uni_dataset *from, bool keep_schema, 
     }
     uni_dataset *made = *out;
     made->order = from->order;
+    uni__dataset_inherit_shard(made, from);
     made->stages = stages;
     made->num_stages = from->num_stages;
     for (int i = 0; i < from->num_stages; i++) {
@@ -166,6 +168,26 @@ int uni__dataset_derive(uni_dataset **out, uni_dataset *from, bool keep_schema, 
         made->schema = uni_table_ref(from->schema);
         pthread_mutex_unlock(&from->lock);
     }
+    return 0;
+}
+
+int uni__dataset_over(uni_dataset **out, uni_dataset *from, const uni__source *source,
+                      uni_error *err)
+{
+    uni__root *root = calloc(1, sizeof *root);
+    *out = NULL;
+    int status = root != NULL ? uni__dataset_derive(out, from, true, err)
+                              : uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    if (status < 0) {
+        free(root);
+        uni__source_free(source);
+        return status;
+    }
+    atomic_init(&root->references, 1);
+    root->source = *source;
+    root->bad = from->root->bad;
+    uni__root_unref((*out)->root);
+    (*out)->root = root;
     return 0;
 }
 

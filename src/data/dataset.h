@@ -55,7 +55,34 @@ struct uni_dataset {
     uni__order order;
     pthread_mutex_t lock; /* of schema, which may have to be found out */
     uni_table *schema; /* after all stages; NULL: not known yet */
+    int64_t *block_rows; /* of each block after all stages; NULL: not counted yet */
+    int shard, num_shards; /* by files; num_shards 0: not sharded */
 };
+
+void uni__root_unref(uni__root *root);
+/* A copy of `from` over another source; takes the source's contents, also when it fails. */
+int uni__dataset_over(uni_dataset **out, uni_dataset *from, const uni__source *source,
+                      uni_error *err) UNI_MUST_USE;
+/* regroup.c: the same rows in so many blocks; `from` is split. */
+int uni__dataset_regroup(uni_dataset **out, uni_dataset *from, int64_t num_blocks,
+                         uni_error *err) UNI_MUST_USE;
+/* What is made of a shard is one. */
+static inline void uni__dataset_inherit_shard(uni_dataset *made, const uni_dataset *from)
+{
+    if (from->num_shards > 0) {
+        made->shard = from->shard;
+        made->num_shards = from->num_shards;
+    }
+}
+/* shard.c: rows of shard `index` of those that `dataset` is one of. */
+int uni__count_shard_of_files(uni_dataset *dataset, int index, int64_t *out,
+                              uni_error *err) UNI_MUST_USE;
+/* A state of one shard of files says so; and the part of a state of all of them that is this dataset's (any other state is itself). */
+int uni__state_of_files(const uni_dataset *dataset, uni_value **state, uni_error *err) UNI_MUST_USE;
+int uni__part_of_state(const uni_dataset *dataset, const uni_value *state, const uni_value **out,
+                       uni_error *err) UNI_MUST_USE;
+/* The states of all shards of files as one; *out NULL: they are no such states. */
+int uni__merge_file_states(uni_value **out, const uni_value *states, uni_error *err) UNI_MUST_USE;
 
 /* A copy of `from` that shares everything; the schema is kept when `keep_schema`. */
 int uni__dataset_derive(uni_dataset **out, uni_dataset *from, bool keep_schema,

@@ -11,6 +11,7 @@ void uni_dataset_iterator_free(uni_dataset_iterator *it)
     if (it == NULL)
         return;
     uni__execute_stop(it->execute);
+    uni__equal_free(it->equal);
     uni__unit_free(&it->unit);
     uni_table_unref(it->pending);
     uni__plan_close(&it->plan);
@@ -41,10 +42,9 @@ static void note_taken(uni_dataset_iterator *it, int64_t count)
     it->started = true;
     if (it->stream) {
         it->stream_taken += count;
-        it->used = it->stream_begin +
-                   it->stream_taken / it->options.batch_size * it->options.batch_size *
-                       it->options.num_shards +
-                   (it->options.num_shards == 1 ? it->stream_taken % it->options.batch_size : 0);
+        const uni__plan_options *plan = &it->plan.options;
+        it->used = it->stream_begin + it->stream_taken / plan->batch * plan->round +
+                   (plan->num_shards == 1 ? it->stream_taken % plan->batch : 0);
     } else if (it->plan.options.rounds) {
         it->used = uni__plan_position_after(&it->plan, &unit->task, unit->at);
     } else {
@@ -86,7 +86,8 @@ static bool has_no_part(const uni_dataset_iterator *it, const struct parts *part
     if (!it->stream)
         return more == UNI__UNIT && it->unit.task.count == 0;
     return more == UNI__END_OF_EPOCH &&
-           it->stream_rows > it->stream_begin + it->stream_taken * it->options.num_shards;
+           it->stream_rows > it->stream_begin +
+                                 it->stream_taken / it->plan.options.batch * it->plan.options.round;
 }
 
 static int add_empty_part(uni_dataset_iterator *it, struct parts *parts, uni_error *err)
@@ -129,6 +130,8 @@ static int end_epoch(uni_dataset_iterator *it, int why)
 {
     int64_t end = it->plan.options.end_epoch;
     it->pending_end = -1;
+    it->epoch_target = -1;
+    it->epoch_batches = 0;
     if (why == UNI__NO_MORE) {
         it->done = true;
         return 0;
@@ -140,6 +143,43 @@ static int end_epoch(uni_dataset_iterator *it, int why)
     return 0;
 }
 
+/* With `equal`: another shard has a batch more, so that this one gives one of no rows. */
+static bool owes_batches(const uni_dataset_iterator *it)
+{
+    return it->equal != NULL && !it->options.drop_remainder && it->epoch_batches < it->epoch_target;
+}
+
+/* With `equal` and drop_remainder: another shard has no more. */
+static bool has_enough(const uni_dataset_iterator *it)
+{
+    return it->equal != NULL && it->options.drop_remainder && it->epoch_batches >= it->epoch_target;
+}
+
+/* The rest of the epoch, unseen. */
+static int pass_over(uni_dataset_iterator *it, uni_error *err)
+{
+    int more;
+    while ((more = uni__iterator_unit(it, err)) == UNI__UNIT)
+        continue;
+    return more;
+}
+
+/* The epoch is through, with `parts` left: UNI__UNIT when they, or a batch of no rows, are still to be given; 0 when it is over for the caller, too. */
+static int last_of_epoch(uni_dataset_iterator *it, int why, struct parts *parts, uni_error *err)
+{
+    bool last_batch = parts->count > 0 && !it->options.drop_remainder;
+    if (last_batch && it->pending_end < 0)
+        it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
+    if (!last_batch && owes_batches(it)) {
+        UNI_TRY(add_empty_part(it, parts, err));
+        last_batch = true;
+    }
+    if (!last_batch)
+        return end_epoch(it, why);
+    it->pending_end = why;
+    return UNI__UNIT;
+}
+
 /* The parts of a batch as one table, counted. */
 static int finish_batch(uni_dataset_iterator *it, const struct parts *parts, uni_table **out,
                         uni_error *err)
@@ -147,6 +187,7 @@ static int finish_batch(uni_dataset_iterator *it, const struct parts *parts, uni
     UNI_TRY(uni__table_concat(out, it->reader, parts->tables, parts->count, err));
     it->rows += uni_table_num_rows(*out);
     it->bytes += (int64_t)uni_table_bytes(*out);
+    it->epoch_batches++;
     if (it->batches++ == 0)
         it->first_batch_ns = uni__monotonic_ns();
     return 1;
@@ -160,23 +201,21 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
             *err = it->failure;
         return it->failure.code;
     }
-    if (it->pending_end >= 0)
+    if (it->pending_end >= 0 && !owes_batches(it))
         return end_epoch(it, it->pending_end);
     if (it->done)
         return 0;
+    if (it->equal != NULL && it->epoch_target < 0)
+        it->epoch_target = uni__equal_epoch(it->equal);
     struct parts parts = { .capacity = 16 };
     parts.tables = parts.few;
-    int status = collect(it, &parts, &it->failure);
-    if (status == UNI__END_OF_EPOCH || status == UNI__NO_MORE) {
-        bool last_batch = parts.count > 0 && !it->options.drop_remainder;
-        if (last_batch) {
-            it->pending_end = status;
-            it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
-        } else {
-            (void)end_epoch(it, status);
-        }
-        status = last_batch ? UNI__UNIT : 0;
-    }
+    int status = it->pending_end;
+    if (has_enough(it))
+        status = pass_over(it, &it->failure);
+    else if (status < 0)
+        status = collect(it, &parts, &it->failure);
+    if (status == UNI__END_OF_EPOCH || status == UNI__NO_MORE)
+        status = last_of_epoch(it, status, &parts, &it->failure);
     if (status == UNI__UNIT)
         status = finish_batch(it, &parts, out, &it->failure);
     for (int i = 0; i < parts.count; i++)
@@ -213,7 +252,27 @@ uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it)
 
 int uni_dataset_iterator_state(const uni_dataset_iterator *it, uni_value **out, uni_error *err)
 {
-    return uni__plan_state(&it->plan, it->started ? &it->task : NULL, it->used, out, err);
+    UNI_TRY(uni__plan_state(&it->plan, it->started ? &it->task : NULL, it->used, out, err));
+    return uni__state_of_files(it->dataset, out, err);
+}
+
+void uni_dataset_iterator_place(const uni_dataset_iterator *it, int64_t *first,
+                                int64_t *global_size)
+{
+    const uni__plan_options *plan = &it->plan.options;
+    const uni__task *task = &it->task;
+    *first = *global_size = 0;
+    if (it->equal != NULL) {
+        bool files = it->dataset->num_shards > 0;
+        uni__equal_place(it->equal, it->epoch_batches - 1, files ? it->dataset->shard : plan->shard,
+                         first, global_size);
+        return;
+    }
+    if (!plan->rounds || it->stream || !it->started || task->end_of_epoch)
+        return;
+    bool last = task->unit_count < plan->round; /* everybody an equal part of what there is */
+    *global_size = last ? task->unit_count : plan->round;
+    *first = last ? uni__share(task->unit_count, plan->shard, plan->num_shards) : plan->offset;
 }
 
 double uni_dataset_iterator_wait(const uni_dataset_iterator *it)

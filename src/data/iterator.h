@@ -5,6 +5,7 @@
 #ifndef UNISONO_DATA_ITERATOR_H
 #define UNISONO_DATA_ITERATOR_H
 
+#include "data/equal.h"
 #include "data/unit.h"
 
 struct uni_dataset_iterator {
@@ -27,6 +28,9 @@ struct uni_dataset_iterator {
     uni__task task;
     int64_t used;
     bool started, done, epoch_over;
+    uni__equal *equal; /* NULL: shards may differ in their number of batches */
+    int64_t epoch_batches; /* given in this epoch, of ... */
+    int64_t epoch_target; /* ... so many with `equal`; -1: not known yet */
     int pending_end; /* the epoch's last batch was given, its end is told by the next call */
     uint64_t epoch;
     uni_error failure;

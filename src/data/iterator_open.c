@@ -76,6 +76,8 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
     *out = (uni__plan_options){ .shard = o->shard,
                                 .num_shards = o->num_shards,
                                 .batch = o->batch_size,
+                                .round = o->num_shards > 1 ? o->global_batch_size : 0,
+                                .offset = uni__share(o->global_batch_size, o->shard, o->num_shards),
                                 .drop_remainder = o->drop_remainder,
                                 .first_epoch = (int64_t)o->first_epoch,
                                 .end_epoch =
@@ -120,25 +122,41 @@ static int64_t results_ahead(const uni_dataset_iterator *it)
     return ahead < 4096 ? ahead : 4096;
 }
 
-static int check_options(const uni_data_options *o, uni_error *err)
+static int check_options(const uni_data_options *o, const uni_dataset *dataset, uni_error *err)
 {
     if (o->batch_size < 0 || o->threads < 0 || o->budget < 0 || o->epochs < -1)
         return uni_error_set(err, UNI_EINVAL,
                              "batch_size, threads and budget must not be negative, epochs not "
                              "below -1 (endless)");
     int shards = o->num_shards > 0 ? o->num_shards : 1;
+    int parts = dataset->num_shards > 0 ? dataset->num_shards : shards;
+    if (o->global_batch_size < 0 || (o->global_batch_size > 0 && o->global_batch_size < parts))
+        return uni_error_set(err, UNI_EINVAL,
+                             "a global batch of %lld rows for %d shards; each needs at least one",
+                             (long long)o->global_batch_size, parts);
     if (o->shard < 0 || o->shard >= shards)
         return uni_error_set(err, UNI_EINVAL, "there is no shard %d of %d; they count from 0",
                              o->shard, shards);
     return 0;
 }
 
-static void fill_defaults(uni_data_options *o, const uni__order *order)
+static void fill_defaults(uni_data_options *o, const uni_dataset *dataset)
 {
+    const uni__order *order = &dataset->order;
+    bool files = dataset->num_shards > 0; /* its own part already */
+    o->num_shards = o->num_shards > 0 ? o->num_shards : 1;
+    int shard = files ? dataset->shard : o->shard;
+    int num_shards = files ? dataset->num_shards : o->num_shards;
+    if (o->global_batch_size > 0)
+        o->batch_size = uni__share(o->global_batch_size, shard + 1, num_shards) -
+                        uni__share(o->global_batch_size, shard, num_shards);
+    if (files) {
+        o->shard = 0;
+        o->num_shards = 1;
+    }
     if (o->batch_size == 0)
         o->batch_size = order->batch_size > 0 ? order->batch_size : DEFAULT_BATCH;
     o->drop_remainder = o->drop_remainder || order->drop_remainder;
-    o->num_shards = o->num_shards > 0 ? o->num_shards : 1;
     o->budget = o->budget > 0 ? o->budget : DEFAULT_BUDGET;
     o->threads = o->threads > 0 ? o->threads : default_threads();
     if (o->prefetch == 0)
@@ -152,6 +170,7 @@ static void fill_defaults(uni_data_options *o, const uni__order *order)
 static int open_execution(uni_dataset_iterator *it, uni_error *err)
 {
     const uni_bad_data *bad = &it->dataset->root->bad;
+    const uni_value *state = NULL;
     uni__plan_options plan;
     it->bad.skip = bad->skip;
     it->bad.limit = bad->max_skipped;
@@ -159,7 +178,12 @@ static int open_execution(uni_dataset_iterator *it, uni_error *err)
     UNI_TRY(uni__pool_new(&it->pool, (size_t)it->options.budget, err));
     UNI_TRY(uni__reader_of(&it->reader, it->pool, &it->bad, err));
     plan_options(it, &plan);
-    UNI_TRY(uni__plan_open(&it->plan, &plan, it->options.state, err));
+    UNI_TRY(uni__part_of_state(it->dataset, it->options.state, &state, err));
+    UNI_TRY(uni__plan_open(&it->plan, &plan, state, err));
+    if (it->options.equal && (it->dataset->num_shards > 1 || (plan.num_shards > 1 && !plan.rounds)))
+        UNI_TRY(uni__equal_open(&it->equal, it->dataset, &plan, it->options.global_batch_size,
+                                state, err));
+    it->epoch_target = -1;
     it->epoch = it->plan.num_pieces > 0 ? (uint64_t)it->plan.pieces[0].epoch
                                         : (uint64_t)it->plan.start_epoch;
     if (plan.end_epoch >= 0 && (int64_t)it->epoch >= plan.end_epoch && it->plan.num_pieces == 0)
@@ -184,13 +208,13 @@ int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
     uni_data_options o = options != NULL ? *options : (uni_data_options){ 0 };
     if (dataset == NULL)
         return uni_error_set(err, UNI_EINVAL, "there is no dataset to iterate");
-    UNI_TRY(check_options(&o, err));
+    UNI_TRY(check_options(&o, dataset, err));
     uni_dataset_iterator *it = calloc(1, sizeof *it);
     if (it == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for an iterator");
     it->opened_ns = uni__monotonic_ns();
     it->dataset = uni_dataset_ref(dataset);
-    fill_defaults(&o, &dataset->order);
+    fill_defaults(&o, dataset);
     it->options = o;
     uni__source_kind kind = dataset->root->source.kind;
     it->stream = kind == UNI__SOURCE_STREAM;

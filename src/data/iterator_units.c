@@ -130,12 +130,11 @@ static int fill_window(uni_dataset_iterator *it, uni_error *err)
     return UNI__UNIT;
 }
 
-/* Where this shard's next row lies in the stream. */
 int64_t uni__iterator_stream_position(const uni_dataset_iterator *it, int64_t taken)
 {
-    int64_t batch = it->options.batch_size;
-    return it->stream_begin + taken / batch * batch * it->options.num_shards +
-           it->options.shard * batch + taken % batch;
+    const uni__plan_options *plan = &it->plan.options;
+    return it->stream_begin + taken / plan->batch * plan->round + plan->offset +
+           taken % plan->batch;
 }
 
 int uni__iterator_unit(uni_dataset_iterator *it, uni_error *err)

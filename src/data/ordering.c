@@ -83,11 +83,12 @@ int uni_dataset_repartition(uni_dataset **out, uni_dataset *from, int64_t num_bl
     *out = NULL;
     if (num_blocks < 1)
         return uni_error_set(err, UNI_EINVAL, "repartition: %lld blocks", (long long)num_blocks);
-    if (from != NULL && from->root->source.kind != UNI__SOURCE_INDEXED)
-        return uni_error_set(
-            err, UNI_EUNSUPPORTED,
-            "repartition works on datasets whose rows are counted; blocks of files "
-            "are chosen when they are opened (block_bytes), or cache() them first");
+    if (from != NULL && from->root->source.kind == UNI__SOURCE_SPLIT)
+        return uni__dataset_regroup(out, from, num_blocks, err);
+    if (from != NULL && from->root->source.kind == UNI__SOURCE_STREAM)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "repartition: a stream (compressed files, callbacks, queries) has no "
+                             "blocks; cache() it first");
     UNI_TRY(uni__dataset_derive(out, from, true, err));
     (*out)->order.num_blocks = num_blocks;
     return 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/data.h>
+#include "data/dataset.h"
 #include "data/plan.h"
 
 #define FORMAT_VERSION 1
@@ -157,6 +158,10 @@ int uni__plan_open(uni__plan *plan, const uni__plan_options *options, const uni_
                          .start_epoch = options->first_epoch,
                          .own_epoch = options->first_epoch,
                          .piece = -1 };
+    if (options->round == 0) {
+        plan->options.round = options->batch * options->num_shards;
+        plan->options.offset = options->batch * options->shard;
+    }
     int status = state != NULL ? resume(plan, state, err) : 0;
     if (status < 0)
         uni__plan_close(plan);
@@ -199,7 +204,7 @@ static bool epoch_goes_on(const uni__plan *plan)
 /* Rounds that are left of the present piece, the last one perhaps not full. */
 static int64_t rounds_left(const uni__plan *plan)
 {
-    int64_t round = plan->options.batch * plan->options.num_shards;
+    int64_t round = plan->options.round;
     int64_t left = plan->now.end - plan->now.begin;
     return left / round + (!plan->options.drop_remainder && left % round > 0);
 }
@@ -207,7 +212,7 @@ static int64_t rounds_left(const uni__plan *plan)
 static bool next_of_rounds(uni__plan *plan, uni__task *out)
 {
     const uni__plan_options *options = &plan->options;
-    int64_t round = options->batch * options->num_shards;
+    int64_t round = options->round;
     if (plan->now.end == INT64_MAX) { /* a stream: one task an epoch, which goes on by itself */
         out->begin = out->unit_begin = plan->now.begin;
         out->last_of_unit = true;
@@ -294,11 +299,10 @@ bool uni__plan_next(uni__plan *plan, uni__task *out)
 int64_t uni__plan_position(const uni__plan *plan, const uni__task *task, int64_t i)
 {
     const uni__plan_options *options = &plan->options;
-    int64_t round = options->batch * options->num_shards;
+    int64_t round = options->round;
     if (task->unit_count < round)
         return task->begin + uni__share(task->unit_count, options->shard, options->num_shards) + i;
-    return task->begin + i / options->batch * round + options->shard * options->batch +
-           i % options->batch;
+    return task->begin + i / options->batch * round + options->offset + i % options->batch;
 }
 
 int64_t uni__plan_position_after(const uni__plan *plan, const uni__task *task, int64_t rows)
@@ -306,7 +310,7 @@ int64_t uni__plan_position_after(const uni__plan *plan, const uni__task *task, i
     const uni__plan_options *options = &plan->options;
     if (rows >= task->count)
         return task->unit_begin + task->unit_count;
-    return task->unit_begin + rows / options->batch * options->batch * options->num_shards +
+    return task->unit_begin + rows / options->batch * options->round +
            (options->num_shards == 1 ? rows % options->batch : 0);
 }
 
@@ -431,6 +435,9 @@ int uni_dataset_merge_states(uni_value **out, const uni_value *states, uni_error
     int count = (int)uni_list_size(states), status = 0;
     const uni_value *first = uni_list_get(states, 0);
     int64_t last_epoch = 0;
+    UNI_TRY(uni__merge_file_states(out, states, err));
+    if (*out != NULL)
+        return 0;
     for (int i = 0; i < count; i++) {
         const uni_value *state = uni_list_get(states, (size_t)i);
         if (uni_dict_get_int(state, "version", 0) != FORMAT_VERSION ||

@@ -37,7 +37,9 @@ typedef struct uni__plan_options {
     int64_t task; /* ranges: elements of a task, at most a unit */
     bool
         ramp; /* ranges: a piece begins with a unit of one task and doubles from there, so that the first rows come soon */
-    int64_t batch; /* rounds: rows of this shard in a round */
+    int64_t batch; /* rounds: rows of this shard in a round ... */
+    int64_t round,
+        offset; /* ... of so many rows of all shards, and where its own begin; round 0: batch rows for each shard */
     bool drop_remainder; /* rounds: a last round that is not full is left out */
     int shard, num_shards;
     int64_t first_epoch, end_epoch; /* end -1: endless */

@@ -254,6 +254,7 @@ static int slice(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t en
         order.shuffle = false;
         order.num_blocks = order.window_blocks = order.buffer = 0;
         (*out)->order = order;
+        uni__dataset_inherit_shard(*out, from);
     }
     return status;
 }
@@ -382,6 +383,7 @@ int uni_dataset_cache(uni_dataset **out, uni_dataset *from, int64_t max_bytes, u
     if (status == 0) {
         (*out)->order = from->order;
         (*out)->order.shuffle = false;
+        uni__dataset_inherit_shard(*out, from);
     }
     for (int i = 0; i < count; i++)
         uni_table_unref(tables[i]);

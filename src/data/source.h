@@ -59,6 +59,8 @@ typedef struct uni__source_class {
     int (*stream_next)(void *self, void *cursor, uni__reader *reader, uni_table **out,
                        uni_error *err);
     void (*stream_close)(void *self, void *cursor);
+    /* stream: a new cursor reads the files first, first + step ... only. NULL: it has no files to choose from. */
+    void (*stream_files)(void *self, void *cursor, int first, int step);
     /* indexed: of row i; split: of block i; stream: i is 0, the first of its files (more are told by num_places). Default: nothing to tell. */
     int64_t (*num_places)(void *self);
     void (*place)(void *self, int64_t index, uni__place *out);

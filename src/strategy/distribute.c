@@ -3,14 +3,17 @@
  *
  * The source gives the same global batches on every rank (its order is keyed, not random), so nobody has to send data. A rank may get
  * nothing of a small last batch: it still takes part in the step, with weight 0. That is sharding by data; what is sharded
- * otherwise (by file, or by the user) is taken as it is, and what is cut already is never cut again.
+ * otherwise (by file, or by the user) is taken as it is, and what is cut already is never cut again. Datasets (nn_dataset.h) cut themselves, so that
+ * a rank reads its own rows only.
  */
 #include <stdlib.h>
+#include <unisono/nn_dataset.h>
 
 #include "strategy/internal.h"
 
 typedef struct uni__part {
     uni_batches *global;
+    uni_batches *own; /* a dataset's part, which `global` then is; freed with this */
     int rank, size;
     uni_strategy *strategy; /* NULL: it ended before */
     const uni_batches *batches; /* what this is the inside of */
@@ -79,6 +82,7 @@ static void part_free(void *self)
         at = &(*at)->next;
     if (at && *at)
         *at = mine->next;
+    uni_batches_free(mine->own);
     free(mine);
 }
 
@@ -91,21 +95,29 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                                               .length = part_length,
                                               .free = part_free };
     *out = NULL;
-    if (policy == UNI_SHARD_FILE && strategy->size > 1)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "this source has no files to share out among %d workers; use "
-                             "UNI_SHARD_AUTO or UNI_SHARD_DATA",
-                             strategy->size);
     /* With parameter servers the calls say which part is whose. */
-    bool whole = policy == UNI_SHARD_OFF || strategy->server || uni__is_part(strategy, dataset);
+    bool whole = policy == UNI_SHARD_OFF || strategy->server || strategy->size == 1 ||
+                 uni__is_part(strategy, dataset);
+    bool by_files = policy == UNI_SHARD_FILE;
+    uni_batches *own = NULL;
+    int cut = whole ? 0
+                    : uni_batches_dataset_part(&own, dataset, strategy->rank, strategy->size,
+                                               by_files, err);
+    if (cut < 0 && (by_files || cut != UNI_EUNSUPPORTED))
+        return cut;
     part *mine = calloc(1, sizeof *mine);
-    if (!mine)
+    if (!mine) {
+        uni_batches_free(own);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source of batches");
-    *mine = (part){ .global = dataset,
-                    .rank = whole ? 0 : strategy->rank,
-                    .size = whole ? 1 : strategy->size };
+    }
+    bool slices = !whole && !own;
+    *mine = (part){ .global = own ? own : dataset,
+                    .own = own,
+                    .rank = slices ? strategy->rank : 0,
+                    .size = slices ? strategy->size : 1 };
     int status = uni_batches_new(out, &class_, mine, err);
     if (status < 0) {
+        uni_batches_free(own);
         free(mine);
         return status;
     }

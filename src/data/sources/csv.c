@@ -101,6 +101,11 @@ static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64
 static void csv_place(void *self, int64_t index, uni__place *out)
 {
     const uni__csv *csv = self;
+    if (csv->blocks == NULL) { /* a stream: file by file */
+        const uni__file *file = &csv->files->items[index];
+        *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
+        return;
+    }
     const uni__block *block = &csv->blocks[index];
     *out = (uni__place){ .file = csv->files->items[block->file].path,
                          .begin = block->begin,
@@ -110,21 +115,33 @@ static void csv_place(void *self, int64_t index, uni__place *out)
 
 static int64_t csv_num_places(void *self)
 {
-    return ((const uni__csv *)self)->num_blocks;
+    const uni__csv *csv = self;
+    return csv->blocks != NULL ? csv->num_blocks : csv->files->count;
 }
 
 /* ---- streams ---- */
 
 struct cursor {
     uni__stream *stream;
-    int file; /* the next one */
+    int file, step; /* the next one, and how many further is the one after it */
     bool first; /* of the file: the header is to come */
 };
 
 static int csv_stream_open(void *self, void **out, uni_error *err)
 {
-    *out = calloc(1, sizeof(struct cursor));
-    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
+    struct cursor *cursor = calloc(1, sizeof *cursor);
+    *out = cursor;
+    if (cursor == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
+    cursor->step = 1;
+    return 0;
+}
+
+static void csv_stream_files(void *self, void *opaque, int first, int step)
+{
+    struct cursor *cursor = opaque;
+    cursor->file = first;
+    cursor->step = step;
 }
 
 /* Copies the lines to where a newline can be put behind them. */
@@ -146,12 +163,12 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
     struct cursor *cursor = opaque;
     for (;;) {
         if (cursor->stream == NULL) {
-            if (cursor->file == csv->files->count)
+            if (cursor->file >= csv->files->count)
                 return 0;
             const char *path = csv->files->items[cursor->file].path;
             UNI_TRY(uni__files_check(csv->files, cursor->file, err));
             UNI_TRY(uni__stream_open(&cursor->stream, path, err));
-            cursor->file++;
+            cursor->file += cursor->step;
             cursor->first = true;
         }
         const char *text = NULL, *path = uni__stream_path(cursor->stream);
@@ -188,6 +205,7 @@ static const uni__source_class csv_class = { .name = "csv",
                                              .stream_open = csv_stream_open,
                                              .stream_next = csv_stream_next,
                                              .stream_close = csv_stream_close,
+                                             .stream_files = csv_stream_files,
                                              .num_places = csv_num_places,
                                              .place = csv_place,
                                              .free = csv_free };

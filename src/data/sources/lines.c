@@ -21,7 +21,7 @@ typedef struct lines {
 } lines;
 
 typedef struct lines_cursor {
-    int file;
+    int file, step; /* the next one, and how many further is the one after it */
     uni__stream *stream;
 } lines_cursor;
 
@@ -131,8 +131,19 @@ static void block_place(void *self_, int64_t index, uni__place *out)
 
 static int stream_open(void *self, void **out, uni_error *err)
 {
-    *out = calloc(1, sizeof(lines_cursor));
-    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+    lines_cursor *cursor = calloc(1, sizeof *cursor);
+    *out = cursor;
+    if (cursor == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+    cursor->step = 1;
+    return 0;
+}
+
+static void stream_files(void *self, void *cursor_, int first, int step)
+{
+    lines_cursor *cursor = cursor_;
+    cursor->file = first;
+    cursor->step = step;
 }
 
 static void stream_close(void *self, void *cursor_)
@@ -152,15 +163,15 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
     size_t size = 0;
     uni__lines_place place = { 0 };
     while (size == 0) {
-        if (cursor->stream == NULL && cursor->file == self->files->count)
+        if (cursor->stream == NULL && cursor->file >= self->files->count)
             return 0;
         if (cursor->stream == NULL) {
             UNI_TRY(uni__files_check(self->files, cursor->file, err));
-            UNI_TRY(
-                uni__stream_open(&cursor->stream, self->files->items[cursor->file++].path, err));
+            UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
+            cursor->file += cursor->step;
         }
         UNI_TRY(uni__stream_lines(cursor->stream, STREAM_BYTES, 0, &text, &size, &place.line, err));
-        place.path = self->files->items[cursor->file - 1].path;
+        place.path = uni__stream_path(cursor->stream);
         if (size == 0) {
             uni__stream_close(cursor->stream);
             cursor->stream = NULL;
@@ -217,6 +228,7 @@ int uni__lines_dataset(uni_dataset **out, const uni__lines_format *kind, void *f
         self->class_.stream_open = stream_open;
         self->class_.stream_next = stream_next;
         self->class_.stream_close = stream_close;
+        self->class_.stream_files = stream_files;
         self->class_.num_places = num_files;
         self->class_.place = file_place;
     } else {

@@ -251,7 +251,7 @@ static void block_place(void *self_, int64_t index, uni__place *out)
 /* ---- streams ---- */
 
 typedef struct tfrecord_cursor {
-    int file;
+    int file, step; /* the next one, and how many further is the one after it */
     uni__stream *stream;
     uint8_t *bytes;
     int64_t size, capacity, offset;
@@ -259,8 +259,19 @@ typedef struct tfrecord_cursor {
 
 static int stream_open(void *self, void **out, uni_error *err)
 {
-    *out = calloc(1, sizeof(tfrecord_cursor));
-    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+    tfrecord_cursor *cursor = calloc(1, sizeof *cursor);
+    *out = cursor;
+    if (cursor == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a stream");
+    cursor->step = 1;
+    return 0;
+}
+
+static void stream_files(void *self, void *cursor_, int first, int step)
+{
+    tfrecord_cursor *cursor = cursor_;
+    cursor->file = first;
+    cursor->step = step;
 }
 
 static void stream_close(void *self, void *cursor_)
@@ -327,10 +338,11 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
     tfrecord *self = self_;
     tfrecord_cursor *cursor = cursor_;
     if (cursor->stream == NULL) {
-        if (cursor->file == self->files->count)
+        if (cursor->file >= self->files->count)
             return 0;
         UNI_TRY(uni__files_check(self->files, cursor->file, err));
-        UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file++].path, err));
+        UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
+        cursor->file += cursor->step;
         cursor->offset = 0;
     }
     return stream_file(self, cursor, reader, out, err);
@@ -470,6 +482,7 @@ int uni_dataset_read_tfrecords(uni_dataset **out, int num_paths, const char *con
         self->class_.stream_open = stream_open;
         self->class_.stream_next = stream_next;
         self->class_.stream_close = stream_close;
+        self->class_.stream_files = stream_files;
         self->class_.num_places = num_files;
         self->class_.place = file_place;
     } else {

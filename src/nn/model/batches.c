@@ -33,6 +33,11 @@ int uni_batches_new(uni_batches **out, const uni_batches_class *class_, void *se
     return 0;
 }
 
+void *uni__batches_self(const uni_batches *batches, const uni_batches_class *class_)
+{
+    return batches != NULL && batches->class_ == class_ ? batches->self : NULL;
+}
+
 void uni_batches_free(uni_batches *batches)
 {
     if (batches == NULL)

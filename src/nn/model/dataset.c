@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/nn_dataset.h>
+#include "nn/model/loop.h"
 
 struct feed {
     uni_dataset *dataset; /* selected and cast */
     uni_data_options options;
     int num_x, num_y;
     bool weighted;
+    bool part; /* of a global batch */
     uni_dataset_iterator *it;
     uni_table *held;
     uni_string *strings[2 * UNI_MODEL_MAX_INPUTS + 1];
@@ -82,6 +84,8 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
     *out = (uni_batch){
         .num_x = feed->num_x, .num_y = feed->num_y, .size = rows, .global_size = rows
     };
+    if (feed->part)
+        uni_dataset_iterator_place(feed->it, &out->first_sample, &out->global_size);
     for (int i = 0; i < feed->num_x; i++)
         UNI_TRY(view_column(feed, i, &out->x[i], err));
     for (int i = 0; i < feed->num_y; i++)
@@ -102,6 +106,11 @@ static int64_t feed_length(void *self)
 {
     const struct feed *feed = self;
     int64_t rows = feed_samples(self), batch = feed->options.batch_size;
+    if (feed->part && feed->options.global_batch_size > 0 &&
+        !uni_dataset_is_sharded(feed->dataset)) {
+        rows = uni_dataset_known_rows(feed->dataset); /* in the global order */
+        batch = feed->options.global_batch_size;
+    }
     if (rows < 0 || batch <= 0)
         return -1;
     return feed->options.drop_remainder ? rows / batch : (rows + batch - 1) / batch;
@@ -113,6 +122,66 @@ static const uni_batches_class feed_class = { .name = "dataset",
                                               .length = feed_length,
                                               .samples = feed_samples,
                                               .free = feed_free };
+
+/* A stream that is cut is read by everybody, as the whole is, and then nobody knows the size of a global batch. */
+static int check_cut(const struct feed *feed, int num_shards, bool by_files, uni_error *err)
+{
+    uni_value *shape = NULL;
+    UNI_TRY(uni_dataset_shape(feed->dataset, &shape, err));
+    bool stream = strcmp(uni_dict_get_string(shape, "kind", ""), "stream") == 0;
+    uni_value_free(shape);
+    if (stream && !by_files)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "a stream is read by every worker");
+    if (feed->options.batch_size < num_shards)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "a batch of %lld rows for %d workers",
+                             (long long)feed->options.batch_size, num_shards);
+    return 0;
+}
+
+static int cut(struct feed *feed, int shard, int num_shards, bool by_files, uni_error *err)
+{
+    uni_dataset *files = NULL;
+    if (feed->options.num_shards > 1 || uni_dataset_is_sharded(feed->dataset))
+        return 0;
+    UNI_TRY(check_cut(feed, num_shards, by_files, err));
+    feed->part = true;
+    feed->options.global_batch_size = feed->options.batch_size;
+    feed->options.equal = true;
+    feed->options.shard = shard;
+    feed->options.num_shards = num_shards;
+    if (!by_files)
+        return 0;
+    UNI_TRY(uni_dataset_shard_files(&files, feed->dataset, shard, num_shards, err));
+    uni_dataset_unref(feed->dataset);
+    feed->dataset = files;
+    return 0;
+}
+
+int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int shard, int num_shards,
+                             bool by_files, uni_error *err)
+{
+    const struct feed *from = uni__batches_self(whole, &feed_class);
+    int status = 0;
+    *out = NULL;
+    if (from == NULL)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "these batches are not those of a dataset");
+    struct feed *feed = calloc(1, sizeof *feed);
+    if (feed == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for batches");
+    *feed = (struct feed){ .dataset = uni_dataset_ref(from->dataset),
+                           .options = from->options,
+                           .num_x = from->num_x,
+                           .num_y = from->num_y,
+                           .weighted = from->weighted,
+                           .part = from->part };
+    UNI_TRY_GOTO(cut(feed, shard, num_shards, by_files, err), fail);
+    UNI_TRY_GOTO(feed_reset(feed, 0, err), fail);
+    UNI_TRY_GOTO(uni_batches_new(out, &feed_class, feed, err), fail);
+    return 0;
+fail:
+    feed_free(feed);
+    return status;
+}
 
 /* All float64 columns as float32: what layers take. */
 static int cast_doubles(uni_dataset **dataset, uni_error *err)

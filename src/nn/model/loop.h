@@ -8,6 +8,8 @@
 #include "nn/callbacks/callback.h"
 #include "nn/model/runner.h"
 
+/* What is behind batches of that class; NULL when they are of another. */
+void *uni__batches_self(const uni_batches *batches, const uni_batches_class *class_);
 int64_t uni__batches_samples(const uni_batches *batches); /* -1 when not known */
 
 /* Batches, and whether they are ours to free. */

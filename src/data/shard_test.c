@@ -1,0 +1,546 @@
+/*
+ * shard_test.c - what ranks that meet at every batch rely on: as many batches for each, every row once, shards by files that are never cut again, blocks that were
+ * put together or cut, and windows that keep to themselves.
+ */
+#include <unisono/data_readers.h>
+#include "base/random.h"
+#include "data/dataset.h"
+#include "data/table.h"
+#include "data/test.h"
+
+static uni_error failure;
+
+/* ---- a source of blocks of very different lengths, some of them empty, in files of a few blocks ---- */
+
+enum { BLOCKS_A_FILE = 3 };
+
+struct uneven {
+    int64_t num_blocks;
+    uint64_t seed;
+    char names[64][16];
+};
+
+static int64_t first_of(const struct uneven *self, int64_t block)
+{
+    int64_t first = 0;
+    for (int64_t i = 0; i < block; i++)
+        first += (int64_t)(uni__random_u64(self->seed, 1, (uint64_t)i) % 60) *
+                 (uni__random_u64(self->seed, 2, (uint64_t)i) % 4 > 0);
+    return first;
+}
+
+static int uneven_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
+                        uni_error *err)
+{
+    const struct uneven *self = self_;
+    int64_t begin = first_of(self, block), rows = first_of(self, block + 1) - begin;
+    uni_array *ids = NULL;
+    UNI_TRY(uni__reader_array(reader, &ids, UNI_I64, 1, &rows, err));
+    for (int64_t i = 0; i < rows; i++)
+        ((int64_t *)uni_array_data(ids))[i] = begin + i;
+    int status = uni_table_new(out, rows, err);
+    if (status == 0)
+        status = uni_table_add_array(*out, "id", ids, err);
+    uni_array_unref(ids);
+    return status;
+}
+
+static void uneven_place(void *self_, int64_t index, uni__place *out)
+{
+    struct uneven *self = self_;
+    *out = (uni__place){ .file = self->names[index / BLOCKS_A_FILE],
+                         .begin = index % BLOCKS_A_FILE,
+                         .end = index % BLOCKS_A_FILE + 1,
+                         .rows = -1 };
+}
+
+static const uni__source_class uneven_class = {
+    .name = "uneven", .read_block = uneven_block, .place = uneven_place, .free = free
+};
+
+static uni_dataset *make_uneven(int64_t num_blocks, uint64_t seed, int64_t *rows)
+{
+    struct uneven *self = calloc(1, sizeof *self);
+    uni_dataset *dataset = NULL;
+    *self = (struct uneven){ .num_blocks = num_blocks, .seed = seed };
+    for (int i = 0; i < 64; i++)
+        snprintf(self->names[i], sizeof self->names[i], "file_%02d", i);
+    *rows = first_of(self, num_blocks);
+    uni__source source = { .class_ = &uneven_class,
+                           .self = self,
+                           .kind = UNI__SOURCE_SPLIT,
+                           .num_rows = -1,
+                           .num_blocks = num_blocks,
+                           .bytes = -1,
+                           .block_rows = 20,
+                           .row_bytes = 8 };
+    uni_field id = { .name = "id", .kind = UNI_FIELD_NUMBER, .dtype = UNI_I64 };
+    assert_ok(uni_table_new(&source.schema, 0, &failure));
+    assert_ok(uni__table_add_field(source.schema, &id, &failure));
+    assert_ok(uni__dataset_from_source(&dataset, &source, NULL, &failure));
+    return dataset;
+}
+
+/* `next` takes the place of *dataset. */
+static void replace(uni_dataset **dataset, uni_dataset *next)
+{
+    uni_dataset_unref(*dataset);
+    *dataset = next;
+}
+
+static void shuffle(uni_dataset **dataset, int64_t buffer)
+{
+    uni_dataset *next = NULL;
+    assert_ok(uni_dataset_shuffle(&next, *dataset, buffer, 9, &failure));
+    replace(dataset, next);
+}
+
+/* Counts the ids of a batch; returns its rows. */
+static int64_t note(int *seen, uni_table *batch)
+{
+    int64_t rows = uni_table_num_rows(batch);
+    const int64_t *ids = uni_array_data(uni_table_find(batch, "id")->values);
+    for (int64_t i = 0; i < rows; i++)
+        seen[ids[i]]++;
+    uni_table_unref(batch);
+    return rows;
+}
+
+/* Takes an epoch, at most `most` batches of it; returns how many batches it was. */
+static int64_t take_epoch(uni_dataset_iterator *it, int64_t most, int *seen)
+{
+    int64_t batches = 0;
+    uni_table *batch = NULL;
+    int more = 1;
+    while (batches < most &&
+           (more = uni_dataset_iterator_next_in_epoch(it, &batch, &failure)) > 0) {
+        (void)note(seen, batch);
+        batches++;
+    }
+    if (more < 0)
+        fail_msg("%s", failure.message);
+    return batches;
+}
+
+static int drop_thirds(void *context, const uni_table *table, int64_t row, uni_error *err)
+{
+    return ((const int64_t *)uni_array_data(uni_table_find(table, "id")->values))[row] % 3 != 0;
+}
+
+/* ---- equal ---- */
+
+/* All ranks, two epochs: as many batches each, every row once in each epoch (never twice, when the remainder is dropped). */
+static void check_equal(uni_dataset *dataset, int64_t rows, int ranks, bool filtered, bool drop,
+                        int64_t global_batch)
+{
+    int *seen = calloc((size_t)rows + 1, sizeof *seen);
+    int64_t batches[2] = { -1, -1 };
+    for (int rank = 0; rank < ranks; rank++) {
+        uni_dataset_iterator *it = NULL;
+        uni_data_options options = { .batch_size = 16,
+                                     .global_batch_size = global_batch,
+                                     .shard = rank,
+                                     .num_shards = ranks,
+                                     .drop_remainder = drop,
+                                     .equal = true,
+                                     .threads = 2,
+                                     .epochs = 2 };
+        assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+        for (int epoch = 0; epoch < 2; epoch++) {
+            int64_t mine = take_epoch(it, INT64_MAX, seen);
+            batches[epoch] = rank == 0 ? mine : batches[epoch];
+            assert_int_equal(mine, batches[epoch]);
+        }
+        assert_true(uni_dataset_iterator_done(it));
+        uni_dataset_iterator_free(it);
+    }
+    for (int64_t id = 0; id < rows; id++) {
+        int expected = filtered && id % 3 == 0 ? 0 : 2;
+        assert_true(drop ? seen[id] <= expected : seen[id] == expected);
+    }
+    free(seen);
+}
+
+static void all_ranks_get_as_many_batches(void **state)
+{
+    static const int ranks[] = { 2, 3, 7 };
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (int r = 0; r < 3; r++) {
+            int64_t rows = 0;
+            bool filtered = seed % 3 == 2;
+            uni_dataset *dataset = make_uneven(seed == 0 ? 2 : 5 + (int64_t)seed * 3, seed, &rows);
+            if (seed % 2 == 1)
+                shuffle(&dataset, 0);
+            if (filtered) {
+                uni_dataset *next = NULL;
+                assert_ok(uni_dataset_filter(&next, dataset, drop_thirds, NULL, &failure));
+                replace(&dataset, next);
+            }
+            check_equal(dataset, rows, ranks[r], filtered, false, 0);
+            check_equal(dataset, rows, ranks[r], filtered, true, 0);
+            check_equal(dataset, rows, ranks[r], filtered, false, 23); /* uneven batches, too */
+            uni_dataset_unref(dataset);
+        }
+}
+
+/* Three ranks stop in the middle of an epoch, two or five go on: still as many batches each, and every row once. */
+static void equal_after_a_resume(void **state)
+{
+    for (uint64_t seed = 1; seed < 10; seed++) {
+        int64_t rows = 0, first = -1;
+        uni_dataset *dataset = make_uneven(30, seed, &rows);
+        shuffle(&dataset, seed % 2 == 0 ? 0 : 50);
+        int *seen = calloc((size_t)rows + 1, sizeof *seen), ranks = seed % 3 == 0 ? 5 : 2;
+        uni_value *states = uni_value_list(), *merged = NULL, *one = NULL;
+        uni_dataset_iterator *it = NULL;
+        for (int rank = 0; rank < 3; rank++) {
+            uni_data_options options = {
+                .batch_size = 16, .shard = rank, .num_shards = 3, .equal = true, .threads = 2
+            };
+            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            (void)take_epoch(it, (int64_t)seed, seen);
+            assert_ok(uni_dataset_iterator_state(it, &one, &failure));
+            assert_int_equal(uni_list_take(states, one), 0);
+            uni_dataset_iterator_free(it);
+        }
+        assert_ok(uni_dataset_merge_states(&merged, states, &failure));
+        for (int rank = 0; rank < ranks; rank++) {
+            uni_data_options options = { .batch_size = 16,
+                                         .shard = rank,
+                                         .num_shards = ranks,
+                                         .equal = true,
+                                         .threads = 2,
+                                         .state = merged };
+            assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+            int64_t mine = take_epoch(it, INT64_MAX, seen);
+            first = rank == 0 ? mine : first;
+            assert_int_equal(mine, first);
+            uni_dataset_iterator_free(it);
+        }
+        for (int64_t id = 0; id < rows; id++)
+            assert_int_equal(seen[id], 1);
+        uni_value_free(states);
+        uni_value_free(merged);
+        uni_dataset_unref(dataset);
+        free(seen);
+    }
+}
+
+static void equal_says_what_it_cannot(void **state)
+{
+    uni_dataset *range = NULL, *some = NULL;
+    uni_dataset_iterator *it = NULL;
+    assert_ok(uni_dataset_range(&range, 100, &failure));
+    assert_ok(uni_dataset_filter(&some, range, drop_thirds, NULL, &failure));
+    assert_fails(uni_dataset_iterate(
+                     &it, some, &(uni_data_options){ .num_shards = 2, .equal = true }, &failure),
+                 UNI_EUNSUPPORTED, "cache()");
+    assert_fails(uni_dataset_iterate(&it, range,
+                                     &(uni_data_options){ .num_shards = 7, .global_batch_size = 3 },
+                                     &failure),
+                 UNI_EINVAL, "at least one");
+    uni_dataset_unref(some);
+    uni_dataset_unref(range);
+}
+
+/* ---- parts of a global batch ---- */
+
+static void parts_make_the_global_batch(void **state)
+{
+    enum { ROWS = 1003, GLOBAL = 50, RANKS = 7 };
+    uni_dataset *range = NULL;
+    uni_dataset_iterator *whole = NULL, *parts[RANKS];
+    uni_table *batch = NULL, *part = NULL;
+    assert_ok(uni_dataset_range(&range, ROWS, &failure));
+    shuffle(&range, 0);
+    assert_ok(
+        uni_dataset_iterate(&whole, range, &(uni_data_options){ .batch_size = GLOBAL }, &failure));
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_ok(uni_dataset_iterate(
+            &parts[rank], range,
+            &(uni_data_options){ .global_batch_size = GLOBAL, .shard = rank, .num_shards = RANKS },
+            &failure));
+    while (uni_dataset_iterator_next(whole, &batch, &failure) > 0) {
+        const int64_t *ids = uni_array_data(uni_table_find(batch, "id")->values);
+        int64_t at = 0, first = 0, global = 0;
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(uni_dataset_iterator_next(parts[rank], &part, &failure), 1);
+            uni_dataset_iterator_place(parts[rank], &first, &global);
+            assert_int_equal(first, at);
+            assert_int_equal(global, uni_table_num_rows(batch));
+            assert_memory_equal(uni_array_data(uni_table_find(part, "id")->values), ids + at,
+                                (size_t)uni_table_num_rows(part) * 8);
+            at += uni_table_num_rows(part);
+            uni_table_unref(part);
+        }
+        assert_int_equal(at, uni_table_num_rows(batch));
+        uni_table_unref(batch);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(uni_dataset_iterator_next(parts[rank], &part, &failure), 0);
+        uni_dataset_iterator_free(parts[rank]);
+    }
+    uni_dataset_iterator_free(whole);
+    uni_dataset_unref(range);
+}
+
+/* ---- shards by files ---- */
+
+/* Everything of all shards of files, iterated as if somebody wanted to cut them again; every id must come once, and those of a file from one shard. */
+static void check_files(uni_dataset *dataset, int64_t rows, int shards, const int *file_of)
+{
+    int *seen = calloc((size_t)rows + 1, sizeof *seen);
+    int64_t batches = 0;
+    for (int shard = 0; shard < shards; shard++) {
+        uni_dataset *part = NULL, *again = NULL;
+        uni_dataset_iterator *it = NULL;
+        int *mine = calloc((size_t)rows + 1, sizeof *mine);
+        assert_false(uni_dataset_is_sharded(dataset));
+        assert_ok(uni_dataset_shard_files(&part, dataset, shard, shards, &failure));
+        assert_true(uni_dataset_is_sharded(part));
+        assert_fails(uni_dataset_shard_files(&again, part, 0, 2, &failure), UNI_EINVAL, "already");
+        assert_ok(uni_dataset_limit(&again, part, rows, &failure));
+        assert_true(uni_dataset_is_sharded(again));
+        uni_dataset_unref(again);
+        uni_data_options options = { .batch_size = 9, .shard = 1, .num_shards = 2, .equal = true };
+        assert_ok(uni_dataset_iterate(&it, part, &options, &failure));
+        int64_t given = take_epoch(it, INT64_MAX, mine);
+        batches = shard == 0 ? given : batches;
+        assert_int_equal(given, batches);
+        uni_dataset_iterator_free(it);
+        for (int64_t id = 0; id < rows; id++) {
+            assert_true(mine[id] == 0 || file_of[id] % shards == shard);
+            seen[id] += mine[id];
+        }
+        free(mine);
+        uni_dataset_unref(part);
+    }
+    for (int64_t id = 0; id < rows; id++)
+        assert_int_equal(seen[id], 1);
+    free(seen);
+}
+
+static void blocks_by_files(void **state)
+{
+    for (int shards = 1; shards <= 4; shards++) {
+        int64_t rows = 0;
+        uni_dataset *dataset = make_uneven(13, 5, &rows), *part = NULL;
+        struct uneven *source = dataset->root->source.self;
+        int *file_of = calloc((size_t)rows + 1, sizeof *file_of);
+        for (int64_t block = 0; block < 13; block++)
+            for (int64_t id = first_of(source, block); id < first_of(source, block + 1); id++)
+                file_of[id] = (int)(block / BLOCKS_A_FILE);
+        check_files(dataset, rows, shards, file_of);
+        shuffle(&dataset, 0);
+        check_files(dataset, rows, shards, file_of);
+        assert_fails(uni_dataset_shard_files(&part, dataset, 0, 6, &failure), UNI_EINVAL,
+                     "5 files cannot be shared out to 6 workers");
+        free(file_of);
+        uni_dataset_unref(dataset);
+    }
+    uni_dataset *range = NULL, *part = NULL;
+    assert_ok(uni_dataset_range(&range, 10, &failure));
+    assert_fails(uni_dataset_shard_files(&part, range, 0, 2, &failure), UNI_EUNSUPPORTED,
+                 "no files");
+    uni_dataset_unref(range);
+}
+
+/* Small CSV files (in memory, rows in any order), and the same files compressed (streams: each shard opens its own only). */
+static void csv_files(void **state)
+{
+    enum { FILES = 5, ROWS = 40 };
+    char *dir = test_dir(), *plain[FILES], *packed[FILES], command[1000];
+    int file_of[FILES * ROWS];
+    for (int file = 0; file < FILES; file++) {
+        char text[ROWS * 8 + 8] = "id\n", name[32];
+        for (int row = 0; row < ROWS; row++) {
+            file_of[file * ROWS + row] = file;
+            sprintf(text + strlen(text), "%d\n", file * ROWS + row);
+        }
+        snprintf(name, sizeof name, "part_%d.csv", file);
+        plain[file] = test_file(dir, name, text, strlen(text));
+        packed[file] = malloc(strlen(plain[file]) + 4);
+        sprintf(packed[file], "%s.gz", plain[file]);
+        snprintf(command, sizeof command, "gzip -k '%s'", plain[file]);
+        assert_int_equal(system(command), 0);
+    }
+    for (int compressed = 0; compressed < 2; compressed++)
+        for (int shards = 1; shards <= FILES; shards++) {
+            uni_dataset *dataset = NULL;
+            int status = uni_dataset_read_csv(&dataset, FILES,
+                                              (const char *const *)(compressed ? packed : plain),
+                                              NULL, &failure);
+            if (status == UNI_EUNSUPPORTED && compressed) { /* built without zlib */
+                print_message("skipped: %s\n", failure.message);
+                continue;
+            }
+            assert_ok(status);
+            check_files(dataset, FILES * ROWS, shards, file_of);
+            uni_dataset_unref(dataset);
+        }
+    for (int file = 0; file < FILES; file++) {
+        free(plain[file]);
+        free(packed[file]);
+    }
+    test_dir_remove(dir);
+}
+
+static void states_of_files(void **state)
+{
+    int64_t rows = 0;
+    uni_dataset *dataset = make_uneven(18, 3, &rows), *part = NULL;
+    int *seen = calloc((size_t)rows + 1, sizeof *seen);
+    uni_value *states = uni_value_list(), *merged = NULL, *one = NULL;
+    uni_dataset_iterator *it = NULL;
+    shuffle(&dataset, 0);
+    for (int turn = 0; turn < 2; turn++) { /* some batches, then the rest */
+        for (int shard = 0; shard < 3; shard++) {
+            assert_ok(uni_dataset_shard_files(&part, dataset, shard, 3, &failure));
+            uni_data_options options = {
+                .batch_size = 8, .shard = shard, .num_shards = 3, .state = merged
+            };
+            assert_ok(uni_dataset_iterate(&it, part, &options, &failure));
+            (void)take_epoch(it, turn == 0 ? 3 : INT64_MAX, seen);
+            if (turn == 0) {
+                assert_ok(uni_dataset_iterator_state(it, &one, &failure));
+                assert_int_equal(uni_list_take(states, one), 0);
+            }
+            uni_dataset_iterator_free(it);
+            uni_dataset_unref(part);
+        }
+        if (turn == 0)
+            assert_ok(uni_dataset_merge_states(&merged, states, &failure));
+    }
+    for (int64_t id = 0; id < rows; id++)
+        assert_int_equal(seen[id], 1);
+    assert_ok(uni_dataset_shard_files(&part, dataset, 0, 2, &failure));
+    assert_fails(uni_dataset_iterate(&it, part, &(uni_data_options){ .state = merged }, &failure),
+                 UNI_EMISMATCH, "3 workers");
+    assert_fails(
+        uni_dataset_iterate(&it, dataset, &(uni_data_options){ .state = merged }, &failure),
+        UNI_EMISMATCH, "3 workers");
+    uni_dataset_unref(part);
+    uni_value_free(states);
+    uni_value_free(merged);
+    uni_dataset_unref(dataset);
+    free(seen);
+}
+
+/* ---- repartition and windows ---- */
+
+static void other_blocks(void **state)
+{
+    static const int64_t wanted[] = { 1, 2, 7, 20, 21, 55 };
+    for (int i = 0; i < 6; i++) {
+        int64_t rows = 0, count = 0;
+        uni_dataset *dataset = make_uneven(20, 8, &rows), *next = NULL;
+        uni_dataset_iterator *it = NULL;
+        uni_table *batch = NULL;
+        assert_ok(uni_dataset_repartition(&next, dataset, wanted[i], &failure));
+        replace(&dataset, next);
+        assert_int_equal(uni_dataset_num_blocks(dataset), wanted[i]);
+        assert_ok(uni_dataset_count(dataset, &count, &failure));
+        assert_int_equal(count, rows);
+        assert_ok(uni_dataset_iterate(&it, dataset, NULL, &failure));
+        int64_t expected = 0; /* the order of the rows stays */
+        while (uni_dataset_iterator_next(it, &batch, &failure) > 0) {
+            const int64_t *ids = uni_array_data(uni_table_find(batch, "id")->values);
+            for (int64_t row = 0; row < uni_table_num_rows(batch); row++)
+                assert_int_equal(ids[row], expected++);
+            uni_table_unref(batch);
+        }
+        assert_int_equal(expected, rows);
+        uni_dataset_iterator_free(it);
+        uni_dataset_unref(dataset);
+    }
+}
+
+/* random_shuffle_each_window: blocks 0 to 3 come before 4 to 7 and so on, each four in another order in each epoch. */
+static void windows_keep_to_themselves(void **state)
+{
+    int64_t rows = 0, last_at_place = -1;
+    uni_dataset *dataset = make_uneven(16, 11, &rows), *next = NULL;
+    const struct uneven *source = dataset->root->source.self;
+    int64_t *orders[2] = { calloc((size_t)rows, 8), calloc((size_t)rows, 8) };
+    uni_dataset_iterator *it = NULL;
+    uni_table *batch = NULL;
+    assert_ok(uni_dataset_window(&next, dataset, 4, &failure));
+    replace(&dataset, next);
+    shuffle(&dataset, 0);
+    assert_ok(uni_dataset_iterate(
+        &it, dataset, &(uni_data_options){ .batch_size = 7, .prefetch = 2, .epochs = 2 },
+        &failure));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        int64_t at = 0;
+        while (uni_dataset_iterator_next_in_epoch(it, &batch, &failure) > 0) {
+            const int64_t *ids = uni_array_data(uni_table_find(batch, "id")->values);
+            for (int64_t row = 0; row < uni_table_num_rows(batch); row++)
+                orders[epoch][at++] = ids[row];
+            uni_table_unref(batch);
+        }
+        assert_int_equal(at, rows);
+        int64_t unmoved = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t window = 0;
+            while (first_of(source, 4 * window + 4) <= i)
+                window++;
+            assert_in_range(orders[epoch][i], first_of(source, 4 * window),
+                            first_of(source, 4 * window + 4) - 1);
+            unmoved += orders[epoch][i] == i;
+        }
+        assert_true(unmoved < rows / 4);
+    }
+    for (int64_t i = 0; i < rows && last_at_place < 0; i++)
+        last_at_place = orders[0][i] != orders[1][i] ? i : -1;
+    assert_true(last_at_place >= 0);
+    free(orders[0]);
+    free(orders[1]);
+    uni_dataset_iterator_free(it);
+    uni_dataset_unref(dataset);
+}
+
+/* Over many keys every row of a window of three blocks comes first about equally often, whatever block it is in and wherever it stands there. */
+static void merged_windows_are_uniform(void **state)
+{
+    enum { KEYS = 1000 };
+    int64_t rows = 0;
+    uni_dataset *dataset = make_uneven(4, 2, &rows), *windows = NULL;
+    int *first = calloc((size_t)rows + 1, sizeof *first);
+    assert_true(rows > 20);
+    assert_ok(uni_dataset_window(&windows, dataset, 4, &failure));
+    for (uint64_t key = 0; key < KEYS; key++) {
+        uni_dataset *shuffled = NULL;
+        uni_table *row = NULL;
+        assert_ok(uni_dataset_shuffle(&shuffled, windows, 0, key, &failure));
+        assert_ok(uni_dataset_take(shuffled, 1, &row, &failure));
+        first[*(const int64_t *)uni_array_data(uni_table_find(row, "id")->values)]++;
+        uni_table_unref(row);
+        uni_dataset_unref(shuffled);
+    }
+    double expected = KEYS / (double)rows, chi = 0;
+    for (int64_t id = 0; id < rows; id++)
+        chi += ((double)first[id] - expected) * ((double)first[id] - expected) / expected;
+    /* About `rows` degrees of freedom, so that the variance is twice that: within five standard deviations. */
+    assert_true(chi < (double)rows ||
+                (chi - (double)rows) * (chi - (double)rows) < 25 * 2 * (double)rows);
+    free(first);
+    uni_dataset_unref(windows);
+    uni_dataset_unref(dataset);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_get_as_many_batches),
+        cmocka_unit_test(equal_after_a_resume),
+        cmocka_unit_test(equal_says_what_it_cannot),
+        cmocka_unit_test(parts_make_the_global_batch),
+        cmocka_unit_test(blocks_by_files),
+        cmocka_unit_test(csv_files),
+        cmocka_unit_test(states_of_files),
+        cmocka_unit_test(other_blocks),
+        cmocka_unit_test(windows_keep_to_themselves),
+        cmocka_unit_test(merged_windows_are_uniform),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
