@@ -124,10 +124,10 @@ class Profiler(unittest.TestCase):
         from unisono.train.callbacks import TorchTensorboardProfilerCallback
 
         def function():
-            from torch.profiler import profile, schedule
+            from torch.profiler import ProfilerActivity, profile, schedule
 
             profiler = TorchWorkerProfiler()
-            with profile(activities=[], schedule=schedule(wait=0, warmup=0, active=1), on_trace_ready=profiler.trace_handler) as running:
+            with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=0, active=1), on_trace_ready=profiler.trace_handler) as running:
                 for epoch in range(2):
                     torch.ones(4).sum()
                     running.step()

@@ -18,7 +18,7 @@ from unisono.train.callbacks import results_preprocessors as preprocessors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.join(ROOT, "python", "unisono")
-OTHERS = ("data", "horovod")  # checked where they are tested
+OTHERS = ()
 NOT_PUBLIC = ("_driver.py", "_template.py", "_worker.py", "train/_horovod_worker.py", "train/tensorflow/_worker.py", "train/torch/_worker.py")  # start-up
 
 # module -> names, as the documents and the examples that they include write them (below ray, and below unisono).

@@ -57,6 +57,7 @@ def choose_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
 
 
 def check_process_set(process_set: Any) -> None:
+    """There is one process set, the whole run; another one is refused."""
     if process_set is not None and process_set is not global_process_set:
         raise NotImplementedError("unisono.horovod has one process set, of all ranks; hvd.ProcessSet is not offered")
 
@@ -104,6 +105,7 @@ global_process_set = object()
 
 
 def world() -> _World:
+    """The communicator and ranks of this process; an error before init."""
     if _world is None:
         raise ValueError("unisono.horovod has not been initialized; call hvd.init() first")
     return _world
@@ -137,22 +139,27 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
+    """Whether init was called."""
     return _world is not None
 
 
 def rank() -> int:
+    """This process's rank."""
     return world().rank
 
 
 def size() -> int:
+    """The number of processes."""
     return world().size
 
 
 def local_rank() -> int:
+    """This process's rank on its machine."""
     return world().local_rank
 
 
 def local_size() -> int:
+    """The number of processes on this machine."""
     return world().local_size
 
 
@@ -168,6 +175,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
+    """Whether every machine has as many processes."""
     return world().size % world().local_size == 0
 
 

@@ -9,6 +9,7 @@ from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, cho
 
 
 def is_keras_3(optimizer: Any) -> bool:
+    """Whether the object is Keras 3's rather than tf_keras's."""
     return hasattr(optimizer, "apply") and hasattr(optimizer, "stateless_apply")
 
 

@@ -36,6 +36,8 @@ class _HalfCompression:
 
 
 class Compression:
+    """What travels: none (as it is) or fp16."""
+
     none, fp16 = _NoCompression, _HalfCompression
 
 
@@ -79,6 +81,7 @@ def allreduce(tensor: Any, average: bool | None = None, name: str | None = None,
 
 def grouped_allreduce(tensors: Sequence[Any], average: bool | None = None, name: str | None = None, compression: Any = Compression.none,
                       op: ReduceOp | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: Any = None) -> list[Any]:
+    """allreduce of several arrays in one go."""
     return [allreduce(tensor, average, name, compression, op, prescale_factor, postscale_factor, process_set) for tensor in tensors]
 
 
@@ -104,6 +107,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> 
 
 
 def grouped_allgather(tensors: Sequence[Any], name: str | None = None, process_set: Any = None) -> list[Any]:
+    """allgather of several arrays."""
     return [allgather(tensor, name, process_set) for tensor in tensors]
 
 

@@ -144,6 +144,7 @@ class _Step:
 
 
 def hand_back(parameter: torch.Tensor, piece: torch.Tensor) -> None:
+    """The reduced gradients, where the parameters have theirs."""
     if parameter.device.type == "cpu" and parameter.dtype == piece.dtype:
         parameter.grad = piece
     elif parameter.grad is None or parameter.grad.is_sparse:

@@ -37,6 +37,8 @@ class _HalfCompression:
 
 
 class Compression:
+    """What travels: none (as it is) or fp16."""
+
     none, fp16 = _NumpyCompression.none, _HalfCompression
 
 
@@ -47,14 +49,17 @@ def allreduce(value: Any, name: str | None = None, average: bool | None = None, 
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
+    """The values of all ranks, one behind the other."""
     return _numpy.allgather(_array(value), name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """The root's value everywhere."""
     return _numpy.broadcast(_array(value), root_rank, name)
 
 
 def reducescatter(value: Any, name: str | None = None, op: Any = _core.Average) -> Any:
+    """The reduced value, a part for every rank."""
     return _numpy.reducescatter(_array(value), op, name)
 
 

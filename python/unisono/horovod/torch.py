@@ -43,6 +43,8 @@ class _HalfCompression(_NoCompression):
 
 
 class Compression:
+    """What travels: none (as it is) or fp16."""
+
     none, fp16 = _NoCompression, _HalfCompression
 
 
@@ -122,6 +124,7 @@ def _start(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float
 
 def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: ReduceOp | None = None, prescale_factor: float = 1.0,
                     postscale_factor: float = 1.0, process_set: Any = None) -> _Handle:
+    """allreduce that is under way: a handle for synchronize."""
     check_process_set(process_set)
     return _start(tensor, choose_op(average, op), prescale_factor, postscale_factor, None)
 
@@ -165,11 +168,13 @@ def allreduce_(tensor: torch.Tensor, average: bool | None = None, name: str | No
 def grouped_allreduce(tensors: Sequence[torch.Tensor], average: bool | None = None, name: str | None = None, compression: Any = Compression.none,
                       op: ReduceOp | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                       process_set: Any = None) -> list[torch.Tensor]:
+    """allreduce of several tensors in one go."""
     return [allreduce(tensor, average, name, compression, op, prescale_factor, postscale_factor, process_set) for tensor in tensors]
 
 
 def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: bool | None = None, name: str | None = None, op: ReduceOp | None = None,
                        prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: Any = None) -> list[torch.Tensor]:
+    """The same, in place."""
     return [allreduce_(tensor, average, name, op, prescale_factor, postscale_factor, process_set) for tensor in tensors]
 
 
@@ -253,26 +258,31 @@ def reducescatter(tensor: torch.Tensor, op: ReduceOp = Average, name: str | None
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> _Handle:
+    """allgather; a handle for synchronize."""
     out = allgather(tensor, name, process_set)
     return _Handle([], lambda: out)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> _Handle:
+    """broadcast; a handle for synchronize."""
     out = broadcast(tensor, root_rank, name, process_set)
     return _Handle([], lambda: out)
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> _Handle:
+    """The same, in place."""
     out = broadcast_(tensor, root_rank, name, process_set)
     return _Handle([], lambda: out)
 
 
 def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = None) -> _Handle:
+    """alltoall; a handle for synchronize."""
     out = alltoall(tensor, splits, name, process_set)
     return _Handle([], lambda: out)
 
 
 def reducescatter_async(tensor: torch.Tensor, op: ReduceOp = Average, name: str | None = None, process_set: Any = None) -> _Handle:
+    """reducescatter; a handle for synchronize."""
     out = reducescatter(tensor, op, name, process_set=process_set)
     return _Handle([], lambda: out)
 

@@ -28,6 +28,8 @@ class _HalfCompression:
 
 
 class Compression:
+    """What travels: none (as it is) or fp16."""
+
     none, fp16 = _numpy.Compression.none, _HalfCompression
 
 
@@ -126,6 +128,7 @@ class DistributedGradientTape:
         return getattr(self._tape, name)
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None, **keywords: Any) -> Any:
+        """The gradients, averaged over all ranks."""
         found = self._tape.gradient(target, sources, output_gradients, **keywords)
         gradients = tf.nest.flatten(found)
         if _core.size() > 1:
