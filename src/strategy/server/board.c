@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cpus.h"
+#include "strategy/server/carrier.h"
 #include "strategy/server/link_shm.h"
 
 #define PAGE ((size_t)4096)
@@ -57,7 +58,7 @@ static size_t server_payload(const uni__board *board, int server)
 
 static size_t link_bytes(size_t payload)
 {
-    return round_up(uni__link_shm_header() + 2 * payload, PAGE);
+    return round_up(UNI__LINK_HEADER + 2 * payload, PAGE);
 }
 
 static size_t snapshot_floats(const uni__board *board, int server)
@@ -118,11 +119,11 @@ static int choose_spins(const uni__board_shape *shape)
     return (int)(1 + shape->workers + shape->servers) <= uni__cpu_count() ? 2000 : 0;
 }
 
-int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
-                   uni_error *err)
+/* The layout is computed from a header that exists: a small one stands in for it. */
+static int plan_board(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
+                      uni_error *err)
 {
     *board = (uni__board){ .fd = -1 };
-    /* The layout is computed from a header that exists: a small one stands in for it. */
     uni__board_header *plan = calloc(1, header_bytes(shape));
     if (!plan)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a parameter-server strategy");
@@ -131,27 +132,59 @@ int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_s
     memcpy(spans_in(plan), spans, shape->servers * sizeof *spans);
     board->header = plan;
     board->spans = spans_in(plan);
-    plan->size = replica_offset(board, (int)shape->servers);
-    size_t size = plan->size;
-    int fd = memfd_create("unisono-parameters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    void *memory = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, (off_t)size) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
-        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) {
-        int saved = errno;
-        free(plan);
-        board->header = NULL;
-        if (fd >= 0)
-            close(fd);
-        return uni_error_set_errno(err, saved, "cannot share %zu MB between the members",
-                                   size >> 20);
-    }
-    memcpy(memory, plan, header_bytes(shape));
+    board->size = (size_t)(plan->size = replica_offset(board, (int)shape->servers));
+    return 0;
+}
+
+/* The plan goes to its place; fd -1: nobody else's. */
+static int settle(uni__board *board, int fd, uni_error *err)
+{
+    uni__board_header *plan = board->header;
+    size_t size = board->size;
+    int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    int saved = errno;
+    if (memory != MAP_FAILED)
+        memcpy(memory, plan, header_bytes(&plan->shape));
     free(plan);
+    *board = (uni__board){ .fd = -1 };
+    if (memory == MAP_FAILED)
+        return uni_error_set_errno(err, saved, "cannot have %zu MB for the members", size >> 20);
     *board = (uni__board){ .header = memory, .size = size, .fd = fd };
     board->spans = spans_in(board->header);
-    board->spins = choose_spins(shape);
+    board->spins = choose_spins(&board->header->shape);
+    return 0;
+}
+
+int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
+                   uni_error *err)
+{
+    UNI_TRY(plan_board(board, shape, spans, err));
+    int fd = memfd_create("unisono-parameters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)board->size) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+        int saved = errno;
+        free(board->header);
+        *board = (uni__board){ .fd = -1 };
+        if (fd >= 0)
+            close(fd);
+        return uni_error_set_errno(err, saved, "cannot share memory between the members");
+    }
+    int status = settle(board, fd, err);
+    if (status < 0)
+        close(fd);
+    return status;
+}
+
+int uni__board_new_private(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
+                           int rank, uni__carrier *carrier, uni_error *err)
+{
+    UNI_TRY(plan_board(board, shape, spans, err));
+    UNI_TRY(settle(board, -1, err));
+    board->rank = rank;
+    board->carrier = carrier;
+    for (uint32_t i = 0; i < 1 + shape->workers + shape->servers; i++)
+        atomic_store(&board->header->members[i].epoch, 1); /* nobody comes again */
     return 0;
 }
 
@@ -192,12 +225,16 @@ uni__link uni__board_link(const uni__board *board, int asker, int server)
 {
     size_t capacity = server < 0 ? UNI__PS_VALUE_MAX : server_payload(board, server);
     int workers = (int)board->header->shape.workers;
-    return (uni__link){ .class_ = &uni__link_shm,
-                        .memory = (char *)board->header + link_offset(board, asker, server),
-                        .capacity = capacity,
-                        .asker = asker,
-                        .answerer = server < 0 ? 0 : 1 + workers + server,
-                        .board = (void *)board };
+    uni__link link = { .class_ = board->carrier ? &uni__link_comm : &uni__link_shm,
+                       .memory = (char *)board->header + link_offset(board, asker, server),
+                       .capacity = capacity,
+                       .asker = asker,
+                       .answerer = server < 0 ? 0 : 1 + workers + server,
+                       .board = (void *)board,
+                       .carrier = board->carrier };
+    if (board->carrier)
+        uni__carrier_add(board->carrier, &link);
+    return link;
 }
 
 uni__replica *uni__board_replica(const uni__board *board, int server)
@@ -253,12 +290,18 @@ static uni__board_member *member(const uni__board *board, int rank)
 
 uint32_t uni__bell_look(const uni__board *board)
 {
+    if (board->carrier)
+        return uni__carrier_events(board->carrier);
     return atomic_load(&member(board, board->rank)->bell);
 }
 
 void uni__bell_wait(const uni__board *board, uint32_t seen, int timeout_ms)
 {
     uni__board_member *me = member(board, board->rank);
+    if (board->carrier) {
+        uni__carrier_wait(board->carrier, seen, timeout_ms);
+        return;
+    }
     for (int i = 0; i < board->spins; i++) {
         if (atomic_load_explicit(&me->bell, memory_order_acquire) != seen)
             return;
@@ -275,6 +318,8 @@ void uni__bell_wait(const uni__board *board, uint32_t seen, int timeout_ms)
 void uni__bell_ring(const uni__board *board, int rank)
 {
     uni__board_member *other = member(board, rank);
+    if (board->carrier)
+        return; /* it sees what comes */
     atomic_fetch_add(&other->bell, 1);
     if (atomic_load(&other->sleeps))
         syscall(SYS_futex, &other->bell, FUTEX_WAKE, 1, NULL, NULL, 0);

@@ -7,6 +7,8 @@
  *     links         one a pair (coordinator and workers to servers, workers to coordinator): header, question, answer
  *     replicas      one a server: two snapshots of the shard, a log of the gradients since, and which pushes were applied (store.c)
  *
+ * Over hosts the board is private, and what others must know goes over the links (carrier.h).
+ *
  * Bells: who changes something for a member rings its bell; the member looks, and sleeps (futex) when there is nothing. All words are atomic.
  */
 #ifndef UNISONO_STRATEGY_SERVER_BOARD_H
@@ -90,11 +92,16 @@ typedef struct uni__board {
     size_t size;
     int fd; /* coordinator: to hand out; -1 otherwise */
     int rank, spins; /* spins: how often to look before sleeping */
+    struct uni__carrier
+        *carrier; /* over hosts: the memory is this member's own, and links are carried */
     uni_span *spans; /* of each server in the flat weights */
 } uni__board;
 
 int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
                    uni_error *err) UNI_MUST_USE;
+/* Over hosts: memory of this member alone, in the same layout. carrier is borrowed. */
+int uni__board_new_private(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
+                           int rank, struct uni__carrier *carrier, uni_error *err) UNI_MUST_USE;
 int uni__board_map(uni__board *board, int fd, int rank, uni_error *err) UNI_MUST_USE;
 void uni__board_close(uni__board *board);
 

@@ -123,8 +123,12 @@ static int push_to(uni__ps *ps, int server, const uni__push *push, uni_error *er
         memcpy(room + count, uni_parameters_states(uni_model_parameters(ps->model), NULL),
                states * sizeof(float));
     uint32_t sums = server == 0 ? (uint32_t)push->num_sums : 0;
-    if (sums > 0)
-        memcpy(sums_in(ps, server, room), push->sums, sums * sizeof(double));
+    size_t carried = (count + states) * sizeof(float);
+    if (sums > 0) {
+        double *place = sums_in(ps, server, room);
+        memcpy(place, push->sums, sums * sizeof(double));
+        carried = (size_t)((char *)(place + sums) - (char *)room);
+    }
     return ask(ps, server,
                (uni__ps_message){ .kind = UNI__PS_PUSH,
                                   .flags = push->want_weights ? UNI__PS_WANT_WEIGHTS : 0,
@@ -133,7 +137,8 @@ static int push_to(uni__ps *ps, int server, const uni__push *push, uni_error *er
                                   .num_sums = sums,
                                   .version = ps->version,
                                   .samples = push->samples,
-                                  .size = (count + states) * sizeof(float) });
+                                  .size = (count + states) * sizeof(float),
+                                  .carried = carried });
 }
 
 static int finish_push(uni__ps *ps, int server, const uni__push *push, uni_error *err)
@@ -183,10 +188,12 @@ int uni__ps_sum(uni__ps *ps, uint64_t id, uint32_t number, float *values, size_t
                              count);
     UNI_TRY(wait_until_free(ps, 0, err));
     memcpy(link->class_->room(link), values, count * sizeof(float));
-    UNI_TRY(
-        ask(ps, 0,
-            (uni__ps_message){
-                .kind = UNI__PS_SUM, .id = id, .number = number, .size = count * sizeof(float) }));
+    UNI_TRY(ask(ps, 0,
+                (uni__ps_message){ .kind = UNI__PS_SUM,
+                                   .id = id,
+                                   .number = number,
+                                   .size = count * sizeof(float),
+                                   .carried = count * sizeof(float) }));
     UNI_TRY(wait_for_answer(ps, 0, &answer, &payload, err));
     memcpy(values, payload, count * sizeof(float));
     return 0;
@@ -224,6 +231,22 @@ int uni__ps_pull_state(uni__ps *ps, uni_error *err)
             else if (s == 0) /* past the last slot: how many updates it counts */
                 uni_optimizer_set_iterations(optimizer, (int64_t)answer.id);
         }
+    return 0;
+}
+
+int uni__ps_set_rate(uni__ps *ps, double rate, uni_error *err)
+{
+    uint64_t bits;
+    memcpy(&bits, &rate, sizeof bits);
+    atomic_store(&ps->board.header->rate, bits);
+    atomic_store(&ps->board.header->rate_known, 1);
+    for (int s = 0; ps->carrier && s < ps->cluster.servers; s++) {
+        uni__ps_message answer;
+        const void *payload;
+        UNI_TRY(wait_until_free(ps, s, err));
+        UNI_TRY(ask(ps, s, (uni__ps_message){ .kind = UNI__PS_RATE, .samples = rate }));
+        UNI_TRY(wait_for_answer(ps, s, &answer, &payload, err));
+    }
     return 0;
 }
 

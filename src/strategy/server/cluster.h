@@ -31,6 +31,8 @@ typedef struct uni__cluster {
     const uni__cluster_vtable *vtable;
     void *context;
     int rank, workers, servers;
+    uni_comm *
+        comm; /* of all ranks, when they are on several hosts; NULL: they share memory. The strategy closes it */
 } uni__cluster;
 
 /* Takes the cluster (its context), also on failure. */

@@ -106,16 +106,13 @@ static void add_result(void *context, int status, const void *data, size_t size)
 }
 
 /* A rate that a callback has set becomes the servers'. */
-static void tell_rate(fit *f)
+static int tell_rate(fit *f, uni_error *err)
 {
     double rate = uni_optimizer_learning_rate(f->ps->optimizer);
-    uint64_t bits;
     if (f->has_schedule || rate == f->rate)
-        return;
+        return 0;
     f->rate = rate;
-    memcpy(&bits, &rate, sizeof bits);
-    atomic_store(&f->ps->board.header->rate, bits);
-    atomic_store(&f->ps->board.header->rate_known, 1);
+    return uni__ps_set_rate(f->ps, rate, err);
 }
 
 static int fetch_model(fit *f, uni_error *err)
@@ -149,7 +146,7 @@ static int schedule_step(void *context, uni_gradients *gradients, double *sums, 
                              "parameter_server carries at most %d: use fewer metrics",
                              num_sums, UNI__PS_MAX_SUMS);
     f->num_sums = num_sums;
-    tell_rate(f);
+    UNI_TRY(tell_rate(f, err));
     uni__batch_call call = { .epoch = f->epoch,
                              .batch = f->batch - 1,
                              .step = uni_model_steps(f->model) };

@@ -10,6 +10,7 @@
 #include <unisono/coordinator.h>
 
 #include "strategy/server/board.h"
+#include "strategy/server/carrier.h"
 #include "strategy/server/cluster.h"
 #include "strategy/server/store.h"
 
@@ -77,6 +78,8 @@ struct uni__ps {
     uni__cluster cluster;
     uni_parameter_server_options options;
     uni__board board;
+    uni__carrier *carrier; /* over hosts */
+    uint64_t looked_ns; /* over hosts: when the mail was last looked at */
     bool placed;
     uni_model *model;
     uni_optimizer *optimizer;
@@ -139,6 +142,8 @@ int uni__ps_query(uni__ps *ps, uint64_t id, double *sums, size_t num_sums,
 /* Coordinator: the optimizer's state too, into the placed model. */
 int uni__ps_pull_state(uni__ps *ps, uni_error *err) UNI_MUST_USE;
 int uni__ps_fetch_stats(uni__ps *ps, uni_error *err) UNI_MUST_USE;
+/* Coordinator: the servers' updates have this learning rate from now on. */
+int uni__ps_set_rate(uni__ps *ps, double rate, uni_error *err) UNI_MUST_USE;
 
 /* values.c: what step functions take and give, arrays among it. */
 int uni__ps_encode(void **out, size_t *size, const uni_value *value, uni_error *err) UNI_MUST_USE;

@@ -5,7 +5,7 @@
  * much later and maybe with a payload. A client that was restarted asks again under the next number; a server that was restarted finds the
  * question still there. So neither end has to know of the other's death.
  *
- * The class is what carries it: shared memory on one host (link_shm.c). Any thread, one at a time per end.
+ * The class is what carries it: shared memory on one host (link_shm.c), a communicator over hosts (link_comm.c). Any thread, one at a time per end.
  */
 #ifndef UNISONO_STRATEGY_SERVER_LINK_H
 #define UNISONO_STRATEGY_SERVER_LINK_H
@@ -21,6 +21,7 @@ typedef enum uni__ps_kind {
     UNI__PS_QUERY, /* was this part of this step pushed before? */
     UNI__PS_STATE, /* the shard's optimizer state, one slot a question */
     UNI__PS_STATS, /* counters and the histogram of staleness */
+    UNI__PS_RATE, /* the learning rate from now on, in `samples` (over hosts) */
     UNI__PS_NEXT /* worker to coordinator: here is a result, what next? */
 } uni__ps_kind;
 
@@ -45,7 +46,8 @@ typedef struct uni__ps_message {
     uint32_t num_sums; /* doubles at the end of the payload */
     uint64_t version; /* pull: asked for (synchronous), or what the weights are */
     double samples;
-    uint64_t size; /* bytes of the payload */
+    uint64_t size; /* bytes of the payload: what its reader needs to know */
+    uint64_t carried; /* all bytes of it that must reach the other side, sums among them */
     uint32_t phase, unused; /* NEXT: of which fit or coordinator the worker is part */
 } uni__ps_message;
 
@@ -66,12 +68,15 @@ typedef struct uni__link_class {
     void (*answer)(uni__link *link, const uni__ps_message *message);
 } uni__link_class;
 
+#define UNI__LINK_HEADER ((size_t)512) /* bytes of a link's memory before its two payloads */
+
 struct uni__link {
     const uni__link_class *class_;
     void *memory; /* of the class */
     size_t capacity; /* bytes of payload, either way */
     int asker, answerer; /* ranks */
     void *board;
+    struct uni__carrier *carrier; /* over hosts */
     uint32_t seen; /* server: the number of the question that was handed out last */
 };
 

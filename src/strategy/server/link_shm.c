@@ -17,14 +17,11 @@ typedef struct slot {
     uni__ps_message question, answer;
 } slot;
 
-size_t uni__link_shm_header(void)
-{
-    return (sizeof(slot) + 63) / 64 * 64;
-}
+_Static_assert(sizeof(slot) <= UNI__LINK_HEADER, "a slot fits before the payloads");
 
 static char *question_payload(const uni__link *link)
 {
-    return (char *)link->memory + uni__link_shm_header();
+    return (char *)link->memory + UNI__LINK_HEADER;
 }
 
 static char *answer_payload(const uni__link *link)

@@ -5,6 +5,5 @@
 #include "strategy/server/link.h"
 
 extern const uni__link_class uni__link_shm;
-size_t uni__link_shm_header(void); /* bytes before the two payloads */
 
 #endif

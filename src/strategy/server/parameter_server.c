@@ -21,7 +21,9 @@
 #define EARLY_IDLE_MS 2
 #define LARGE_SHARD ((size_t)1 << 20) /* floats: a shorter log then */
 
-static const char hello_key[] = "ps.hello", board_key[] = "ps.board";
+#define MAIL_NS 5000000u /* over hosts: how often a member looks whether the phase is over */
+
+static const char hello_key[] = "ps.hello", board_key[] = "ps.board", phase_key[] = "ps.phase";
 
 bool uni__ps_is_coordinator(const uni__ps *ps)
 {
@@ -175,19 +177,47 @@ static int check_missing(uni__ps *ps, uni_error *err)
     return 0;
 }
 
+/* Over hosts the coordinator tells the ends of phases by mail. */
+static int look_for_phases(uni__ps *ps, uni_error *err)
+{
+    uint64_t now = uni__monotonic_ns();
+    if (uni__ps_is_coordinator(ps) || now - ps->looked_ns < MAIL_NS)
+        return 0;
+    ps->looked_ns = now;
+    for (;;) {
+        char key[UNI__CLUSTER_KEY_SIZE];
+        uint32_t done = 0;
+        int from = -1, fd = -1;
+        size_t size = 0;
+        int found = ps->cluster.vtable->receive(ps->cluster.context, phase_key, &from, key, &done,
+                                                sizeof done, &size, &fd, 0, err);
+        UNI_TRY(found);
+        if (fd >= 0)
+            close(fd);
+        if (found == 0)
+            return 0;
+        if (size == sizeof done)
+            atomic_store(&ps->board.header->phases_done, done);
+    }
+}
+
 int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
 {
     char why[256] = "";
+    if (ps->carrier) {
+        UNI_TRY(uni__carrier_status(ps->carrier, err));
+        UNI_TRY(look_for_phases(ps, err));
+    }
     if (ps->cluster.vtable->over(ps->cluster.context, why, sizeof why))
         return uni_error_set(err, UNI_EPEER, "the run is over: %s", why);
     if (ps->in_phase && uni__ps_phase_over(ps))
         return uni_error_set(err, UNI_ECANCELED, "the coordinator has ended this part of the run");
-    if (uni__ps_is_coordinator(ps)) {
+    if (uni__ps_is_coordinator(ps) && !ps->carrier) {
         UNI_TRY(look_at_mail(ps, err));
         UNI_TRY(check_missing(ps, err));
     }
-    uni__bell_wait(&ps->board, seen,
-                   uni__ps_is_coordinator(ps) && !ps->all_here ? EARLY_IDLE_MS : IDLE_MS);
+    bool early = ps->carrier || (uni__ps_is_coordinator(ps) && !ps->all_here);
+    uni__bell_wait(&ps->board, seen, early ? EARLY_IDLE_MS : IDLE_MS);
     return 0;
 }
 
@@ -268,13 +298,66 @@ static int open_links(uni__ps *ps, uni_error *err)
     return 0;
 }
 
+/* Over hosts: the coordinator's shape, shards, weights and optimizer state go to all. */
+static int send_around(uni__ps *ps, uni_comm *comm, uni_error *err)
+{
+    uni_parameters *store = uni_model_parameters(ps->model);
+    int64_t steps = uni_optimizer_iterations(ps->optimizer);
+    size_t weights = 0, states = 0;
+    float *data = uni_parameters_weights(store, &weights);
+    UNI_TRY(uni_optimizer_build(ps->optimizer, store, err));
+    UNI_TRY(uni_comm_broadcast(comm, data, weights, UNI_F32, 0, err));
+    data = uni_parameters_states(store, &states);
+    UNI_TRY(uni_comm_broadcast(comm, data, states, UNI_F32, 0, err));
+    for (size_t i = 0; i < uni_optimizer_num_slots(ps->optimizer); i++)
+        UNI_TRY(uni_comm_broadcast(comm, uni_optimizer_slot(ps->optimizer, i, NULL), weights,
+                                   UNI_F32, 0, err));
+    UNI_TRY(uni_comm_broadcast(comm, &steps, 1, UNI_I64, 0, err));
+    uni_optimizer_set_iterations(ps->optimizer, steps);
+    return 0;
+}
+
+static int meet_over_hosts(uni__ps *ps, const uni__board_shape *mine, uni_error *err)
+{
+    uni_comm *comm = uni__carrier_comm(ps->carrier);
+    uni__board_shape shape = *mine;
+    uni_span *spans = calloc((size_t)ps->cluster.servers, sizeof *spans);
+    int status;
+    if (!spans)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d shards", ps->cluster.servers);
+    shape.replica = 0; /* nobody comes back alone */
+    cut_shards(uni_model_parameters(ps->model), ps->cluster.servers, shape.whole_parameters, spans);
+    UNI_TRY_GOTO(uni_comm_broadcast(comm, &shape, sizeof shape, UNI_U8, 0, err), done);
+    UNI_TRY_GOTO(uni_comm_broadcast(comm, spans, (size_t)ps->cluster.servers * sizeof *spans,
+                                    UNI_U8, 0, err),
+                 done);
+    UNI_TRY_GOTO(
+        uni__board_new_private(&ps->board, &shape, spans, ps->cluster.rank, ps->carrier, err),
+        done);
+    UNI_TRY_GOTO(check_same_model(ps, mine, err), done);
+    UNI_TRY_GOTO(send_around(ps, comm, err), done);
+    ps->epoch = 1;
+    ps->all_here = true;
+    if (uni__ps_is_coordinator(ps))
+        status = uni__ps_open_queue(ps, err);
+    else if (!uni__ps_is_worker(ps))
+        status = uni__store_publish(&ps->board, ps->model, ps->optimizer, 0, err);
+done:
+    free(spans);
+    if (status < 0)
+        uni_comm_abort(comm, err && err->message[0] ? err->message : "a member failed");
+    return status;
+}
+
 /* Model and optimizer are there: the members meet. */
 static int meet(uni__ps *ps, uni_error *err)
 {
     uni__board_shape shape;
     UNI_TRY(make_shape(ps, &shape, err));
     ps->begun_ns = uni__monotonic_ns();
-    if (uni__ps_is_coordinator(ps)) {
+    if (ps->carrier) {
+        UNI_TRY(meet_over_hosts(ps, &shape, err));
+    } else if (uni__ps_is_coordinator(ps)) {
         UNI_TRY(place_coordinator(ps, &shape, err));
         UNI_TRY(look_at_mail(ps, err)); /* who was faster than we */
     } else {
@@ -330,6 +413,9 @@ bool uni__ps_phase_over(const uni__ps *ps)
 static void tell_phases(uni__ps *ps, uint32_t done)
 {
     atomic_store(&ps->board.header->phases_done, done);
+    if (ps->carrier) /* what cannot be sent is told by the end of the run */
+        (void)ps->cluster.vtable->send(ps->cluster.context, -1, phase_key, &done, sizeof done, -1,
+                                       NULL);
     for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
         uni__bell_ring(&ps->board, rank);
 }
@@ -355,6 +441,13 @@ void uni__ps_end_phase(uni__ps *ps)
 
 /* ---- life ---- */
 
+static void free_cluster(const uni__cluster *cluster)
+{
+    uni_comm_close(cluster->comm);
+    if (cluster->vtable->free)
+        cluster->vtable->free(cluster->context);
+}
+
 void uni__ps_free(uni__ps *ps)
 {
     if (!ps)
@@ -366,9 +459,10 @@ void uni__ps_free(uni__ps *ps)
     free(ps->servers);
     free(ps->worker.arguments);
     free(ps->worker.result);
-    uni__board_close(&ps->board);
-    if (ps->cluster.vtable->free)
-        ps->cluster.vtable->free(ps->cluster.context);
+    /* MPI may still write into what is under way: that memory goes with the process. */
+    if (uni__carrier_free(ps->carrier))
+        uni__board_close(&ps->board);
+    free_cluster(&ps->cluster);
     free(ps);
 }
 
@@ -428,9 +522,11 @@ int uni__ps_new(uni__ps **out, const uni__cluster *cluster,
     uni__ps *ps = status == 0 ? calloc(1, sizeof *ps) : NULL;
     if (status == 0 && !ps)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a strategy");
+    if (status == 0 && cluster->comm)
+        status = uni__carrier_new(&ps->carrier, cluster->comm, err);
     if (status < 0) {
-        if (cluster->vtable->free)
-            cluster->vtable->free(cluster->context);
+        free_cluster(cluster);
+        free(ps);
         return status;
     }
     ps->cluster = *cluster;

@@ -134,6 +134,7 @@ static bool give(uni__ps *ps, int worker, const uni__ps_message *question)
         answer = (uni__ps_message){ .id = call->id,
                                     .number = call->function,
                                     .size = call->size,
+                                    .carried = call->size,
                                     .flags = call->deaths > 0 ? UNI__PS_RETRY : 0 };
         call->state = UNI__CALL_RUNNING;
         call->worker = worker;

@@ -56,16 +56,18 @@ static bool refuse(client *from, int code, const char *sentence)
 {
     size_t size = strlen(sentence);
     memcpy(from->link.class_->answer_room(&from->link), sentence, size + 1);
-    return answer(from, (uni__ps_message){ .status = code, .size = size });
+    return answer(from, (uni__ps_message){ .status = code, .size = size, .carried = size + 1 });
 }
 
-static void put_weights(struct uni__server *server, client *to, bool previous)
+/* Returns the bytes. */
+static size_t put_weights(struct uni__server *server, client *to, bool previous)
 {
     const uni__store *store = &server->store;
     float *room = to->link.class_->answer_room(&to->link);
     memcpy(room, previous ? store->previous : store->weights, store->count * sizeof(float));
     memcpy(room + store->count, previous ? store->previous_states : store->states,
            store->num_states * sizeof(float));
+    return (store->count + store->num_states) * sizeof(float);
 }
 
 static double *sums_after_weights(const uni__store *store, const void *payload)
@@ -115,8 +117,9 @@ static bool pull(uni__ps *ps, struct uni__server *server, client *from,
         from->ticket_version = store->version;
         from->ticket_epoch = question->epoch;
     }
-    put_weights(server, from, previous);
-    return answer(from, (uni__ps_message){ .version = store->version - previous });
+    size_t carried = put_weights(server, from, previous);
+    return answer(from,
+                  (uni__ps_message){ .version = store->version - previous, .carried = carried });
 }
 
 /* ---- pushes ---- */
@@ -124,9 +127,11 @@ static bool pull(uni__ps *ps, struct uni__server *server, client *from,
 static bool answer_push(struct uni__server *server, client *from, const uni__ps_message *question,
                         uint32_t flags)
 {
-    if (question->flags & UNI__PS_WANT_WEIGHTS)
-        put_weights(server, from, false);
-    return answer(from, (uni__ps_message){ .flags = flags, .version = server->store.version });
+    bool wanted = question->flags & UNI__PS_WANT_WEIGHTS;
+    return answer(from,
+                  (uni__ps_message){ .flags = flags,
+                                     .version = server->store.version,
+                                     .carried = wanted ? put_weights(server, from, false) : 0 });
 }
 
 static bool push_alone(struct uni__server *server, client *from, const uni__ps_message *question,
@@ -336,7 +341,8 @@ static bool sum_up(struct uni__server *server, client *from, const uni__ps_messa
         step + 1)
         return false;
     memcpy(from->link.class_->answer_room(&from->link), sum, count * sizeof(float));
-    return answer(from, (uni__ps_message){ .size = count * sizeof(float) });
+    return answer(
+        from, (uni__ps_message){ .size = count * sizeof(float), .carried = count * sizeof(float) });
 }
 
 /* ---- the rest ---- */
@@ -352,6 +358,7 @@ static bool query(uni__ps *ps, struct uni__server *server, client *from,
             int part = (int)(question->id % (uint64_t)server->parts);
             reply.flags = UNI__PS_DUPLICATE;
             reply.num_sums = UNI__PS_MAX_SUMS;
+            reply.carried = UNI__PS_MAX_SUMS * sizeof(double);
             memcpy(from->link.class_->answer_room(&from->link),
                    uni__replica_sums(store->board, 0, part), UNI__PS_MAX_SUMS * sizeof(double));
         }
@@ -364,12 +371,14 @@ static bool query(uni__ps *ps, struct uni__server *server, client *from,
 static bool give_state(struct uni__server *server, client *from, const uni__ps_message *question)
 {
     const uni__store *store = &server->store;
-    if (question->number < store->num_slots)
+    bool slot = question->number < store->num_slots;
+    if (slot)
         memcpy(from->link.class_->answer_room(&from->link),
                uni_optimizer_slot(store->optimizer, question->number, NULL) + store->span.begin,
                store->count * sizeof(float));
     return answer(from,
                   (uni__ps_message){ .version = store->version,
+                                     .carried = slot ? store->count * sizeof(float) : 0,
                                      .id = (uint64_t)uni_optimizer_iterations(store->optimizer) });
 }
 
@@ -378,6 +387,7 @@ static bool handle(uni__ps *ps, struct uni__server *server, client *from,
                    const uni__ps_message *question, const void *payload)
 {
     uint32_t epoch = atomic_load(&ps->board.header->members[from->link.asker].epoch);
+    uint64_t rate;
     if (question->epoch != epoch)
         return answer(from, (uni__ps_message){ .status = UNI_ECANCELED });
     switch (question->kind) {
@@ -394,7 +404,13 @@ static bool handle(uni__ps *ps, struct uni__server *server, client *from,
         return give_state(server, from, question);
     case UNI__PS_STATS:
         memcpy(from->link.class_->answer_room(&from->link), &server->stats, sizeof server->stats);
-        return answer(from, (uni__ps_message){ .size = sizeof server->stats });
+        return answer(from, (uni__ps_message){ .size = sizeof server->stats,
+                                               .carried = sizeof server->stats });
+    case UNI__PS_RATE:
+        memcpy(&rate, &question->samples, sizeof rate);
+        atomic_store(&ps->board.header->rate, rate);
+        atomic_store(&ps->board.header->rate_known, 1);
+        return answer(from, (uni__ps_message){ 0 });
     default:
         return refuse(from, UNI_EFORMAT, "a question of an unknown kind");
     }

@@ -21,7 +21,7 @@ static void ask_next(uni__ps *ps, bool runs)
         message.flags |= UNI__PS_HAS_RESULT;
         message.id = worker->result_id;
         message.status = worker->status;
-        message.size = worker->result_size;
+        message.size = message.carried = worker->result_size;
         memcpy(link->class_->room(link), worker->result, worker->result_size);
         worker->has_result = false;
     }

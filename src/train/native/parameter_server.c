@@ -48,6 +48,8 @@ int uni_strategy_parameter_server(uni_strategy **out, uni_session *session,
                              .rank = uni_session_world_rank(session),
                              .workers = uni_session_role_count(session, "worker"),
                              .servers = uni_session_role_count(session, "ps") };
+    if (uni_session_local_world_size(session) < uni_session_world_size(session))
+        UNI_TRY(uni_session_comm(session, NULL, &cluster.comm, err));
     return uni__strategy_parameter_server(out, &cluster, options, err);
 }
 
