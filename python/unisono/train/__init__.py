@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from unisono._session import (get_checkpoint, get_dataset_shard, load_checkpoint, local_rank, report, save_checkpoint, should_stop, world_rank,
-                              world_size)
+from unisono._session import (get_checkpoint as get_checkpoint, get_dataset_shard as get_dataset_shard, load_checkpoint as load_checkpoint,
+                              local_rank as local_rank, report as report, save_checkpoint as save_checkpoint, should_stop as should_stop,
+                              world_rank as world_rank, world_size as world_size)
 
 if TYPE_CHECKING:  # what __getattr__ finds when it is asked for
     from unisono.train._backend import Backend as Backend, BackendConfig as BackendConfig
@@ -17,9 +18,6 @@ if TYPE_CHECKING:  # what __getattr__ finds when it is asked for
     from unisono.train.callbacks import TrainingCallback as TrainingCallback
     from unisono.train.error import SessionMisuseError as SessionMisuseError
     from unisono.train.session import get_accelerator as get_accelerator, set_accelerator as set_accelerator
-    from unisono._session import (get_checkpoint as get_checkpoint, get_dataset_shard as get_dataset_shard, load_checkpoint as load_checkpoint,
-                                  local_rank as local_rank, report as report, save_checkpoint as save_checkpoint, should_stop as should_stop,
-                                  world_rank as world_rank, world_size as world_size)
 
 # name -> the module that has it; imported when it is first used.
 _LAZY = {
