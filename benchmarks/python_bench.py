@@ -121,12 +121,12 @@ def frameworks(quick):
         python, seen = done.stdout.strip(), set()
         code = "import sys; from importlib.util import find_spec as find; sys.exit(not (find('cloudpickle') and find(%r)))" % part
         if python and os.access(python, os.X_OK) and subprocess.run([python, "-c", code], check=False).returncode == 0:
-            ran = subprocess.run([python, os.path.join(ROOT, "benchmarks/python_workloads.py"), "--compare", part] + ["--quick"] * quick, text=True,
-                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-            for line in ran.stdout.splitlines():
-                if line.startswith('{"bench"'):
-                    print(line, flush=True)
-                    seen.add(json.loads(line)["metric"])
+            with subprocess.Popen([python, os.path.join(ROOT, "benchmarks/python_workloads.py"), "--compare", part] + ["--quick"] * quick, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as ran:
+                for line in ran.stdout:
+                    if line.startswith('{"bench"'):
+                        print(line, end="", flush=True)
+                        seen.add(json.loads(line)["metric"])
         for metric in metrics:
             if metric not in seen:
                 print(json.dumps({"metric": metric, "unit": "", "unisono": None, "peer": None, "peer_name": "missing: no interpreter here has %s and "
