@@ -1,7 +1,7 @@
 /*
  * parameter_server.c - a training loop of one's own over parameter servers: what TensorFlow's tutorial does with ClusterCoordinator, in C.
  *
- *     engine_parameter_server --workers 2 --servers 2 --mode bounded=4
+ *     engine_parameter_server --workers 2 --servers 2 --mode bounded=4 --evaluators 1
  *
  * The driver starts a coordinator, workers and servers, which all run `train`. The coordinator schedules calls of train_step on whichever worker is
  * free; every worker has a dataset of its own. Kill a worker or a server while it runs: the loss goes on falling.
@@ -138,6 +138,27 @@ static int coordinate(uni_session *session, uni_coordinator *coordinator, task *
     return uni_coordinator_stats(coordinator, result, err);
 }
 
+/* ---- the evaluator: a member beside the others, which evaluates every checkpoint ---- */
+
+static int print_evaluation(void *context, const uni_evaluation *evaluation, uni_error *err)
+{
+    printf("evaluator: after epoch %d, loss %.4f\n", evaluation->epoch + 1,
+           uni_dict_get_float(evaluation->logs, "loss", NAN));
+    fflush(stdout);
+    return 0;
+}
+
+static int evaluate(uni_session *session, task *t, uni_error *err)
+{
+    uni_column x = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES }, t->x);
+    uni_column y = uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, t->y);
+    uni_fit_options data = { .x = &x, .num_x = 1, .y = &y, .num_y = 1, .batch_size = BATCH };
+    return uni_session_evaluate(
+        session, t->model,
+        &(uni_evaluator_options){ .data = &data, .each = print_evaluation, .last_epoch = EPOCHS },
+        err);
+}
+
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     char name[64];
@@ -151,8 +172,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     snprintf(name, sizeof name, "parameter_server:%s",
              uni_dict_get_string(uni_session_config(session), "mode", "async"));
     make_data(t);
-    UNI_TRY_GOTO(uni_strategy_open(&strategy, name, session, err), done);
     UNI_TRY_GOTO(make_model(&t->model, err), done);
+    if (strcmp(uni_session_role(session), "evaluator") == 0) {
+        status = evaluate(session, t, err);
+        goto done;
+    }
+    UNI_TRY_GOTO(uni_strategy_open(&strategy, name, session, err), done);
     UNI_TRY_GOTO(uni_session_restore_model(session, t->model, &epoch, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, t->model, err), done);
     UNI_TRY_GOTO(uni_tape_new(&t->tape, &(uni_tape_options){ .threads = 1 }, err), done);
@@ -182,13 +207,13 @@ static const uni_function functions[] = { { "train", train }, { NULL, NULL } };
 static int usage(void)
 {
     fprintf(stderr, "usage: engine_parameter_server [--workers N] [--servers N] "
-                    "[--mode async|sync|bounded=N]\n");
+                    "[--evaluators 0|1] [--mode async|sync|bounded=N]\n");
     return 2;
 }
 
 static int driver(uni_program *program, int argc, char **argv)
 {
-    int workers = 2, servers = 1, status;
+    int workers = 2, servers = 1, evaluators = 0, status;
     uni_error err = { 0 };
     uni_trainer *trainer = NULL;
     uni_result *result = NULL;
@@ -201,6 +226,8 @@ static int driver(uni_program *program, int argc, char **argv)
             workers = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--servers") == 0)
             servers = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--evaluators") == 0)
+            evaluators = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--mode") != 0 ||
                  uni_dict_take(config, "mode", uni_value_string(argv[i + 1])) < 0)
             return usage();
@@ -209,6 +236,7 @@ static int driver(uni_program *program, int argc, char **argv)
                                  &(uni_trainer_options){ .main = program,
                                                          .num_workers = workers,
                                                          .servers = servers,
+                                                         .evaluators = evaluators,
                                                          .handle_signals = true },
                                  &err),
                  done);

@@ -57,6 +57,23 @@ UNI_API UNI_MUST_USE int uni_callback_report_checkpoint(uni_fit_callback **out,
 UNI_API UNI_MUST_USE int uni_session_restore_model(uni_session *session, uni_model *model,
                                                    int *epoch, uni_error *err);
 
+/* The role evaluator (`unisono run --servers S --evaluators 1`, .evaluators; uni_session_role says who is one): trains nothing, opens no strategy, and
+ * evaluates each new checkpoint of the run as the coordinator writes them, into a model that was compiled in the same way. */
+typedef struct uni_evaluation {
+    int64_t checkpoint; /* its number */
+    int epoch; /* that it was made after, from 0; -1: it does not say */
+    const uni_value *logs; /* {"loss", metrics}: as uni_model_evaluate; borrowed */
+} uni_evaluation;
+typedef struct uni_evaluator_options {
+    const uni_fit_options *data; /* as for uni_model_evaluate */
+    int (*each)(void *context, const uni_evaluation *evaluation, uni_error *err); /* may be NULL */
+    void *context;
+    int max_evaluations; /* 0: any number */
+    int last_epoch; /* epochs of the training: it ends after the last one's checkpoint; 0: with the run */
+} uni_evaluator_options;
+UNI_API UNI_MUST_USE int uni_session_evaluate(uni_session *session, uni_model *model,
+                                              const uni_evaluator_options *options, uni_error *err);
+
 #ifdef __cplusplus
 }
 #endif

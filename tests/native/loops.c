@@ -91,6 +91,13 @@ static int loop(training *t, uni_batches *data, uni_value *losses, uni_error *er
     return uni_list_take(losses, uni_value_float(loss));
 }
 
+static uni_reduction reduction_of(const char *name)
+{
+    return strcmp(name, "auto") == 0                  ? UNI_REDUCTION_AUTO
+           : strcmp(name, "sum_over_batch_size") == 0 ? UNI_REDUCTION_SUM_OVER_BATCH_SIZE
+                                                      : UNI_REDUCTION_NONE;
+}
+
 static int set_up(training *t, const uni_value *config, uni_session *session, uni_error *err)
 {
     const char *reduction = uni_dict_get_string(config, "reduction", "none");
@@ -104,10 +111,7 @@ static int set_up(training *t, const uni_value *config, uni_session *session, un
                                   .global_clip_norm = uni_dict_get_float(config, "clip", 0) },
         err));
     UNI_TRY(uni_loss_new(&t->loss, "mse",
-                         &(uni_loss_options){ .reduction = strcmp(reduction, "auto") == 0
-                                                               ? UNI_REDUCTION_AUTO
-                                                               : UNI_REDUCTION_NONE },
-                         err));
+                         &(uni_loss_options){ .reduction = reduction_of(reduction) }, err));
     UNI_TRY(uni_metric_new(&t->error, "mae", NULL, err));
     const char *outside = uni_dict_get_string(config, "outside", "");
     if (strcmp(outside, "model") != 0)
@@ -282,6 +286,8 @@ static void mistakes_are_refused(uni_program *program)
 {
     refused(program, "mirrored:2", "reduction", "auto", "the reduction AUTO is refused");
     refused(program, "mirrored:1", "reduction", "auto", "the reduction AUTO is refused");
+    refused(program, "mirrored:2", "reduction", "sum_over_batch_size",
+            "the reduction SUM_OVER_BATCH_SIZE is refused");
     refused(program, "mirrored:2", "outside", "model", "model noisy was made outside the scope");
     refused(program, "mirrored:2", "outside", "optimizer", "was made outside the scope");
     refused(program, "mirrored:gpu:0", NULL, NULL, "no GPUs");

@@ -5,6 +5,7 @@
  * goes on from its checkpoint to the same weights; what was made outside the scope is refused.
  */
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 
 #include "native.h"
@@ -104,6 +105,9 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         status = uni_strategy_fit(strategy, model, &options, NULL, err);
         goto done;
     }
+    /* A mistake of one rank, before anybody is in a step. */
+    if (uni_dict_get_bool(config, "one_fails", false) && uni_session_world_rank(session) == 1)
+        options.validation_split = 7;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&report, session, 1, err), done);
     options.callbacks = &report;
     options.num_callbacks = 1;
@@ -268,9 +272,175 @@ static void outside_is_refused(uni_program *program)
     }
 }
 
+/* v1's reports wait for the driver, which waits for all ranks; the chief's callbacks run before those of the others: nobody may wait inside of them. */
+static void reports_in_lockstep(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_value *config = config_for("multi_worker");
+    uni_trainer *trainer =
+        scenario_trainer(program, (uni_trainer_options){ .num_workers = 3, .lockstep = true });
+    CHECK_OK(uni_trainer_fit(
+                 trainer,
+                 &(uni_run_options){ .function = "train", .config = config, .time_limit = 60 },
+                 &result, &err),
+             &err);
+    for (int rank = 0; rank < 3; rank++)
+        CHECK(uni_result_iterations(result, rank) == EPOCHS);
+    uni_value_free(config);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
+/* The others are told why, and at once. */
+static void error_of_one_rank(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_value *config = config_for("multi_worker");
+    CHECK(uni_dict_take(config, "one_fails", uni_value_bool(true)) == 0);
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 3, .max_failures = UNI_NO_RETRIES });
+    CHECK(uni_trainer_fit(
+              trainer,
+              &(uni_run_options){ .function = "train", .config = config, .time_limit = 60 }, NULL,
+              &err) == UNI_EFUNCTION);
+    CHECK_CONTAINS(err.message, "validation_split 7");
+    uni_value_free(config);
+    uni_trainer_free(trainer);
+}
+
+/* A model that was freed leaves its address to the next one, not its place under the strategy. */
+static void address_that_comes_again(uni_program *program)
+{
+    float x[SAMPLES * FEATURES], y[SAMPLES];
+    uni_error err = { 0 };
+    uni_strategy *strategy = NULL;
+    native_data(x, y);
+    uni_column columns[2] = { native_x(x), native_y(y) };
+    uni_fit_options options = { .x = &columns[0], .num_x = 1, .y = &columns[1], .num_y = 1 };
+    CHECK_OK(uni_strategy_none(&strategy, &err), &err);
+    uintptr_t before = 0;
+    int again = 0;
+    for (int i = 0; i < 20; i++) {
+        uni_model *model = NULL;
+        CHECK_OK(native_model(&model, false, &err), &err);
+        CHECK_OK(compile(model, NULL, &err), &err);
+        again += (uintptr_t)model == before;
+        before = (uintptr_t)model;
+        CHECK(uni_strategy_fit(strategy, model, &options, NULL, &err) == UNI_ESTATE);
+        CHECK_OK(uni_strategy_place(strategy, model, &err), &err);
+        uni_model_free(model);
+    }
+    if (again == 0)
+        fprintf(stderr, "(no address came twice)\n");
+    uni_strategy_free(strategy);
+}
+
+/* ---- weights that drift apart in a loop of one's own ---- */
+
+typedef struct drifter {
+    uni_comm *comm;
+    uni_model *model;
+    uni_optimizer *optimizer;
+    uni_loss *loss;
+    int rank, failed_at, status;
+    uni_error err;
+} drifter;
+
+static int drift_step(uni_replica_context *replica, const uni_batch *batch, void *context,
+                      uni_error *err)
+{
+    drifter *d = context;
+    uni_tape *tape = uni_replica_begin(replica, d->model, true, 1);
+    uni_tensor *y = uni_model_call(d->model, tape, uni_tape_input_column(tape, &batch->x[0]));
+    uni_tensor *each =
+        uni_loss_per_example(d->loss, tape, uni_tape_input_column(tape, &batch->y[0]), y, NULL);
+    return uni_replica_apply_gradients(
+        replica, uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica)),
+        d->optimizer, err);
+}
+
+/* After step 7 rank 1 has another weight; every fifth step is looked at. */
+static int drift(drifter *d, uni_strategy *strategy, uni_batches *mine, uni_error *err)
+{
+    uni_batch batch;
+    UNI_TRY(uni_batches_reset(mine, 0, err));
+    for (d->failed_at = 1; d->failed_at <= 20; d->failed_at++) {
+        UNI_TRY(uni_batches_next(mine, &batch, err));
+        UNI_TRY(uni_strategy_run(strategy, drift_step, d, &batch, NULL, err));
+        if (d->failed_at == 7 && d->rank == 1)
+            uni_parameters_weights(uni_model_parameters(d->model), NULL)[0] += 0.5f;
+    }
+    return 0;
+}
+
+static void *drift_rank(void *argument)
+{
+    drifter *d = argument;
+    float x[SAMPLES * FEATURES], y[SAMPLES];
+    uni_strategy *strategy = NULL;
+    uni_batches *whole = NULL, *mine = NULL;
+    uni_error *err = &d->err;
+    int status = 0;
+    native_data(x, y);
+    uni_column columns[2] = { native_x(x), native_y(y) };
+    UNI_TRY_GOTO(uni_strategy_multi_worker(&strategy, d->comm,
+                                           &(uni_multi_worker_options){ .check_every = 5 }, err),
+                 done);
+    UNI_TRY_GOTO(native_model(&d->model, false, err), done);
+    UNI_TRY_GOTO(uni_optimizer_new(&d->optimizer, "sgd", NULL, err), done);
+    UNI_TRY_GOTO(
+        uni_loss_new(&d->loss, "mse", &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, err),
+        done);
+    UNI_TRY_GOTO(uni_strategy_place(strategy, d->model, err), done);
+    UNI_TRY_GOTO(uni_strategy_place_optimizer(strategy, d->optimizer, err), done);
+    UNI_TRY_GOTO(uni_batches_columns(&whole, 1, &columns[0], 1, &columns[1], NULL,
+                                     &(uni_columns_options){ .batch_size = 16, .repeat = true },
+                                     err),
+                 done);
+    UNI_TRY_GOTO(uni_strategy_distribute(strategy, whole, &mine, err), done);
+    status = drift(d, strategy, mine, err);
+done:
+    d->status = status;
+    uni_batches_free(mine);
+    uni_batches_free(whole);
+    uni_strategy_free(strategy);
+    uni_loss_free(d->loss);
+    uni_optimizer_free(d->optimizer);
+    uni_model_free(d->model);
+    return NULL;
+}
+
+static void drift_in_a_loop(uni_program *program)
+{
+    uni_comm *comms[2] = { NULL, NULL };
+    drifter ranks[2] = { { .rank = 0 }, { .rank = 1 } };
+    pthread_t threads[2];
+    uni_error err = { 0 };
+    uni_log_level_set(UNI_LOG_ERROR);
+    CHECK_OK(uni_comm_open_threads(comms, 2, NULL, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        ranks[i].comm = comms[i];
+        CHECK(pthread_create(&threads[i], NULL, drift_rank, &ranks[i]) == 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        uni_comm_close(comms[i]);
+        CHECK(ranks[i].status < 0 && ranks[i].failed_at == 10);
+    }
+    CHECK(ranks[0].status == UNI_EMISMATCH || ranks[1].status == UNI_EMISMATCH);
+    CHECK_CONTAINS(ranks[ranks[1].status == UNI_EMISMATCH].err.message,
+                   "the weights of the replicas");
+}
+
 const scenario scenarios[] = { { "same_for_any_number", same_for_any_number },
                                { "same_by_the_models_seed", same_by_the_models_seed },
                                { "same_for_any_optimizer", same_for_any_optimizer },
                                { "killed_and_resumed", killed_and_resumed },
                                { "outside_is_refused", outside_is_refused },
+                               { "reports_in_lockstep", reports_in_lockstep },
+                               { "error_of_one_rank", error_of_one_rank },
+                               { "address_that_comes_again", address_that_comes_again },
+                               { "drift_in_a_loop", drift_in_a_loop },
                                { NULL, NULL } };

@@ -41,14 +41,19 @@ int uni_strategy_parameter_server(uni_strategy **out, uni_session *session,
                              ".servers, or `unisono run -n 2 --servers 1 -- PROGRAM`");
     if (strcmp(uni_session_role(session), "evaluator") == 0)
         return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "the role evaluator is TensorFlow's; the native parameter_server "
-                             "validates on the coordinator");
+                             "an evaluator does not train: when uni_session_role says evaluator, "
+                             "call uni_session_evaluate in the place of the strategy");
     uni__cluster cluster = { .vtable = &session_cluster,
                              .context = session,
                              .rank = uni_session_world_rank(session),
                              .workers = uni_session_role_count(session, "worker"),
                              .servers = uni_session_role_count(session, "ps") };
-    if (uni_session_local_world_size(session) < uni_session_world_size(session))
+    bool over_hosts = uni_session_local_world_size(session) < uni_session_world_size(session);
+    if (over_hosts && uni_session_role_count(session, "evaluator") > 0)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "parameter servers over several hosts have no evaluator: all ranks are "
+                             "members of one MPI world; leave --evaluators out");
+    if (over_hosts)
         UNI_TRY(uni_session_comm(session, NULL, &cluster.comm, err));
     return uni__strategy_parameter_server(out, &cluster, options, err);
 }

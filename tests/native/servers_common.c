@@ -1,0 +1,471 @@
+/* servers_common.c - see servers_common.h. */
+#include "servers_common.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Batch normalisation and dropout make it noisy; plain is a well-posed fit that ends near zero whatever the order of updates. */
+static int make_model(uni_model **out, bool noisy, const char *optimizer, int accumulate,
+                      uni_error *err)
+{
+    uni_dense_options first = { .activation = "relu", .kernel_regularizer = { .l2 = 0.01f } };
+    uni_layer *input = uni_layer_input(UNI_F32, 1, (const int64_t[]){ FEATURES });
+    if (noisy)
+        UNI_TRY(uni_sequential_new(out, "noisy",
+                                   UNI_LAYERS(input, uni_layer_dense(16, &first),
+                                              uni_layer_batch_normalization(NULL),
+                                              uni_layer_dropout(0.3f), uni_layer_dense(1, NULL)),
+                                   err));
+    else
+        UNI_TRY(uni_sequential_new(out, "plain", UNI_LAYERS(input, uni_layer_dense(1, NULL)), err));
+    uni_model_set_seed(*out, 11);
+    if (!optimizer)
+        return 0; /* a loop of one's own */
+    return uni_model_compile(*out,
+                             &(uni_compile_options){ .optimizer_name = optimizer,
+                                                     .loss_name = "mse",
+                                                     .gradient_accumulation_steps = accumulate },
+                             err);
+}
+
+static void make_data(float *x, float *y)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        y[i] = 0;
+        for (int j = 0; j < FEATURES; j++) {
+            x[i * FEATURES + j] = sinf((float)(i * 7 + j * 3));
+            y[i] += x[i * FEATURES + j] * (float)(j + 1) * 0.1f;
+        }
+    }
+}
+
+/* A slow epoch, so that there is something to kill. */
+static int pause_batch(void *self, uni_model *model, int64_t batch, const uni_logs *logs,
+                       uni_error *err)
+{
+    scenario_sleep_ms(*(int *)self);
+    return 0;
+}
+
+/* The sidecar: [[epoch, loss], ...] of the checkpoints that it saw. */
+static int note_evaluation(void *context, const uni_evaluation *evaluation, uni_error *err)
+{
+    uni_value *pair = uni_value_list();
+    int status = uni_list_take(pair, uni_value_int(evaluation->epoch));
+    status |=
+        uni_list_take(pair, uni_value_float(uni_dict_get_float(evaluation->logs, "loss", NAN)));
+    status |= uni_list_take(context, pair);
+    return status;
+}
+
+static int train(uni_session *session, uni_value **result, uni_error *err)
+{
+    static const uni_fit_callback_class slow_class = { .name = "slow", .batch_end = pause_batch };
+    float x[SAMPLES * FEATURES], y[SAMPLES];
+    const uni_value *config = uni_session_config(session);
+    uni_strategy *strategy = NULL;
+    uni_model *model = NULL;
+    uni_fit_callback *callbacks[2] = { NULL, NULL };
+    uni_value *history = NULL, *weights = NULL, *stats = NULL;
+    int status, epoch = 0, pause = (int)uni_dict_get_int(config, "pause_ms", 0);
+    bool noisy = uni_dict_get_bool(config, "noisy", false);
+    make_data(x, y);
+    uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES },
+                                              x),
+                              uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, y) };
+    if (strcmp(uni_session_role(session), "evaluator") == 0) {
+        UNI_TRY_GOTO(make_model(&model, noisy, "adam", 0, err), done);
+        *result = uni_value_list();
+        status = uni_session_evaluate(
+            session, model,
+            &(uni_evaluator_options){ .data = &(uni_fit_options){ .x = &columns[0],
+                                                                  .num_x = 1,
+                                                                  .y = &columns[1],
+                                                                  .num_y = 1,
+                                                                  .batch_size = 32,
+                                                                  .threads = 1 },
+                                      .each = note_evaluation,
+                                      .context = *result,
+                                      .last_epoch =
+                                          (int)uni_dict_get_int(config, "epochs", EPOCHS) },
+            err);
+        goto done;
+    }
+    if (uni_dict_get_bool(config, "no_replica", false))
+        UNI_TRY_GOTO(
+            uni_strategy_parameter_server(
+                &strategy, session, &(uni_parameter_server_options){ .no_replica = true }, err),
+            done);
+    else
+        UNI_TRY_GOTO(uni_strategy_open(&strategy, uni_dict_get_string(config, "strategy", "none"),
+                                       session, err),
+                     done);
+    UNI_TRY_GOTO(make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"),
+                            (int)uni_dict_get_int(config, "accumulate", 0), err),
+                 done);
+    UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
+    UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
+    UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
+    UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &slow_class, &pause, err), done);
+    uni_fit_options options = { .x = &columns[0],
+                                .num_x = 1,
+                                .y = &columns[1],
+                                .num_y = 1,
+                                .batch_size = 32,
+                                .epochs = (int)uni_dict_get_int(config, "epochs", EPOCHS),
+                                .initial_epoch = epoch,
+                                .seed = (uint64_t)uni_dict_get_int(config, "seed", 3),
+                                .threads = 1,
+                                .callbacks = callbacks,
+                                .num_callbacks = pause > 0 ? 2 : 1,
+                                .validation_x = &columns[0],
+                                .validation_y = &columns[1] };
+    UNI_TRY_GOTO(uni_strategy_fit(strategy, model, &options, &history, err), done);
+    if (!uni_strategy_is_chief(strategy)) {
+        status = 0;
+        goto done;
+    }
+    UNI_TRY_GOTO(uni_model_get_weights(model, &weights, err), done);
+    *result = uni_value_dict();
+    status = uni_dict_take(*result, "loss", uni_value_copy(uni_dict_get(history, "loss")));
+    status |= uni_dict_take(*result, "val_loss", uni_value_copy(uni_dict_get(history, "val_loss")));
+    status |= uni_dict_take(*result, "weights", weights);
+    status |= uni_dict_take(*result, "iterations",
+                            uni_value_int(uni_optimizer_iterations(uni_model_optimizer(model))));
+    if (uni_strategy_server_stats(strategy, &stats, NULL) == 0)
+        status |= uni_dict_take(*result, "stats", stats);
+done:
+    uni_value_free(history);
+    for (int i = 0; i < 2; i++)
+        uni_fit_callback_free(callbacks[i]);
+    uni_model_free(model);
+    uni_strategy_free(strategy);
+    return status;
+}
+
+/* ---- a loop of one's own ---- */
+
+typedef struct loop {
+    uni_model *model;
+    uni_tape *tape;
+    uni_gradients *gradients;
+    uni_loss *loss;
+    float x[SAMPLES * FEATURES], y[SAMPLES];
+} loop;
+
+static int make_dataset(void *context, int worker, int num_workers, uni_batches **out,
+                        uni_error *err)
+{
+    loop *l = context;
+    int64_t begin = SAMPLES * worker / num_workers, end = SAMPLES * (worker + 1) / num_workers;
+    uni_column columns[2] = {
+        uni_column_view(UNI_F32, 2, (const int64_t[]){ end - begin, FEATURES },
+                        l->x + begin * FEATURES),
+        uni_column_view(UNI_F32, 2, (const int64_t[]){ end - begin, 1 }, l->y + begin)
+    };
+    return uni_batches_columns(out, 1, &columns[0], 1, &columns[1], NULL,
+                               &(uni_columns_options){ .batch_size = 16, .repeat = true }, err);
+}
+
+/* {"loss": mean of the batch, "predictions": an array} */
+static int train_step(uni_step_context *step, const uni_value *arguments, uni_value **result,
+                      uni_error *err)
+{
+    loop *l = uni_step_context_of(step);
+    uni_batch batch;
+    if (uni_dict_get_bool(arguments, "poison", false))
+        raise(SIGKILL);
+    if (uni_dict_get_bool(arguments, "fail", false))
+        return uni_error_set(err, UNI_EINVAL, "this call was asked to fail");
+    UNI_TRY(uni_step_next(step, "train", &batch, err));
+    UNI_TRY(uni_step_pull(step, err));
+    uni_tape_begin(l->tape, &(uni_step){ .training = true, .gradients = l->gradients });
+    uni_tensor *y = uni_model_call(l->model, l->tape, uni_tape_input_column(l->tape, &batch.x[0]));
+    uni_tensor *each = uni_loss_per_example(l->loss, l->tape,
+                                            uni_tape_input_column(l->tape, &batch.y[0]), y, NULL);
+    uni_tensor *sum = uni_op_sum(l->tape, each);
+    UNI_TRY(uni_tape_status(l->tape, err));
+    UNI_TRY(uni_tape_gradient(l->tape, sum, NULL, err));
+    UNI_TRY(uni_step_push(step, l->gradients, (double)batch.size, err));
+    uni_array *predictions = NULL;
+    UNI_TRY(uni_array_new(&predictions, UNI_F32, 1, &batch.size, err));
+    memcpy(uni_array_data(predictions), uni_tensor_data(y), uni_array_bytes(predictions));
+    *result = uni_value_dict();
+    int status = uni_dict_take(*result, "loss",
+                               uni_value_float(uni_tensor_scalar(sum) / (double)batch.size));
+    status |= uni_dict_take(*result, "predictions", uni_value_array(predictions));
+    uni_array_unref(predictions);
+    return status;
+}
+
+static int drive(uni_coordinator *coordinator, const uni_value *config, uni_value **result,
+                 uni_error *err)
+{
+    int rounds = (int)uni_dict_get_int(config, "rounds", 30);
+    uni_value *losses = uni_value_list(), *fails = uni_value_dict(), *nothing = uni_value_dict(),
+              *stats = NULL;
+    int status = uni_dict_take(fails, "fail", uni_value_bool(true));
+    status |= uni_dict_take(nothing, "poison",
+                            uni_value_bool(uni_dict_get_bool(config, "poison", false)));
+    for (int i = 0; i < rounds; i++) {
+        uni_remote_value *remotes[5];
+        double sum = 0;
+        for (int j = 0; j < 5; j++)
+            UNI_TRY_GOTO(
+                uni_coordinator_schedule(coordinator, "train_step", nothing, &remotes[j], err),
+                done);
+        UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
+        if (!uni_coordinator_done(coordinator))
+            status = uni_error_set(err, UNI_ESTATE, "join returned with calls left");
+        for (int j = 0; j < 5; j++) {
+            const uni_value *value = NULL;
+            UNI_TRY_GOTO(uni_remote_value_fetch(remotes[j], &value, err), done);
+            sum += uni_dict_get_float(value, "loss", NAN) / 5;
+            const uni_array *array = uni_value_as_array(uni_dict_get(value, "predictions"));
+            if (!array || uni_array_count(array) < 1 || uni_array_dtype(array) != UNI_F32)
+                status = uni_error_set(err, UNI_EFORMAT, "the array of a result is lost");
+            uni_remote_value_free(remotes[j]);
+        }
+        status |= uni_list_take(losses, uni_value_float(sum));
+    }
+    /* The error of a step function is join's error, and the next join has none. */
+    uni_error failed = { 0 };
+    uni_value *said = NULL;
+    if (uni_dict_get_bool(config, "fails", true)) {
+        UNI_TRY_GOTO(uni_coordinator_schedule(coordinator, "train_step", fails, NULL, err), done);
+        if (uni_coordinator_join(coordinator, &failed) == 0)
+            status = uni_error_set(err, UNI_ESTATE, "join did not return the step's error");
+        said = uni_value_string(failed.message);
+        UNI_TRY_GOTO(uni_coordinator_join(coordinator, err), done);
+    }
+    UNI_TRY_GOTO(uni_coordinator_pull(coordinator, err), done);
+    UNI_TRY_GOTO(uni_coordinator_stats(coordinator, &stats, err), done);
+    *result = uni_value_dict();
+    status |= uni_dict_take(*result, "losses", losses);
+    status |= uni_dict_take(*result, "stats", stats);
+    status |= uni_dict_take(*result, "failed", said ? said : uni_value_null());
+    losses = NULL;
+done:
+    uni_value_free(losses);
+    uni_value_free(fails);
+    uni_value_free(nothing);
+    return status;
+}
+
+static int own_loop(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_value *config = uni_session_config(session);
+    uni_strategy *strategy = NULL;
+    uni_coordinator *coordinator = NULL;
+    loop l = { 0 };
+    uni_step_entry steps[] = { { "train_step", train_step, &l }, { NULL, NULL, NULL } };
+    int status;
+    make_data(l.x, l.y);
+    UNI_TRY_GOTO(uni_strategy_open(&strategy,
+                                   uni_dict_get_string(config, "strategy", "parameter_server"),
+                                   session, err),
+                 done);
+    UNI_TRY_GOTO(make_model(&l.model, false, "adam", 0, err), done);
+    UNI_TRY_GOTO(uni_optimizer_set_learning_rate(uni_model_optimizer(l.model), 0.02, err), done);
+    UNI_TRY_GOTO(uni_strategy_place(strategy, l.model, err), done);
+    UNI_TRY_GOTO(uni_tape_new(&l.tape, &(uni_tape_options){ .threads = 1 }, err), done);
+    UNI_TRY_GOTO(uni_gradients_new(&l.gradients, uni_model_parameters(l.model), err), done);
+    UNI_TRY_GOTO(
+        uni_loss_new(&l.loss, "mse", &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, err),
+        done);
+    UNI_TRY_GOTO(uni_coordinator_open(&coordinator, strategy, steps, err), done);
+    UNI_TRY_GOTO(uni_coordinator_per_worker_dataset(coordinator, "train", make_dataset, &l, err),
+                 done);
+    status = uni_coordinator_is_here(coordinator) ? drive(coordinator, config, result, err)
+                                                  : uni_coordinator_serve(coordinator, err);
+done:
+    uni_coordinator_close(coordinator);
+    uni_loss_free(l.loss);
+    uni_gradients_free(l.gradients);
+    uni_tape_free(l.tape);
+    uni_model_free(l.model);
+    uni_strategy_free(strategy);
+    return status;
+}
+
+/* ---- a loop of one's own by passes ---- */
+
+typedef struct passes {
+    uni_strategy *strategy;
+    uni_model *model;
+    uni_optimizer *optimizer;
+    uni_loss *loss;
+    uni_metric *metric;
+    bool fail;
+} passes;
+
+static int pass_step(uni_replica_context *replica, const uni_batch *batch, passes *p, bool training,
+                     uni_error *err)
+{
+    uni_tape *tape = uni_replica_begin(replica, p->model, training, 5);
+    uni_tensor *target = uni_tape_input_column(tape, &batch->y[0]);
+    uni_tensor *y = uni_model_call(p->model, tape, uni_tape_input_column(tape, &batch->x[0]));
+    uni_tensor *each = uni_loss_per_example(p->loss, tape, target, y, NULL);
+    uni_tensor *loss =
+        uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
+    if (p->fail &&
+        uni_replica_id(replica) == 1) /* after its batch statistics were asked for, or before */
+        return uni_error_set(err, UNI_EINVAL, "this part was asked to fail");
+    if (training)
+        UNI_TRY(uni_replica_apply_gradients(replica, loss, p->optimizer, err));
+    UNI_TRY(uni_replica_update_metric(replica, p->metric, target, y, NULL, err));
+    return uni_replica_return(replica, loss, err);
+}
+
+static int pass_train(uni_replica_context *replica, const uni_batch *batch, void *context,
+                      uni_error *err)
+{
+    return pass_step(replica, batch, context, true, err);
+}
+
+static int pass_valid(uni_replica_context *replica, const uni_batch *batch, void *context,
+                      uni_error *err)
+{
+    return pass_step(replica, batch, context, false, err);
+}
+
+/* "loss" and "val_loss" by epoch are the metric's: exact whatever the sizes of the parts. */
+static int pass_epochs(passes *p, uni_batches *batches, int epochs, int pause, uni_value *result,
+                       uni_error *err)
+{
+    uni_value *losses[2] = { uni_value_list(), uni_value_list() };
+    int status = 0;
+    for (int i = 0; i < 2 * epochs && status == 0; i++) {
+        double value = 0;
+        uni_metric_reset(p->metric);
+        status = uni_strategy_pass(p->strategy,
+                                   &(uni_pass_options){ .function = i % 2 ? pass_valid : pass_train,
+                                                        .context = p,
+                                                        .batches = batches,
+                                                        .epoch = i % 2 ? 0 : (uint64_t)(i / 2),
+                                                        .metrics = &p->metric,
+                                                        .num_metrics = 1 },
+                                   NULL, NULL, err);
+        if (status == 0)
+            status = uni_strategy_metric_result(p->strategy, p->metric, &value, err);
+        if (status == 0)
+            status = uni_list_take(losses[i % 2], uni_value_float(value));
+        if (pause > 0)
+            scenario_sleep_ms(pause);
+    }
+    status |= uni_dict_take(result, "loss", losses[0]);
+    status |= uni_dict_take(result, "val_loss", losses[1]);
+    return status;
+}
+
+static int pass_loop(uni_session *session, uni_value **result, uni_error *err)
+{
+    float x[SAMPLES * FEATURES], y[SAMPLES];
+    const uni_value *config = uni_session_config(session);
+    passes p = { .fail = uni_dict_get_bool(config, "fail", false) };
+    uni_batches *batches = NULL, *mine = NULL;
+    uni_value *weights = NULL, *stats = NULL;
+    int status;
+    make_data(x, y);
+    uni_column columns[2] = { uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, FEATURES },
+                                              x),
+                              uni_column_view(UNI_F32, 2, (const int64_t[]){ SAMPLES, 1 }, y) };
+    *result = uni_value_dict();
+    UNI_TRY_GOTO(uni_strategy_open(&p.strategy, uni_dict_get_string(config, "strategy", "none"),
+                                   session, err),
+                 done);
+    UNI_TRY_GOTO(make_model(&p.model, uni_dict_get_bool(config, "noisy", false), NULL, 0, err),
+                 done);
+    UNI_TRY_GOTO(uni_optimizer_new(&p.optimizer, "adam", NULL, err), done);
+    UNI_TRY_GOTO(uni_strategy_place_optimizer(p.strategy, p.optimizer, err), done);
+    UNI_TRY_GOTO(uni_strategy_place(p.strategy, p.model, err), done);
+    UNI_TRY_GOTO(
+        uni_loss_new(&p.loss, "mse", &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, err),
+        done);
+    UNI_TRY_GOTO(uni_metric_new(&p.metric, "MeanSquaredError", NULL, err), done);
+    UNI_TRY_GOTO(uni_batches_columns(
+                     &batches, 1, &columns[0], 1, &columns[1], NULL,
+                     &(uni_columns_options){ .batch_size = 32, .shuffle = true, .seed = 3 }, err),
+                 done);
+    UNI_TRY_GOTO(uni_strategy_distribute(p.strategy, batches, &mine, err), done);
+    UNI_TRY_GOTO(pass_epochs(&p, mine, (int)uni_dict_get_int(config, "epochs", EPOCHS),
+                             (int)uni_dict_get_int(config, "pause_ms", 0), *result, err),
+                 done);
+    UNI_TRY_GOTO(uni_model_get_weights(p.model, &weights, err), done);
+    status = uni_dict_take(*result, "weights", weights);
+    status |=
+        uni_dict_take(*result, "iterations", uni_value_int(uni_optimizer_iterations(p.optimizer)));
+    if (uni_strategy_server_stats(p.strategy, &stats, NULL) == 0)
+        status |= uni_dict_take(*result, "stats", stats);
+done:
+    uni_batches_free(mine);
+    uni_batches_free(batches);
+    uni_metric_free(p.metric);
+    uni_loss_free(p.loss);
+    uni_strategy_free(p.strategy);
+    uni_optimizer_free(p.optimizer);
+    uni_model_free(p.model);
+    return status;
+}
+
+const uni_function functions[] = {
+    { "train", train }, { "own_loop", own_loop }, { "pass_loop", pass_loop }, { NULL, NULL }
+};
+
+/* ---- scenarios ---- */
+
+uni_value *servers_config(const char *strategy, bool noisy)
+{
+    uni_value *config = uni_value_dict();
+    CHECK(uni_dict_take(config, "strategy", uni_value_string(strategy)) == 0);
+    CHECK(uni_dict_take(config, "noisy", uni_value_bool(noisy)) == 0);
+    return config;
+}
+
+uni_result *servers_run(uni_program *program, const char *function, int workers, int servers,
+                        uni_value *config, const char *from)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_log_level_set(UNI_LOG_ERROR);
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = workers, .servers = servers });
+    CHECK_OK(uni_trainer_fit(trainer,
+                             &(uni_run_options){
+                                 .function = function, .config = config, .from_checkpoint = from },
+                             &result, &err),
+             &err);
+    uni_value_free(config);
+    uni_trainer_free(trainer);
+    return result;
+}
+
+double servers_number(const uni_value *from, const char *key, size_t i)
+{
+    return uni_value_as_float(uni_list_get(uni_dict_get(from, key), i), NAN);
+}
+
+double servers_difference(const uni_value *a, const uni_value *b, size_t epochs)
+{
+    double worst = 0;
+    const uni_value *wa = uni_dict_get(a, "weights"), *wb = uni_dict_get(b, "weights");
+    CHECK(uni_list_size(wa) > 0 && uni_list_size(wa) == uni_list_size(wb));
+    for (size_t i = 0; i < uni_list_size(wa); i++) {
+        uni_array *x = uni_value_as_array(uni_list_get(wa, i)),
+                  *y = uni_value_as_array(uni_list_get(wb, i));
+        CHECK(x && y && uni_array_count(x) == uni_array_count(y));
+        for (size_t j = 0; j < uni_array_count(x); j++)
+            worst = fmax(worst, fabs((double)((float *)uni_array_data(x))[j] -
+                                     (double)((float *)uni_array_data(y))[j]));
+    }
+    for (size_t i = 0; i < epochs; i++) {
+        double loss = fabs(servers_number(a, "loss", i) - servers_number(b, "loss", i)),
+               validation =
+                   fabs(servers_number(a, "val_loss", i) - servers_number(b, "val_loss", i));
+        CHECK(!isnan(loss) && !isnan(validation));
+        worst = fmax(worst, fmax(loss, validation));
+    }
+    return worst;
+}
