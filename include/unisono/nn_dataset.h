@@ -40,6 +40,9 @@ typedef struct uni_dataset_columns {
 UNI_API UNI_MUST_USE int uni_batches_dataset(uni_batches **out, uni_dataset *dataset,
                                              const uni_dataset_columns *columns, uni_error *err);
 
+/* Seconds that next of these batches and of all their parts took so far: what training waited for data. 0 for batches that are no dataset's. */
+UNI_API double uni_batches_dataset_wait(const uni_batches *batches);
+
 /* Shard `shard` of the same batches, for strategies: in the global order its part of every global batch; in the block order batches of its own blocks, as many for
  * all shards (rows are counted once), whose sizes add up to the global one; by_files: of its own files. What is sharded already (uni_dataset_is_sharded, or num_shards
  * in `data`) stays as it is. UNI_EUNSUPPORTED when it must be cut out of the whole: batches that are no dataset's, a stream (unless by_files), fewer rows in a batch

@@ -27,6 +27,7 @@ STRATEGIES = {
 SMALL = {
     "digits_mlp": (None, r"test loss: (\d\.\d+), test accuracy: \d+\.\d\d %", True),
     "digits_cnn": (None, r"test loss: (\d\.\d+), test accuracy: \d+\.\d\d %", True),
+    "csv_fit": (None, r"val_loss: (\d\.\d+), val_accuracy: \d\.\d+, waited for data \d+\.\d+ % of the time", True),
     "linear": (None, r"dLoss: -(\d\.\d+), dMSE: -\S+\n.*success!", True),
     "text_fit": ("fortunes", r"Time for \d+\.\d+ ms\n.*1 epochs, validation loss: (\d\.\d+)", False),
     "text_loop": ("fortunes", r"Elapsed time in \(ms\): \d+\.\d+\n.*The model accuracy : (\d+\.\d+)%", False),

@@ -2,12 +2,21 @@
  * dataset.c - a dataset as a source of batches for fit: an iterator an epoch, columns as views of the table's arrays. The table of a batch is held until
  * the next one is taken. fit's thread only.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/nn_dataset.h>
+#include "base/clock.h"
 #include "nn/model/loop.h"
 
+/* What waiting for data took, of batches and their parts together. */
+struct stall {
+    atomic_int references;
+    _Atomic uint64_t ns;
+};
+
 struct feed {
+    struct stall *stall;
     uni_dataset *dataset; /* selected and cast */
     uni_data_options options;
     int num_x, num_y;
@@ -36,6 +45,8 @@ static void feed_free(void *self)
     let_go(feed);
     uni_dataset_iterator_free(feed->it);
     uni_dataset_unref(feed->dataset);
+    if (feed->stall != NULL && atomic_fetch_sub(&feed->stall->references, 1) == 1)
+        free(feed->stall);
     free(feed);
 }
 
@@ -77,7 +88,9 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
 {
     struct feed *feed = self;
     let_go(feed);
+    uint64_t begin = uni__monotonic_ns();
     int more = uni_dataset_iterator_next_in_epoch(feed->it, &feed->held, err);
+    atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
     if (more <= 0)
         return more;
     int64_t rows = uni_table_num_rows(feed->held);
@@ -173,7 +186,9 @@ int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int sh
                            .num_x = from->num_x,
                            .num_y = from->num_y,
                            .weighted = from->weighted,
-                           .part = from->part };
+                           .part = from->part,
+                           .stall = from->stall };
+    atomic_fetch_add(&feed->stall->references, 1);
     UNI_TRY_GOTO(cut(feed, shard, num_shards, by_files, err), fail);
     UNI_TRY_GOTO(feed_reset(feed, 0, err), fail);
     UNI_TRY_GOTO(uni_batches_new(out, &feed_class, feed, err), fail);
@@ -181,6 +196,12 @@ int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int sh
 fail:
     feed_free(feed);
     return status;
+}
+
+double uni_batches_dataset_wait(const uni_batches *batches)
+{
+    const struct feed *feed = uni__batches_self(batches, &feed_class);
+    return feed != NULL ? (double)atomic_load(&feed->stall->ns) * 1e-9 : 0;
 }
 
 /* All float64 columns as float32: what layers take. */
@@ -229,6 +250,12 @@ int uni_batches_dataset(uni_batches **out, uni_dataset *dataset, const uni_datas
     struct feed *feed = calloc(1, sizeof *feed);
     if (feed == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for batches");
+    feed->stall = calloc(1, sizeof *feed->stall);
+    if (feed->stall == NULL) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for batches");
+        goto fail;
+    }
+    atomic_init(&feed->stall->references, 1);
     UNI_TRY_GOTO(feed->num_x = add_names(names, &count, columns->x, "x", err), fail);
     UNI_TRY_GOTO(feed->num_y = add_names(names, &count, columns->y, "y", err), fail);
     feed->weighted = columns->weights != NULL;
