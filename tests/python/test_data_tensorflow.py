@@ -202,7 +202,7 @@ class InStep(InWorkers):
     def test_uneven_rows(self):
         trainer = TensorflowTrainer(train_loop_per_worker=uneven, scaling_config=ScalingConfig(num_workers=2), datasets={"train": lines(self.path)})
         result = trainer.fit()
-        self.assertEqual((result.metrics["steps"], result.metrics["place"]), (2 * 32, True))  # 507 and 506 rows each
+        self.assertEqual((result.metrics["steps"], result.metrics["place"]), (2 * 64, True))  # 507 and 506 rows in batches of 16, which the strategy halves
 
 
 class Examples(unittest.TestCase):

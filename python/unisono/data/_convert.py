@@ -175,6 +175,8 @@ def converter(batch_format: str | None = "default") -> Any:
     """to_user for many tables of one dataset."""
     if batch_format not in FORMATS and batch_format is not None:
         raise ValueError("batch_format must be one of %s, not %r" % (", ".join(FORMATS), batch_format))
+    if batch_format == "native":  # the library's own Table
+        return lambda table: table
     convert = {"pandas": to_pandas, "pyarrow": to_arrow}.get(batch_format, to_numpy)
 
     def first(table: Any) -> Any:

@@ -16,8 +16,8 @@ from unisono._unisono import Table
 from unisono.data import _convert
 from unisono.data._torch import check_columns, names_of
 
-_CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
-_CHUNK_BATCHES = 1024
+_CHUNK_BYTES = 1 << 20  # in one call from TensorFlow
+_CHUNK_BATCHES = 64
 _LARGE_BATCH = 256 << 10  # from here on a call a batch costs nothing by comparison
 
 
@@ -88,10 +88,10 @@ def _column(tf: Any, column: numpy.ndarray, dtype: Any = None) -> Any:
 def _spec(tf: Any, field: tuple) -> Any:
     name, kind, dtype, shape = field
     if kind == "number":
-        return tf.TensorSpec(shape=(None,) + tuple(shape), dtype=tf.as_dtype(dtype), name=name)
+        return tf.TensorSpec(shape=(None,) + tuple(shape), dtype=tf.as_dtype(dtype))
     if kind == "list":
         raise TypeError("column %r has rows of different lengths; leave it out (feature_columns) or use iter_tf_batches" % name)
-    return tf.TensorSpec(shape=(None,), dtype=tf.string, name=name)
+    return tf.TensorSpec(shape=(None,), dtype=tf.string)
 
 
 def _value(column: numpy.ndarray) -> numpy.ndarray:
@@ -113,7 +113,9 @@ class _Feed:
         self.fields = {field[0]: field for field in schema.fields}
         self.names = list(dict.fromkeys(name for each in columns for name in names_of(each)))
         bytes_ = _row_bytes(type(schema)([self.fields[name] for name in self.names])) * batch_size
-        self.batches = 1 if bytes_ >= _LARGE_BATCH else max(1, min(_CHUNK_BYTES // bytes_, _CHUNK_BATCHES))
+        # The last batch of an epoch comes behind all whole ones: several epochs in one iteration (a pipeline) go over batch by batch.
+        several = bytes_ < _LARGE_BATCH and not hasattr(owner, "iter_epochs")
+        self.batches = max(1, min(_CHUNK_BYTES // bytes_, _CHUNK_BATCHES)) if several else 1
         self.tracked = owner._cursor.tracked
         self.last: Any = collections.deque()  # the batches that come behind the whole ones
         self.counter: Any = None
@@ -133,31 +135,35 @@ class _Feed:
         alone = self.owner._shard is None and not self.tracked
         return self.batch_size * self.batches if alone else self.batch_size
 
-    def _begin(self) -> None:
-        if self.tracked:
+    def _begin(self, before: int) -> None:
+        """before: batches of earlier passes of this iteration."""
+        if self.tracked and before == 0:
             self.counter.assign(0)
-            self.owner._cursor.read_ahead(_used(self.counter.numpy))
+        if self.tracked:
+            self.owner._cursor.read_ahead(_used(lambda: max(0, int(self.counter.numpy()) - before)))
 
     def whole(self) -> Iterator[Any]:
         """Whole batches, as many as go into one call; the rest is left for `rest`."""
-        size, rows, held = self.batch_size, self._rows(), []
+        size, rows, held, before, most = self.batch_size, self._rows(), [], 0, 1  # the first ones come soon
+        self.last.clear()
         for made in self.owner._passes(batch_size=rows, drop_last=self.drop_last and rows == size, columns=self.names, **self.options):
             try:
-                self._begin()
+                self._begin(before)
                 while (table := made.next()) is not None:
                     if self.tracked:
                         self.owner._cursor.note()
                     if rows == size and self.batches > 1 and table.num_rows == size:
                         held.append(table)
-                        if len(held) < self.batches:
+                        if len(held) < most:
                             continue
-                        table, held = Table.concat(held), []
+                        table, held, most = Table.concat(held), [], min(2 * most, self.batches)
                     elif held:  # the last one
                         yield self._values(Table.concat(held))
                         held = []
                     yield from self._cut(table)
             finally:
                 self.owner._last_stats = made.finish()
+                before += made.taken
             if held:
                 yield self._values(Table.concat(held))
                 held = []
@@ -167,7 +173,8 @@ class _Feed:
             yield self._values(table)
             return
         size = self.batch_size
-        whole = table.num_rows // size * size if table.num_rows != size + 1 else 0
+        one_more = table.num_rows == size + 1 and self._rows() == size  # what was left for fewer workers than there are
+        whole = 0 if one_more else table.num_rows // size * size
         if whole:
             yield self._values(table if whole == table.num_rows else table.slice(0, whole))
         if whole < table.num_rows and not (self.drop_last and table.num_rows - whole < size):

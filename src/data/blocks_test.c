@@ -1,0 +1,113 @@
+/* blocks_test.c - what a binding asks of blocks: their rows add up, an epoch's order is a permutation of them, and what has no blocks says so. */
+#include "data/test.h"
+
+static uni_error failure;
+enum { ROWS = 200000 };
+
+static uni_dataset *open_lines(const char *dir)
+{
+    char *text = malloc((size_t)ROWS * 32 + 16), *to = text + sprintf(text, "id,text\n");
+    for (int i = 0; i < ROWS; i++)
+        to += sprintf(to, "%d,%.*s\n", i, 10 + i % 13, "xxxxxxxxxxxxxxxxxxxxxxxxx");
+    char *path = test_file(dir, "lines.csv", text, (size_t)(to - text));
+    uni_dataset *dataset = NULL;
+    assert_ok(uni_dataset_read_csv(&dataset, 1, (const char *const[]){ path }, NULL, &failure));
+    free(path);
+    free(text);
+    return dataset;
+}
+
+static int keep_even(void *context, const uni_table *table, int64_t row, uni_error *err)
+{
+    const int64_t *ids = uni_array_data(uni_table_find(table, "id")->values);
+    return ids[row] % 2 == 0;
+}
+
+static int64_t rows_of(uni_dataset *dataset)
+{
+    int64_t blocks = uni_dataset_num_blocks(dataset), total = 0;
+    int64_t *rows = calloc((size_t)blocks, sizeof *rows);
+    assert_ok(uni_dataset_count_blocks(dataset, 0, blocks / 2, rows, &failure));
+    assert_ok(uni_dataset_count_blocks(dataset, blocks / 2, blocks, rows + blocks / 2, &failure));
+    for (int64_t i = 0; i < blocks; i++)
+        total += rows[i];
+    free(rows);
+    return total;
+}
+
+static void rows_add_up(void **unused)
+{
+    char *dir = test_dir();
+    uni_dataset *lines = open_lines(dir), *even = NULL;
+    assert_true(uni_dataset_num_blocks(lines) > 20);
+    assert_int_equal(rows_of(lines), ROWS);
+    assert_ok(uni_dataset_filter(&even, lines, keep_even, NULL, &failure));
+    assert_int_equal(rows_of(even), ROWS / 2);
+    int64_t one = 0;
+    assert_fails(uni_dataset_count_blocks(lines, 0, 1 << 20, &one, &failure), UNI_EINVAL, "of ");
+    uni_dataset_unref(even);
+    uni_dataset_unref(lines);
+    test_dir_remove(dir);
+}
+
+static void orders_are_permutations(void **unused)
+{
+    char *dir = test_dir();
+    uni_dataset *lines = open_lines(dir), *shuffled = NULL;
+    assert_ok(uni_dataset_shuffle(&shuffled, lines, 0, 7, &failure));
+    int64_t blocks = uni_dataset_num_blocks(lines), moved = 0;
+    int64_t *first = calloc((size_t)blocks, sizeof *first);
+    int64_t *second = calloc((size_t)blocks, sizeof *second);
+    uint8_t *seen = calloc((size_t)blocks, 1);
+    assert_ok(uni_dataset_block_order(lines, 3, 0, blocks, first, &failure));
+    for (int64_t i = 0; i < blocks; i++)
+        assert_int_equal(first[i], i);
+    assert_ok(uni_dataset_block_order(shuffled, 0, 0, blocks, first, &failure));
+    assert_ok(uni_dataset_block_order(shuffled, 1, 0, blocks, second, &failure));
+    for (int64_t i = 0; i < blocks; i++) {
+        seen[first[i]]++;
+        moved += first[i] != second[i];
+    }
+    for (int64_t i = 0; i < blocks; i++)
+        assert_int_equal(seen[i], 1);
+    assert_true(moved > blocks / 2); /* another order in the next epoch */
+    free(seen);
+    free(second);
+    free(first);
+    uni_dataset_unref(shuffled);
+    uni_dataset_unref(lines);
+    test_dir_remove(dir);
+}
+
+static void shapes(void **unused)
+{
+    char *dir = test_dir();
+    uni_dataset *lines = open_lines(dir), *numbers = NULL, *shuffled = NULL;
+    uni_value *shape = NULL;
+    assert_ok(uni_dataset_shuffle(&shuffled, lines, 500, 7, &failure));
+    assert_ok(uni_dataset_shape(shuffled, &shape, &failure));
+    assert_string_equal(uni_dict_get_string(shape, "kind", ""), "block");
+    assert_true(uni_dict_get_bool(shape, "shuffle", false));
+    assert_true(uni_dict_get_bool(shape, "one_to_one", false));
+    assert_int_equal(uni_dict_get_int(shape, "buffer", 0), 500);
+    uni_value_free(shape);
+    assert_ok(uni_dataset_range(&numbers, 10, &failure));
+    assert_ok(uni_dataset_shape(numbers, &shape, &failure));
+    assert_string_equal(uni_dict_get_string(shape, "kind", ""), "global");
+    int64_t rows = 0;
+    assert_fails(uni_dataset_count_blocks(numbers, 0, 1, &rows, &failure), UNI_EUNSUPPORTED,
+                 "block order");
+    uni_value_free(shape);
+    uni_dataset_unref(shuffled);
+    uni_dataset_unref(numbers);
+    uni_dataset_unref(lines);
+    test_dir_remove(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_add_up),
+                                        cmocka_unit_test(orders_are_permutations),
+                                        cmocka_unit_test(shapes) };
+    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
+}
