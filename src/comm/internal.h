@@ -35,6 +35,14 @@ typedef struct uni__call {
 typedef struct uni__transport uni__transport;
 typedef struct uni__algorithm uni__algorithm;
 
+/* How long a request waits for the same thing; it may be in many short pauses while others are under way. */
+typedef struct uni__watch {
+    uint64_t target; /* number and phase that is waited for */
+    uint64_t begun, warned, looked; /* ns */
+    uint64_t circle; /* sum over the circle's words, to see that nothing moves */
+    int circle_looks;
+} uni__watch;
+
 struct uni_comm_request {
     uni_comm *comm;
     bool used;
@@ -45,6 +53,7 @@ struct uni_comm_request {
     uint64_t seq; /* number in its lane, from 1; lane 0 is that of the collectives */
     uint64_t number; /* of the collective; for send and recv the number in the pair */
     uint64_t order; /* in which requests began, sends among them */
+    uni__watch watch; /* wait.c */
     uint64_t begun_ns, arrived_ns;
     int late_rank; /* the last to arrive, or -1 when that is not known yet */
     uint64_t late_ns; /* after the one before it */

@@ -39,12 +39,6 @@ static inline void relax(void)
 #endif
 }
 
-typedef struct watch {
-    uint64_t begun, warned;
-    uint64_t circle; /* sum over the circle's words, to see that nothing moves */
-    int circle_looks;
-} watch;
-
 static uint64_t target_of(const uni_comm_request *request)
 {
     return request->seq << 24 | request->phase;
@@ -135,7 +129,7 @@ static int waits_for(uni_comm *comm, int rank, uint64_t waits)
 }
 
 /* A circle of ranks that all wait for the next to begin something, unchanged for several looks. */
-static bool in_circle(uni_comm *comm, watch *seen)
+static bool in_circle(uni_comm *comm, uni__watch *seen)
 {
     uni__rank_line *ranks = comm->board->header->ranks;
     uint64_t sum = 0;
@@ -157,7 +151,7 @@ static bool in_circle(uni_comm *comm, watch *seen)
 }
 
 /* What may be wrong with those who are waited for. */
-static int look(uni_comm_request *request, watch *seen, uni_error *err)
+static int look(uni_comm_request *request, uni__watch *seen, uni_error *err)
 {
     uni_comm *comm = request->comm;
     UNI_TRY(uni__board_aborted(comm, err));
@@ -227,17 +221,23 @@ int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
     if (spin(word, target, 0) ||
         spin(word, target, spin_for(comm, uni__lane_rank(request->lane, request->next_member))))
         return 0;
-    uint64_t now = uni__monotonic_ns();
-    watch seen = { .begun = now, .warned = now };
+    uint64_t entered = uni__monotonic_ns(), now = entered;
+    uni__watch *seen = &request->watch;
+    if (seen->target != target)
+        *seen = (uni__watch){ .target = target, .begun = now, .warned = now, .looked = now };
     int status = 0;
     while (status == 0 && atomic_load_explicit(word, memory_order_acquire) >> 1 < target) {
         say_wait(request);
         sleep_on(word, target, limit_ns && limit_ns < LOOK_NS ? limit_ns : LOOK_NS);
-        now = uni__monotonic_ns();
-        if (limit_ns && now - seen.begun >= limit_ns)
+        if (atomic_load_explicit(word, memory_order_acquire) >> 1 >= target)
             break;
-        if (atomic_load_explicit(word, memory_order_acquire) >> 1 < target)
-            status = look(request, &seen, err);
+        now = uni__monotonic_ns();
+        if (now - seen->looked >= LOOK_NS) {
+            seen->looked = now;
+            status = look(request, seen, err);
+        }
+        if (limit_ns && now - entered >= limit_ns)
+            break;
     }
     atomic_store_explicit(&comm->board->header->ranks[comm->rank].waits, 0, memory_order_relaxed);
     return status;
