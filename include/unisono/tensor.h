@@ -195,10 +195,30 @@ UNI_API uni_tensor *uni_tape_added_losses(uni_tape *tape);
 
 /* Asks for uni_tensor_gradient of an input. */
 UNI_API void uni_tape_watch(uni_tape *tape, uni_tensor *tensor);
+/* The gradient of a dense layer's kernel is a product, x^T dz, of what the layer got and the gradient of what it gave. */
+typedef struct uni_factors {
+    const float *x, *dz;
+    int64_t rows; /* x is (rows, in), dz (rows, out) */
+} uni_factors;
+#define UNI_DESCENT_MAX_PEERS 64
+/* Replicas that share one set of weights and make the same pass at the same time. For every kernel of `least` weights and more they meet with their
+ * factors, and each multiplies and changes only its rows of the kernel: no gradient is written, none is added up. */
+typedef struct uni_descent_peers {
+    int index, count; /* of UNI_DESCENT_MAX_PEERS at most */
+    size_t least;
+    void *context;
+    /* Waits for all; everybody's factors, in the order of the replicas, are good until leave returns on all of them. */
+    int (*meet)(void *context, const uni_factors *mine, int64_t in, int64_t out, uni_factors *all,
+                uni_error *err);
+    int (*leave)(void *context, uni_error *err);
+} uni_descent_peers;
 /* Plain gradient descent inside of the pass: w = keep * w - rate * gradient. */
 typedef struct uni_descent {
     float rate, keep;
+    const uni_descent_peers *peers; /* NULL: alone */
 } uni_descent;
+/* The rows of a kernel that a replica changes: whole cache lines of the columns of x. */
+UNI_API uni_span uni_descent_rows(int64_t in, int index, int count);
 typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;

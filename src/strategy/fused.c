@@ -64,6 +64,7 @@ static int make_pages(uni_strategy *strategy, size_t size, size_t slots, uni_err
         return 0;
     uni_comm_buffer_free(fused->pages);
     uni_comm_buffer_free(fused->gradients);
+    uni_comm_buffer_free(fused->factors);
     *fused = (uni__fused){ .size = size, .slots = slots };
     fused->stride = (size + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
     UNI_TRY(uni_comm_alloc_shared(strategy->comm, fused->stride * (1 + slots) * sizeof(float),
@@ -126,22 +127,9 @@ int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error
     return 0;
 }
 
-int uni__fused_sum(uni_strategy *strategy, uni_gradients *gradients, uni_span mine, uni_error *err)
+int uni__fused_sum(uni_strategy *strategy, uni_span piece, uni_error *err)
 {
-    uni__fused *fused = &strategy->fused;
-    uni_span spans[64];
-    size_t count = uni_parameters_trainable(uni_gradients_store(gradients), spans, 64);
-    if (count > 64) {
-        spans[0] = (uni_span){ 0, fused->size };
-        count = 1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        size_t begin = spans[i].begin > mine.begin ? spans[i].begin : mine.begin;
-        size_t end = spans[i].end < mine.end ? spans[i].end : mine.end;
-        if (begin < end)
-            UNI_TRY(uni_comm_buffer_sum(fused->gradients, begin, end, UNI_F32, err));
-    }
-    return 0;
+    return uni_comm_buffer_sum(strategy->fused.gradients, piece.begin, piece.end, UNI_F32, err);
 }
 
 int uni__fused_end(uni_strategy *strategy, bool together, uni_error *err)

@@ -47,9 +47,7 @@ static int reduce(void *context, uni_gradients *gradients, double *sums, size_t 
 static int add_up(void *context, uni_gradients *gradients, uni_span piece, uni_error *err)
 {
     uni_strategy *strategy = context;
-    return strategy->fused.on && !strategy->fused.whole
-               ? uni__fused_sum(strategy, gradients, piece, err)
-               : 0;
+    return strategy->fused.on && !strategy->fused.whole ? uni__fused_sum(strategy, piece, err) : 0;
 }
 
 static uni_span slice(void *context, size_t size)
@@ -78,7 +76,8 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
                                        .reduce = reduce,
                                        .slice = slice,
                                        .add_up = add_up,
-                                       .barrier = meet };
+                                       .barrier = meet,
+                                       .descend = uni__factors_descend };
     if (!local_statistics)
         strategy->replica.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
 }

@@ -60,6 +60,54 @@ void uni__bias_backward(uni_tape *tape, const float *y, float *dy, float *dbias,
     }
 }
 
+uni_span uni_descent_rows(int64_t in, int index, int count)
+{
+    size_t lines = ((size_t)in + 15) / 16, size = (size_t)in;
+    size_t begin = lines * (size_t)index / (size_t)count * 16,
+           end = lines * (size_t)(index + 1) / (size_t)count * 16;
+    return (uni_span){ begin < size ? begin : size, end < size ? end : size };
+}
+
+/* Rows of the kernel that stay in the second-level cache while every replica's part is taken off them. */
+#define TILE_WEIGHTS ((size_t)1 << 16)
+
+/* This replica's rows of the kernel, by the factors of all. */
+static void descend_together(uni_tape *tape, const dense *d, const float *x, float *kernel,
+                             const float *dz)
+{
+    const uni_descent_peers *peers = tape->descent->peers;
+    uni_factors all[UNI_DESCENT_MAX_PEERS];
+    uni_error err = { 0 };
+    int status =
+        peers->meet(peers->context, &(uni_factors){ x, dz, d->rows }, d->in, d->out, all, &err);
+    uni_span mine = uni_descent_rows(d->in, peers->index, peers->count);
+    size_t tile = TILE_WEIGHTS / (size_t)d->out > 16 ? TILE_WEIGHTS / (size_t)d->out : 16;
+    for (size_t at = mine.begin; status == 0 && at < mine.end; at += tile) {
+        uni_descent descent = *tape->descent;
+        for (int r = 0; r < peers->count; r++) {
+            if (all[r].rows == 0)
+                continue;
+            uni__gemm(tape,
+                      &(uni__product){ .transpose_a = true,
+                                       .m = (int64_t)(at + tile < mine.end ? tile : mine.end - at),
+                                       .n = d->out,
+                                       .k = all[r].rows,
+                                       .a = all[r].x + at,
+                                       .lda = d->in,
+                                       .b = all[r].dz,
+                                       .ldb = d->out,
+                                       .c = kernel + at * (size_t)d->out,
+                                       .ldc = d->out,
+                                       .descent = &descent });
+            descent.keep = 1;
+        }
+    }
+    if (status == 0)
+        status = peers->leave(peers->context, &err);
+    if (status < 0)
+        uni_tape_fail(tape, status, "%s", err.message);
+}
+
 static void dense_backward(uni_tape *tape, uni__node *node)
 {
     const dense *d = (const dense *)node->payload;
@@ -90,7 +138,11 @@ static void dense_backward(uni_tape *tape, uni__node *node)
     }
     /* Last, since a kernel that descends is another one afterwards. */
     bool descends = uni__descends(tape, node, kernel);
-    if ((target = descends ? f32(kernel) : uni__gradient_target(tape, kernel, &add))) {
+    if (descends && tape->descent->peers) {
+        begin = uni__clock_begin(tape);
+        descend_together(tape, d, f32(x), f32(kernel), dz);
+        uni__clock_end(tape, "dense backward weights", begin, flops);
+    } else if ((target = descends ? f32(kernel) : uni__gradient_target(tape, kernel, &add))) {
         begin = uni__clock_begin(tape);
         uni__gemm(tape, &(uni__product){ .transpose_a = true,
                                          .add = add,

@@ -345,7 +345,8 @@ static bool is_first_use(const uni__node *node, const uni_parameter *parameter)
 bool uni__descends(uni_tape *tape, const uni__node *node, const uni_tensor *tensor)
 {
     const uni_parameter *parameter = tensor->needs_gradient ? tensor->parameter : NULL;
-    if (!tape->descent || !parameter)
+    if (!tape->descent || !parameter ||
+        (tape->descent->peers && parameter->size < tape->descent->peers->least))
         return false;
     uni_gradients *gradients = tape->step.gradients;
     uint32_t stamp = gradients->stamp;

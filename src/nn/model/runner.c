@@ -26,6 +26,7 @@
 
 /* Floats that are added up and updated at a time: what two replicas and Adam need of them is in the first-level cache. */
 #define PIECE ((size_t)1024)
+#define MAX_SPANS 64
 /* Buffers that are added up in one go. */
 #define AT_ONCE 64
 
@@ -190,15 +191,35 @@ static int begin_update(uni__runner *runner, uni_error *err)
                                scale_for(samples), err);
 }
 
-/* Adds up and updates piece by piece, so that a piece's sum is still in the cache when the update reads it. */
-static void add_up_and_update(uni__runner *runner, uni_span span)
+/* The parts of a span that have gradients for the optimizer; those of weights that the backward pass changed itself have none. */
+static size_t parts_of(const uni_gradients *gradients, uni_span span, uni_span *parts)
 {
-    for (size_t begin = span.begin; begin < span.end; begin += PIECE) {
-        uni_span piece = { begin, begin + PIECE < span.end ? begin + PIECE : span.end };
-        add_up(runner, piece);
-        uni_optimizer_apply_span(runner->model->compiled->optimizer, runner->shares[0].gradients,
-                                 piece);
+    size_t found = 0, count = uni_gradients_trainable(gradients, parts, MAX_SPANS);
+    if (count > MAX_SPANS) {
+        parts[0] = span;
+        return 1;
     }
+    for (size_t i = 0; i < count; i++) {
+        uni_span part = { parts[i].begin > span.begin ? parts[i].begin : span.begin,
+                          parts[i].end < span.end ? parts[i].end : span.end };
+        if (part.begin < part.end)
+            parts[found++] = part;
+    }
+    return found;
+}
+
+/* Adds up and updates piece by piece, so that a piece's sum is still in the cache when the update reads it. */
+static void add_up_and_update(uni__runner *runner, uni__share *share, uni_span span)
+{
+    uni_span parts[MAX_SPANS];
+    size_t count = parts_of(share->gradients, span, parts);
+    for (size_t i = 0; i < count; i++)
+        for (size_t begin = parts[i].begin, end = parts[i].end; begin < end; begin += PIECE) {
+            uni_span piece = { begin, begin + PIECE < end ? begin + PIECE : end };
+            add_up(runner, piece);
+            uni_optimizer_apply_span(runner->model->compiled->optimizer,
+                                     runner->shares[0].gradients, piece);
+        }
 }
 
 /* With clipping by norm the whole sum must be there before the first weight moves. */
@@ -233,7 +254,7 @@ static int update_together(uni__runner *runner, uni__share *share)
     }
     if (compiled->norm_clipping)
         return update_after_norm(runner, share, span);
-    add_up_and_update(runner, span);
+    add_up_and_update(runner, share, span);
     return 0;
 }
 
@@ -318,13 +339,15 @@ static int update_with_others(uni__runner *runner, const uni_replica *replica, u
         replica->slice != NULL ? replica->slice(replica->context, size) : (uni_span){ 0, size };
     UNI_TRY(uni_optimizer_begin(optimizer, gradients,
                                 scale_for(runner->pending_samples + runner->sums[1]), err));
-    size_t each = replica->add_up != NULL ? PIECE : size;
-    for (size_t begin = span.begin; begin < span.end; begin += each) {
-        uni_span piece = { begin, begin + each < span.end ? begin + each : span.end };
-        if (replica->add_up != NULL)
-            UNI_TRY(replica->add_up(replica->context, gradients, piece, err));
-        uni_optimizer_apply_span(optimizer, gradients, piece);
-    }
+    uni_span parts[MAX_SPANS];
+    size_t count = parts_of(gradients, span, parts), each = replica->add_up != NULL ? PIECE : size;
+    for (size_t i = 0; i < count; i++)
+        for (size_t begin = parts[i].begin, end = parts[i].end; begin < end; begin += each) {
+            uni_span piece = { begin, begin + each < end ? begin + each : end };
+            if (replica->add_up != NULL)
+                UNI_TRY(replica->add_up(replica->context, gradients, piece, err));
+            uni_optimizer_apply_span(optimizer, gradients, piece);
+        }
     uni_optimizer_end(optimizer);
     return replica->barrier != NULL ? replica->barrier(replica->context, err) : 0;
 }

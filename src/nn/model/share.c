@@ -171,6 +171,64 @@ static int update_metrics(uni__share *share, uni_tensor *const *targets)
     return 0;
 }
 
+/* All replicas of this process have their factors in reach. */
+static int meet_with_factors(void *context, const uni_factors *mine, int64_t in, int64_t out,
+                             uni_factors *all, uni_error *err)
+{
+    uni__share *share = context;
+    uni__runner *runner = share->runner;
+    share->factors = *mine;
+    if (!uni__team_barrier(runner->team))
+        return uni_error_set(err, UNI_ECANCELED, "another replica failed");
+    for (int i = 0; i < runner->count; i++)
+        all[i] = runner->shares[i].factors;
+    return 0;
+}
+
+static int leave_factors(void *context, uni_error *err)
+{
+    uni__share *share = context;
+    return uni__team_barrier(share->runner->team)
+               ? 0
+               : uni_error_set(err, UNI_ECANCELED, "another replica failed");
+}
+
+/* Kernels from here on are worth two meetings: a gradient of 1 MiB less for each replica to write and to add up. */
+#define DESCENT_WEIGHTS ((size_t)1 << 18)
+
+/* 1: the backward pass may go down the gradient by itself. All replicas come to the same answer. */
+static int prepare_descent(uni__share *share, uni_descent *out)
+{
+    uni__runner *runner = share->runner;
+    const uni__job *job = runner->job;
+    int64_t samples = (int64_t)share->samples;
+    if (!runner->update || runner->pending > 0 ||
+        !uni_optimizer_descent(runner->model->compiled->optimizer, 1, out))
+        return 0;
+    if (job->replica != NULL) {
+        if (runner->count > 1 || job->replica->descend == NULL)
+            return 0;
+        int status = job->replica->descend(job->replica->context, samples, &samples, &out->peers,
+                                           &share->error);
+        if (status <= 0)
+            return status;
+    } else if (runner->count > 1) {
+        if (runner->active < runner->count || runner->count > UNI_DESCENT_MAX_PEERS)
+            return 0;
+        samples = job->batch->size;
+        share->peers = (uni_descent_peers){ .index = share->index,
+                                            .count = runner->count,
+                                            .least = DESCENT_WEIGHTS,
+                                            .context = share,
+                                            .meet = meet_with_factors,
+                                            .leave = leave_factors };
+        out->peers = &share->peers;
+    }
+    if (samples > 0)
+        out->rate *= (float)(1 / (double)samples);
+    return samples > 0;
+}
+
 static int run(uni__share *share, int64_t begin, int64_t end)
 {
     uni__runner *runner = share->runner;
@@ -197,10 +255,8 @@ static int run(uni__share *share, int64_t begin, int64_t end)
     if (!training)
         return 0;
     uni_descent descent;
-    bool descends = runner->update && runner->count == 1 && job->replica == NULL &&
-                    !share->pending && share->samples > 0 &&
-                    uni_optimizer_descent(runner->model->compiled->optimizer,
-                                          (float)(1 / share->samples), &descent);
+    int descends = prepare_descent(share, &descent);
+    UNI_TRY(descends);
     UNI_TRY(uni_tape_gradient(share->tape, total,
                               &(uni_gradient_options){ .accumulate = share->pending,
                                                        .consume = true,
