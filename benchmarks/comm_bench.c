@@ -26,11 +26,10 @@
 
 #include <unisono/comm.h>
 
-#include "base/clock.h"
-#include "comm/recorder.h"
 #include "comm/rendezvous.h"
 
 #include "bench_numbers.h"
+#include "bench_record.h"
 
 #define MAX_ROUNDS 40
 #define MAX_COUNT (100u * 1000 * 1000 / 4)
@@ -220,7 +219,7 @@ static int mpi_rank(void)
     _exit(0);
 }
 
-/* --- the recorder: its cost in the smallest step there is, the fused one of the NNLM head's 49,000 parameters with
+/* --- the recorder (./bench strategies has its cost in a training step): in the smallest step there is, the fused one of the NNLM head's 49,000 parameters with
  * no forward and backward pass at all --- */
 
 #define HEAD_PARAMETERS 49000
@@ -263,24 +262,6 @@ static void *step_main(void *argument)
     return NULL;
 }
 
-static double recorder_ns(void)
-{
-    enum { RECORDS = 200000 };
-    uni__recorder *recorder = NULL;
-    if (uni__recorder_new(&recorder, NULL, 0, 2, "bench", NULL) < 0)
-        give_up("no recorder");
-    double begun = now_us();
-    for (int i = 0; i < RECORDS; i++) {
-        uni__record *record = uni__recorder_begin(recorder, uni__monotonic_ns());
-        record->number = (uint64_t)i;
-        record->ended_ns = uni__monotonic_ns();
-        uni__recorder_late(recorder, i & 1, 10);
-    }
-    double ns = (now_us() - begun) * 1e3 / RECORDS;
-    uni__recorder_free(recorder);
-    return ns;
-}
-
 static void run_recorder(void)
 {
     uni_comm *comms[2];
@@ -292,8 +273,9 @@ static void run_recorder(void)
     pthread_create(&other, NULL, step_main, &ranks[1]);
     step_main(&ranks[0]);
     pthread_join(other, NULL);
-    double ns = recorder_ns();
-    printf("{\"bench\": \"comm\", \"metric\": \"recorder_overhead\", \"unit\": \"fraction\", "
+    double ns = record_ns();
+    printf("{\"bench\": \"comm\", \"metric\": \"recorder_overhead_bare_step\", \"unit\": "
+           "\"fraction\", "
            "\"unisono\": "
            "%.5f, \"peer\": null, \"peer_name\": \"none: no peer has one\", \"ratio\": null, "
            "\"record_ns\": %.1f, \"records_per_step\": 1, \"step_us\": %.2f, \"step\": \"fused "

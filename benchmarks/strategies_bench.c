@@ -11,7 +11,7 @@
  * scaling_2w is the median of the rounds' together / (2 alone), scaling_ceiling_2w that of apart / (2 alone): two cores that share a cache, a memory bus or (as
  * hardware threads) a core do not do twice the work of one. mirrored_vs_threads is mirrored / threads.
  * A model is seen to learn before it is timed. The peers (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in turn with
- * it: one window for every line on stdin. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S --batch 128.
+ * it: one window for every line on stdin. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S --batch 128 --stop PID,PID.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,6 +26,7 @@
 #include <unisono/native.h>
 
 #include "bench_numbers.h"
+#include "bench_record.h"
 #include "engine_models.h"
 
 #define MAX_ROUNDS 20
@@ -233,6 +234,18 @@ static double print_ratio(const char *metric, const char *model, const group *a,
     return ratio.median;
 }
 
+/* Two collectives a fused step: the counts, and the barrier after the update. */
+static void print_recorder(const char *model, double step_us)
+{
+    double ns = record_ns();
+    printf(
+        "{\"bench\": \"strategies\", \"metric\": \"recorder_overhead\", \"unit\": \"fraction\", "
+        "\"unisono\": %.5f, \"peer\": null, \"peer_name\": \"none: no peer has one\", \"ratio\": "
+        "null, \"record_ns\": %.1f, \"records_per_step\": 2, \"step_us\": %.2f, \"model\": "
+        "\"%s\"}\n",
+        2 * ns * 1e-3 / step_us, ns, step_us, model);
+}
+
 static double run_model(group *groups, int index, int rounds)
 {
     const char *name = names[index];
@@ -246,6 +259,8 @@ static double run_model(group *groups, int index, int rounds)
            "\"samples/s\", \"unisono\": %.1f, \"one_worker\": %.1f, \"pairs\": %d}\n",
            name, numbers_of(groups[TOGETHER].rates, rounds).median,
            numbers_of(groups[ALONE].rates, rounds).median, rounds);
+    if (index == 0)
+        print_recorder(name, 2e6 * BATCH / numbers_of(groups[TOGETHER].rates, rounds).median);
     print_ratio("scaling_ceiling_2w", name, &groups[APART], &groups[ALONE], 2, rounds,
                 "two workers without a communicator / (2 rate(1))");
     print_ratio("mirrored_vs_threads", name, &groups[MIRRORED], &groups[THREADS], 1, rounds,
@@ -254,13 +269,26 @@ static double run_model(group *groups, int index, int rounds)
                        "rate(2) / (2 rate(1))");
 }
 
-/* One window for every line on stdin, for a peer that measures in turn with us. */
-static int serve(group *groups, const char *name, double seconds)
+/* "PID,PID": what else a peer's threads would do is not ours to pay for. */
+static void signal_all(const char *pids, int sig)
+{
+    for (char *end; pids && *pids; pids = *end ? end + 1 : end) {
+        long pid = strtol(pids, &end, 10);
+        if (end == pids)
+            return;
+        if (pid > 1)
+            kill((pid_t)pid, sig);
+    }
+}
+
+/* One window for every line on stdin, for a peer that measures in turn with us and is stopped meanwhile. */
+static int serve(group *groups, const char *name, double seconds, const char *pids)
 {
     char line[16];
     int steps = 8;
+    double rate;
     open_group(groups, TOGETHER);
-    double rate = measure(&groups[TOGETHER], name, steps);
+    rate = measure(&groups[TOGETHER], name, steps);
     for (int i = 0; i < 2; i++) {
         steps = (int)(seconds * rate / (2 * BATCH));
         steps = steps > 2 ? steps : 2;
@@ -269,7 +297,10 @@ static int serve(group *groups, const char *name, double seconds)
     printf("ready\n");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        printf("%.6g\n", measure(&groups[TOGETHER], name, steps));
+        signal_all(pids, SIGSTOP);
+        rate = measure(&groups[TOGETHER], name, steps);
+        signal_all(pids, SIGCONT);
+        printf("%.6g\n", rate);
         fflush(stdout);
     }
     return 0;
@@ -299,7 +330,7 @@ int main(int argc, char **argv)
     bool serves = false;
     int rounds = 11;
     double seconds = 0.3;
-    const char *only = NULL;
+    const char *only = NULL, *pids = NULL;
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "--quick") == 0)
@@ -310,15 +341,17 @@ int main(int argc, char **argv)
             only = argv[++i];
         else if (strcmp(argv[i], "--seconds") == 0 && more)
             seconds = atof(argv[++i]);
+        else if (strcmp(argv[i], "--stop") == 0 && more)
+            pids = argv[++i];
         else if (strcmp(argv[i], "--batch") == 0 && more && atoi(argv[i + 1]) == 2 * BATCH)
             i++;
         else
             give_up("usage", "strategies_bench [--quick] [--model NAME] [--serve --model NAME "
-                             "--seconds S --batch 128]");
+                             "--seconds S --batch 128 --stop PID,PID]");
     }
     signal(SIGPIPE, SIG_IGN);
     if (serves)
-        serve(groups, only ? only : names[0], seconds);
+        serve(groups, only ? only : names[0], seconds, pids);
     else
         bench(groups, only, rounds);
     for (int w = 0; w < NUM_WAYS; w++)

@@ -95,7 +95,7 @@ def measure(windows, seconds, batch):
     return rates[WINDOWS // 2], (rates[-1] - rates[0]) / rates[WINDOWS // 2]
 
 
-def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS):
+def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS, more=()):
     """(the peer's rate, the engine's, the median ratio, lowest, highest): windows of both, one after the other."""
     steps, took = 1, 0.0
     while took < PAIR_SECONDS / 4:
@@ -103,7 +103,7 @@ def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS):
         took = windows(steps, 1)[0]
     seconds = max(PAIR_SECONDS, least * took / steps)
     steps = max(1, int(steps * seconds / took))
-    with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(seconds)],
+    with subprocess.Popen([program, "--serve", "--model", model, "--batch", str(batch), "--seconds", str(seconds), *more],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
         if engine.stdout.readline() != "ready\n":
             raise SystemExit(f"{program} --serve did not become ready")
@@ -119,10 +119,10 @@ def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS):
     return sorted(theirs for theirs, _ in pairs)[middle], sorted(ours for _, ours in pairs)[middle], ratios[middle], ratios[0], ratios[-1]
 
 
-def pair_line(bench, metric, windows, model, batch, options, peer, least=PAIR_STEPS, **more):
-    """Samples per second of a peer and of options.against, in turn."""
+def pair_line(bench, metric, windows, model, batch, options, peer, least=PAIR_STEPS, stop=(), **more):
+    """Samples per second of a peer and of options.against, in turn. stop: pids of the peer that are to stand still while the other is measured."""
     num_pairs = 3 if options.quick else PAIRS
-    theirs, ours, ratio, low, high = in_turn(windows, model, batch, options.against, least, num_pairs)
+    theirs, ours, ratio, low, high = in_turn(windows, model, batch, options.against, least, num_pairs, ["--stop", ",".join(map(str, stop))] if stop else ())
     line(bench, metric, "samples/s", theirs, peer, unisono=float("%.5g" % ours), ratio=float("%.4g" % ratio), low=float("%.4g" % low), high=float("%.4g" % high),
          pairs=num_pairs, **more)
 

@@ -127,7 +127,7 @@ def run(rank, options, orders):
                 return seconds
 
             common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "tf_mwms (%s)" % way, least=STEPS,
-                             versions="tensorflow " + tf.__version__)
+                             stop=[os.getpid(), options.other], versions="tensorflow " + tf.__version__)
             print(0, file=orders, flush=True)
 
 
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--orders", type=int)
+    parser.add_argument("--other", type=int, default=0, help="the second rank's process")
     options = parser.parse_args()
     if options.rank is not None:
         with os.fdopen(options.orders, "w" if options.rank == 0 else "r") as orders:
@@ -147,10 +148,11 @@ def main():
     workers = ["localhost:%d" % port, "localhost:%d" % (port + 1)]
     reads, writes = os.pipe()
     processes = []
-    for rank, end in enumerate((writes, reads)):
+    for rank, end in ((1, reads), (0, writes)):
         config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
         environment = dict(os.environ, TF_CONFIG=json.dumps(config), TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
         command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--rank", str(rank), "--orders", str(end)]
+        command += ["--other", str(processes[0].pid)] if processes else []
         processes.append(subprocess.Popen(command, env=environment, pass_fds=(end,), stdout=None if rank == 0 else subprocess.DEVNULL))
     os.close(reads)
     os.close(writes)

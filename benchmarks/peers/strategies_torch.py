@@ -48,6 +48,8 @@ def worker(rank, port, options):
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
+    pids = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
     for name in [options.model] if options.model else MODELS:
         train = trainer(name)
 
@@ -66,7 +68,8 @@ def worker(rank, port, options):
             return seconds
 
         if rank == 0:
-            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "torch_ddp", least=STEPS, versions="torch " + torch.__version__)
+            common.pair_line("strategies", name + "_2w_samples_per_s", windows, name, 128, options, "torch_ddp", least=STEPS, stop=[int(pid) for pid in pids],
+                             versions="torch " + torch.__version__)
             tell(0)
         else:
             while steps := tell(0):
