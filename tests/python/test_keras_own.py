@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import tempfile
 import unittest
 import weakref
@@ -12,6 +13,7 @@ import support
 from unisono import keras
 import unisono.tf as tf
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RANDOM = np.random.default_rng(0)
 X = RANDOM.random((256, 8), dtype=np.float32)
 Y = (X.sum(axis=1, keepdims=True) > 4).astype(np.float32)
@@ -266,6 +268,24 @@ class Nesting(Base):
 
         losses = self.fit(Around())
         self.assertLess(losses[-1], losses[0])
+
+
+class Page(Base):
+    def test_the_code_of_the_page_runs(self):
+        with open(os.path.join(ROOT, "docs", "python-engine.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+        self.assertEqual(len(blocks), 2)
+        names, before = {"tf": tf}, os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                with support.printed():
+                    for block in blocks:
+                        exec(compile(block, "python-engine.md", "exec"), names)
+            finally:
+                os.chdir(before)
+        model = names["Net"]()
+        self.assertEqual(model.predict(X[:3], verbose=0).shape, (3, 1))
 
 
 def address(array):

@@ -335,6 +335,99 @@ class Loggers(unittest.TestCase):
         self.assertIn("by environment", text)
 
 
+class Reports(unittest.TestCase):
+    def run_and_look(self, function, environment=(), **keywords):
+        class Look(TrainingCallback):
+            def __init__(self):
+                self.seen = []
+
+            def handle_result(self, results, **info):
+                self.seen.append(results)
+
+        look = Look()
+        saved = {key: os.environ.get(key) for key, _ in environment}
+        os.environ.update(environment)
+        trainer = Trainer("none", num_workers=2)
+        try:
+            trainer.start()
+            trainer.run(function, callbacks=[look] + keywords.pop("callbacks", []), **keywords)
+        finally:
+            trainer.shutdown()
+            for key, value in saved.items():
+                os.environ.pop(key) if value is None else os.environ.update({key: value})
+        return look.seen, trainer
+
+    def test_detailed_metrics(self):
+        basic = {"x", "_timestamp", "_time_this_iter_s", "_training_iteration"}
+        seen, _ = self.run_and_look(lambda: train.report(x=1))
+        self.assertEqual(set(seen[0][0]), basic)
+        seen, _ = self.run_and_look(lambda: train.report(x=1), [("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS", "1")])
+        self.assertEqual(set(seen[0][1]), basic | {"_date", "_hostname", "_node_ip", "_pid", "_time_total_s"})
+        self.assertNotEqual(seen[0][0]["_pid"], seen[0][1]["_pid"])
+
+    def test_a_time_of_the_caller(self):
+        seen, _ = self.run_and_look(lambda: train.report(_time_this_iter_s=7.5))
+        self.assertEqual(seen[0][0]["_time_this_iter_s"], 7.5)
+
+    def test_positional_dictionary(self):
+        seen, _ = self.run_and_look(lambda: train.report({"loss": 2, "nested": {"a": [1]}}))
+        self.assertEqual((seen[0][1]["loss"], seen[0][1]["nested"]), (2, {"a": [1]}))
+
+    def test_numpy_in_results_json(self):
+        if not importlib.util.find_spec("numpy"):
+            self.skipTest("numpy is not installed")
+
+        def reports():
+            import numpy as np
+
+            train.report(array=np.arange(3), flag=np.bool_(True), whole=np.int64(7), number=np.float32(0.5), other=object)
+
+        _, trainer = self.run_and_look(reports, callbacks=[JsonLoggerCallback()])
+        import json
+
+        written = json.loads((trainer.latest_run_dir / "results.json").read_text())[0][0]
+        self.assertEqual((written["array"], written["flag"], written["whole"], written["number"], written["other"]),
+                         ([0, 1, 2], True, 7, 0.5, "<class 'object'>"))
+
+    def test_preprocessors(self):
+        nan = float("nan")
+        results = [{"loss": 1.0, "n": 1, "text": "a"}, {"loss": 3.0, "n": 3}, {"loss": nan, "n": 0}]
+        average = preprocessors.AverageResultsPreprocessor(["loss"]).preprocess(results)
+        self.assertEqual([each["avg(loss)"] for each in average], [2.0] * 3)
+        self.assertEqual(preprocessors.MaxResultsPreprocessor(["loss"]).preprocess(results)[2]["max(loss)"], 3.0)
+        weighted = preprocessors.WeightedAverageResultsPreprocessor(["loss"], "n").preprocess(results[:2])
+        self.assertEqual(weighted[0]["weight_avg_n(loss)"], 2.5)
+        chain = preprocessors.SequentialResultsPreprocessor([preprocessors.IndexedResultsPreprocessor([0, 1]),
+                                                             preprocessors.ExcludedKeysResultsPreprocessor({"n", "text"})])
+        self.assertEqual(chain.preprocess(results), [{"loss": 1.0}, {"loss": 3.0}])
+        self.assertEqual(preprocessors.IndexedResultsPreprocessor(None).preprocess(results), results)
+
+    def test_reserved_keys_are_for_those_who_list_them(self):
+        seen, _ = self.run_and_look(lambda: train.report(x=1, _train_torch_profiler=[["trace", "{}"]]))
+        self.assertNotIn("_train_torch_profiler", seen[0][0])
+
+
+class Launchers(unittest.TestCase):
+    SCRIPT = ("import ray\nfrom ray import train\nfrom ray.train import Trainer\nray.init(address='auto')\n"
+              "def function():\n    import os\n    return train.world_rank(), train.world_size(), 'OMPI_COMM_WORLD_RANK' in os.environ\n"
+              "trainer = Trainer('none', 2)\ntrainer.start()\nprint(trainer.run(function))\ntrainer.shutdown()\n")
+
+    def test_an_unchanged_script_over_mpi(self):
+        import shutil
+
+        if not shutil.which("mpirun"):
+            self.skipTest("mpirun is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script.py")
+            with open(path, "w") as file:
+                file.write(self.SCRIPT)
+            done = subprocess.run([sys.executable, "-m", "unisono.ray", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                                  env=dict(os.environ, UNISONO_LAUNCHER="mpi", UNISONO_HOSTS="localhost:2", OMPI_ALLOW_RUN_AS_ROOT="1",
+                                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"), timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("[(0, 2, True), (1, 2, True)]", done.stdout)
+
+
 class Interactive(unittest.TestCase):
     """Functions of a session without a file: a terminal's, a notebook's."""
 
@@ -358,6 +451,20 @@ class Interactive(unittest.TestCase):
         import asyncio
 
         self.assertEqual(asyncio.run(cell()), [0, 1])
+
+
+class Page(unittest.TestCase):
+    def test_the_code_of_the_page_runs(self):
+        with open(os.path.join(ROOT, "docs", "python.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+        self.assertGreaterEqual(len(blocks), 2)
+        out = []
+        for block in blocks:
+            done = subprocess.run([sys.executable, "-c", block], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            out.append(done.stdout)
+        self.assertIn("[0, 1]", out[0])
+        self.assertRegex(out[1], "^2 /")
 
 
 class Annotations(unittest.TestCase):

@@ -120,6 +120,7 @@ class Inside(Own):
         if raw.built:
             self._kept = self.get_weights()
         self._name, self._raw = raw.name, None
+        self._optimizer = None  # it was the engine's model's
         return raw.as_layer()
 
     def _settle_inside(self, model):
