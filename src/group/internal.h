@@ -1,5 +1,5 @@
 /*
- * internal.h - the insides of a group, shared by group.c (thread, timers, posts) and links.c (rings, pipes, agent). Only for this
+ * internal.h - the insides of a group, shared by group.c (thread, timers, posts), links*.c (rings, pipes, agent) and remote*.c. Only for this
  * module.
  */
 #ifndef UNISONO_GROUP_INTERNAL_H
@@ -61,17 +61,26 @@ struct uni__group {
     uni__posted *first, *last;
 };
 
-/* links.c */
+#define UNI__LINKS_SEND_MS 5000
+
+/* links.c, links_agent.c, links_spawn.c */
 int uni__links_start_agent(uni__group *group, uni_error *err) UNI_MUST_USE;
 int uni__links_start_events(uni__group *group,
                             uni_error *err) UNI_MUST_USE; /* the eventfd that workers ring */
 void uni__links_before_sleep(uv_prepare_t *handle);
 /* At every tick: an agent that somebody stopped is killed after a few seconds. */
 void uni__links_watch_agent(uni__group *group, uint64_t now);
+void uni__links_take_agent_frames(uni__group *group); /* those that were read already */
 void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
 /* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
 void uni__links_expect_end(uni__group *group, int milliseconds);
 void uni__links_empty_slot(uni__slot *worker);
+int uni__links_watch_worker(uni__slot *worker, uni_error *err) UNI_MUST_USE;
+/* All that a worker published before its end; its report pipe is closed. */
+void uni__links_read_rest(uni__slot *worker);
+int uni__links_poll_begin(uv_poll_t **out, uni__group *group, int fd, uv_poll_cb callback,
+                          void *data, uni_error *err) UNI_MUST_USE;
+void uni__links_poll_end(uv_poll_t **poll);
 /* One frame of a worker's ring; parts are joined. */
 void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type,
                            int flags);

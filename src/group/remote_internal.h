@@ -1,0 +1,54 @@
+/*
+ * remote_internal.h - the controller's picture of its hosts, shared by remote.c (their life), remote_take.c (what they say) and remote_send.c (what they are
+ * told). Controller thread.
+ */
+#ifndef UNISONO_GROUP_REMOTE_INTERNAL_H
+#define UNISONO_GROUP_REMOTE_INTERNAL_H
+
+#include "group/internal.h"
+#include "group/remote.h"
+
+typedef struct uni__remote_host {
+    uni__link *link; /* NULL: gone */
+    int node, first_rank, num_ranks;
+    char name[256], address[64], reached[64], scratch[256];
+    double cpus;
+    bool hello, probed, shares_storage, silent, all_dead;
+} uni__remote_host;
+
+typedef struct uni__remote_rank {
+    uni__remote_host *host;
+    int local_rank, port;
+    bool saw_stopping;
+    uni__control_words sent;
+    uint32_t busy[2]; /* this snapshot buffer came and was not given back */
+} uni__remote_rank;
+
+struct uni__remote {
+    uni__listener *listener;
+    uni__credentials credentials;
+    uni__remote_host **hosts;
+    int num_hosts, num_ranks;
+    uni__remote_rank *ranks;
+    uni_value *names;
+    char *token_path, *token;
+    double hello_timeout, silent_timeout;
+    uint64_t launched_ns, pulse_ns;
+    uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
+    bool launched, placed, launcher_asked, agent_told;
+    int remarks;
+};
+
+/* remote.c */
+void uni__remote_fail_launch(uni__group *group, const char *sentence);
+uni__remote_host *uni__remote_host_of_link(uni__remote *remote, const uni__link *link);
+/* Ends what is left when the hosts' workers are gone, or took too long. */
+void uni__remote_advance_ending(uni__group *group);
+/* The host of a rank while it is connected, or NULL. */
+uni__remote_host *uni__remote_host_of(uni__group *group, int rank);
+
+/* remote_take.c */
+void uni__remote_on_frame(void *context, uni__link *link, int type, const uint8_t *payload,
+                          size_t size);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * remote_take.c - what the hosts' agents say (remote.h has every frame): who they are, what their workers do, report and save. It becomes the events that a
+ * group of this machine has, so that the trainer does not know the difference. Controller thread.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "group/remote_internal.h"
+
+/* ---- who they are ---- */
+
+/* Nodes are counted in the order of their first ranks. */
+static void number_nodes(uni__remote *remote)
+{
+    int node = 0;
+    uni__remote_host *last = NULL;
+    for (int r = 0; r < remote->num_ranks; r++) {
+        uni__remote_host *host = remote->ranks[r].host;
+        if (host != last && host->first_rank == r)
+            host->node = node++;
+        last = host;
+    }
+}
+
+static void check_placed(uni__group *group)
+{
+    uni__remote *remote = group->remote;
+    if (remote->placed || remote->ending_ns)
+        return;
+    for (int r = 0; r < remote->num_ranks; r++)
+        if (!remote->ranks[r].host || !remote->ranks[r].host->probed)
+            return;
+    remote->placed = true;
+    number_nodes(remote);
+    uni__listener_keep_used(remote->listener);
+    group->events->placed(group->context);
+}
+
+static void take_hello(uni__group *group, uni__remote_host *host, const uni_value *hello)
+{
+    uni__remote *remote = group->remote;
+    const uni_value *ranks = uni_dict_get(hello, "ranks"), *ports = uni_dict_get(hello, "ports");
+    char sentence[512];
+    snprintf(host->name, sizeof host->name, "%.200s", uni_dict_get_string(hello, "host", "?"));
+    host->cpus = uni_dict_get_float(hello, "cpus", 1);
+    host->num_ranks = (int)uni_list_size(ranks);
+    for (int i = 0; i < host->num_ranks; i++) {
+        int rank = (int)uni_value_as_int(uni_list_get(ranks, (size_t)i), -1);
+        if (host->hello || rank < 0 || rank >= remote->num_ranks || remote->ranks[rank].host) {
+            snprintf(sentence, sizeof sentence,
+                     "host %s says that it has rank %d, which cannot be: the launcher started "
+                     "another number of processes than asked for",
+                     host->name, rank);
+            uni__remote_fail_launch(group, sentence);
+            return;
+        }
+        remote->ranks[rank] = (uni__remote_rank){
+            .host = host,
+            .local_rank = i,
+            .port = (int)uni_value_as_int(uni_list_get(ports, (size_t)i), 0),
+        };
+        if (host->first_rank < 0 || rank < host->first_rank)
+            host->first_rank = rank;
+    }
+    host->hello = true;
+    const char *known =
+        host->first_rank >= 0
+            ? uni_value_as_string(uni_list_get(remote->names, (size_t)host->first_rank), NULL)
+            : NULL;
+    if (known)
+        snprintf(host->name, sizeof host->name, "%.200s", known);
+    check_placed(group);
+}
+
+/* ---- what hosts say ---- */
+
+static void take_words(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    uni__worker_words words;
+    uni__slot *worker = &group->slots[rank];
+    if (size != sizeof words || !worker->page)
+        return;
+    memcpy(&words, payload, sizeof words);
+    uni__worker_words_apply(worker->page, &words);
+    group->remote->ranks[rank].saw_stopping = words.saw_stopping != 0;
+}
+
+static void take_exit(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    int32_t numbers[5];
+    uni__slot *worker = &group->slots[rank];
+    if (size != sizeof numbers || !worker->live)
+        return;
+    memcpy(numbers, payload, sizeof numbers);
+    uni__exit how = { .pid = numbers[0],
+                      .exit_code = numbers[1],
+                      .signal = numbers[2],
+                      .core = numbers[3] != 0,
+                      .oom = numbers[4] != 0 };
+    worker->live = false;
+    worker->pid = 0;
+    group->events->exited(group->context, rank, &how);
+    group->events->drained(group->context);
+}
+
+static void take_region(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    struct {
+        int32_t slot, zero;
+        uint64_t offset, total;
+    } head;
+    if (size < sizeof head)
+        return;
+    memcpy(&head, payload, sizeof head);
+    size -= sizeof head;
+    if (head.slot < 0 || head.slot > 1 || head.offset > head.total ||
+        size > head.total - head.offset)
+        return;
+    group->events->region(group->context, rank, head.slot, head.offset, head.total,
+                          payload + sizeof head, size);
+    if (head.offset + size == head.total && group->slots[rank].page) {
+        group->remote->ranks[rank].busy[head.slot] = 1;
+        atomic_store(&group->slots[rank].page->slot_free[head.slot], 0);
+    }
+}
+
+static void take_file(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    uni__remote_file head;
+    char path[4001];
+    if (size < sizeof head)
+        return;
+    memcpy(&head, payload, sizeof head);
+    payload += sizeof head;
+    size -= sizeof head;
+    if (head.path_size > size || !uni__remote_path_is_safe((const char *)payload, head.path_size)) {
+        group->events->broken(group->context, rank, "it sent a file with a forbidden name");
+        return;
+    }
+    memcpy(path, payload, head.path_size);
+    path[head.path_size] = '\0';
+    group->events->file(group->context, rank, path, head.offset, payload + head.path_size,
+                        size - head.path_size, (int)head.last);
+}
+
+static void take_message(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    if (size < 2)
+        return;
+    uni__links_take_frame(&group->slots[rank], payload + 2, size - 2, payload[0],
+                          payload[1] ? UNI__FRAME_MORE : 0);
+}
+
+static void take_channel(uni__group *group, int rank, const uint8_t *payload, size_t size)
+{
+    int32_t type;
+    if (size < sizeof type)
+        return;
+    memcpy(&type, payload, sizeof type);
+    uni__wire_frame frame = { .type = type,
+                              .payload = payload + sizeof type,
+                              .size = size - sizeof type };
+    group->events->channel(group->context, rank, &frame);
+}
+
+/* Of a rank that lives on that host. */
+static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *payload, size_t size)
+{
+    uni__slot *worker = &group->slots[rank];
+    int32_t number = 0;
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%.*s", (int)(size < 500 ? size : 500),
+             (const char *)payload);
+    if (size >= sizeof number)
+        memcpy(&number, payload, sizeof number);
+    switch (type) {
+    case UNI__REMOTE_SPAWNED:
+        worker->pid = number;
+        group->events->spawned(group->context, rank, number);
+        break;
+    case UNI__REMOTE_SPAWN_FAILED:
+        worker->live = false;
+        group->events->spawn_failed(group->context, rank, sentence);
+        break;
+    case UNI__REMOTE_MESSAGE:
+        take_message(group, rank, payload, size);
+        break;
+    case UNI__REMOTE_CHANNEL:
+        take_channel(group, rank, payload, size);
+        break;
+    case UNI__REMOTE_LINE:
+        group->events->line(group->context, rank, size ? (const char *)payload : NULL, size);
+        break;
+    case UNI__REMOTE_BROKEN:
+        group->events->broken(group->context, rank, sentence);
+        break;
+    case UNI__REMOTE_EXITED:
+        take_exit(group, rank, payload, size);
+        break;
+    case UNI__REMOTE_STOPPED:
+        group->events->stopped(group->context, rank, number != 0);
+        break;
+    case UNI__REMOTE_WORDS:
+        take_words(group, rank, payload, size);
+        break;
+    case UNI__REMOTE_REGION:
+        take_region(group, rank, payload, size);
+        break;
+    case UNI__REMOTE_LOG:
+        group->events->log(group->context, rank, payload, size);
+        break;
+    case UNI__REMOTE_FILE:
+        take_file(group, rank, payload, size);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take_of_host(uni__group *group, uni__remote_host *host, int type,
+                         const uint8_t *payload, size_t size)
+{
+    uni_value *message = NULL;
+    if (type == UNI__REMOTE_ALL_DEAD) {
+        host->all_dead = true;
+        uni__remote_advance_ending(group);
+        return;
+    }
+    if (uni_msgpack_read(&message, payload, size, NULL) < 0)
+        return;
+    if (type == UNI__REMOTE_HELLO) {
+        take_hello(group, host, message);
+    } else if (type == UNI__REMOTE_PROBED) {
+        host->probed = true;
+        host->shares_storage = uni_dict_get_bool(message, "shared", false);
+        snprintf(host->scratch, sizeof host->scratch, "%.250s",
+                 uni_dict_get_string(message, "scratch", ""));
+        check_placed(group);
+    }
+    uni_value_free(message);
+}
+
+void uni__remote_on_frame(void *context, uni__link *link, int type, const uint8_t *payload,
+                          size_t size)
+{
+    uni__group *group = context;
+    uni__remote *remote = group->remote;
+    uni__remote_host *host = uni__remote_host_of_link(remote, link);
+    int32_t rank;
+    if (!host || size < sizeof rank || type == UNI__REMOTE_PULSE)
+        return;
+    memcpy(&rank, payload, sizeof rank);
+    payload += sizeof rank;
+    size -= sizeof rank;
+    if (type == UNI__REMOTE_HELLO || type == UNI__REMOTE_PROBED || type == UNI__REMOTE_ALL_DEAD)
+        take_of_host(group, host, type, payload, size);
+    else if (rank >= 0 && rank < remote->num_ranks && remote->ranks[rank].host == host)
+        take_of_rank(group, type, rank, payload, size);
+}
