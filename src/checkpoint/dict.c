@@ -191,6 +191,7 @@ int uni__dict_header_check(const uni__dict_header *header, size_t head_size, uni
 int uni__dict_split(uni__dict_parts *parts, const void *encoded, size_t size, uni_error *err)
 {
     uni__dict_header header;
+    *parts = (uni__dict_parts){ 0 };
     if (size < sizeof header)
         return bad(err, "it is shorter than its header");
     memcpy(&header, encoded, sizeof header);

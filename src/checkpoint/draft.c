@@ -116,12 +116,12 @@ static int remember(uni__draft *draft, const char *path, int rank, uni_error *er
 static int origin_rank(const uni__draft *draft, const char *path)
 {
     int rank = 0;
-    size_t longest = 0;
+    size_t longest = 0, whole = strlen(path);
     for (size_t i = 0; i < draft->origin_count; i++) {
         const char *prefix = draft->origins[i].path;
         size_t length = strlen(prefix);
-        bool above = length == 0 || (strncmp(path, prefix, length) == 0 &&
-                                     (path[length] == '\0' || path[length] == '/'));
+        bool above = length == 0 || (length <= whole && memcmp(path, prefix, length) == 0 &&
+                                     (length == whole || path[length] == '/'));
         if (above && length >= longest) {
             longest = length;
             rank = draft->origins[i].rank;
