@@ -239,7 +239,8 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
 
 int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
 {
-    char program[PATH_MAX], count[32];
+    char program[PATH_MAX], count[32], nodes[32];
+    int used = 0;
     *argv = NULL;
     if (find_in_path("srun", program, sizeof program) < 0)
         return uni_error_set(err, UNI_ENOTFOUND,
@@ -248,10 +249,14 @@ int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_er
     char *hosts = join_hosts(plan, false), *list_option = NULL;
     uni_value *list = uni_value_list();
     snprintf(count, sizeof count, "--ntasks=%d", plan->num_workers);
+    /* Otherwise the whole allocation's number of nodes would be asked for, a lost one among them. */
+    for (int i = 0, before; i < plan->num_hosts; i++)
+        used += share(plan, i, &before) > 0;
+    snprintf(nodes, sizeof nodes, "--nodes=%d", used);
     int status = hosts && asprintf(&list_option, "--nodelist=%s", hosts) >= 0 ? 0 : UNI_ENOMEM;
     /* One step for all; a task that ends badly is our business, not a reason to end the step. */
     if (status == 0)
-        status = words(list, (const char *[]){ program, "--mpi=pmix", count, list_option,
+        status = words(list, (const char *[]){ program, "--mpi=pmix", count, nodes, list_option,
                                                "--distribution=block", "--export=ALL", "--overlap",
                                                "--kill-on-bad-exit=0", "--wait=0", "--quiet",
                                                plan->agent, NULL });

@@ -47,6 +47,7 @@ struct uni__exchange {
     char *data;
     size_t count;
     lane lanes[WINDOW]; /* lane i is in place i % WINDOW */
+    uint64_t moved; /* pieces that came */
     size_t num_lanes, oldest, begun; /* lanes before `oldest` are done */
     void (*combine)(const void *context, int dtype, int op, void *into, const void *from,
                     size_t count);
@@ -180,6 +181,7 @@ static int step_lane(uni__exchange *it, lane *at, int *done)
         if (code != MPI_SUCCESS || !there)
             return code;
         piece p = piece_of(it, at);
+        it->moved++;
         if (p.adds)
             it->combine(it->context, it->dtype, it->op, it->data + p.receive * it->element,
                         at->scratch, p.receive_count);
@@ -209,6 +211,11 @@ int uni__exchange_step(uni__exchange *it, int *done)
         if (*done || it->oldest == before)
             return MPI_SUCCESS;
     }
+}
+
+uint64_t uni__exchange_progress(const uni__exchange *exchange)
+{
+    return exchange->moved + 1;
 }
 
 void uni__exchange_free(uni__exchange *exchange)

@@ -2,7 +2,7 @@
  * mpi.c - the transport over MPI: every collective is MPI's own nonblocking one, moved on by tests.
  *
  * MPI tells nothing about a dead peer (traps: MPI_Test never errors after a kill) and nothing about ranks that call
- * different collectives. So while a rank waits it asks the rendezvous (abort word, alive), and after 100 ms it
+ * different collectives, or of a network that swallows what is sent (stall.c). So while a rank waits it asks the rendezvous (abort word, alive), and after 100 ms it
  * sends a note to all others with what it is in; who gets a note with the same number but another call has found the
  * disagreement, and gives up with a note that names it. After an error MPI is never called again, not even to
  * finalise: the process must end by _exit. The rank's thread; abort from any thread sets a word only.
@@ -33,6 +33,7 @@ typedef struct mpi_state {
     char abort_text[UNI__MPI_NOTE_SIZE];
     uint64_t waiting_since, looked, noted, warned; /* of the oldest request that waits */
     uint64_t waiting_for; /* its order */
+    uni__stall stall;
     bool dead; /* MPI is not called any more */
 } mpi_state;
 
@@ -195,6 +196,11 @@ static int look(uni_comm_request *request, uint64_t now, uni_error *err)
         if (mpi->plugin->send_notes(mpi->state, &note, why) < 0)
             return give_up(request, UNI_EPEER, err, why);
     }
+    if (uni__stall_found(&mpi->stall, request, mpi->plugin->progress(request->handle), now))
+        return give_up(request, UNI_EPEER, err,
+                       "all ranks are in it or past it, and nothing moved for some seconds: the "
+                       "network between the hosts drops what MPI sends (a firewall, a port, a "
+                       "route)");
     if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
         return give_up(request, UNI_ETIMEOUT, err, "not all ranks came in time (timeout_ms)");
     if (waited > WARN_NS && now - mpi->warned > WARN_NS) {
@@ -258,6 +264,8 @@ static void mpi_close(uni_comm *comm)
     mpi_state *mpi = comm->state;
     if (mpi && mpi->state)
         mpi->plugin->close(mpi->state, comm->finalized && !mpi->dead && !comm->broken.code);
+    if (mpi)
+        uni__stall_free(&mpi->stall);
     free(mpi);
 }
 
@@ -282,6 +290,7 @@ int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__r
     if (!mpi)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     mpi->plugin = all->plugin;
+    mpi->stall.key = "stalled.leaders";
     int status = all->plugin->split(all->state, color, &mpi->state, &mine.rank, &mine.size, why);
     if (status < 0)
         uni_error_set(err, status, "MPI's world cannot be split by hosts: %s", why);
@@ -308,6 +317,7 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
     if (!mpi)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     mpi->plugin = plugin;
+    mpi->stall.key = "stalled.world";
     int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
     if (status == 0) {
         status = uni__comm_new(out, &world, options, &mpi_transport, err);

@@ -244,6 +244,12 @@ static int plugin_test(void *context, void *argument, int *done, char *why)
     return 0;
 }
 
+static uint64_t plugin_progress(void *argument)
+{
+    const handle *h = argument;
+    return h->exchange ? uni__exchange_progress(h->exchange) : 0;
+}
+
 static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why)
 {
     state *s = context;
@@ -318,6 +324,7 @@ const uni__mpi_plugin *uni__mpi_plugin_get(void)
         .split = plugin_split,
         .start = plugin_start,
         .test = plugin_test,
+        .progress = plugin_progress,
         .send_notes = plugin_send_notes,
         .next_note = plugin_next_note,
         .close = plugin_close,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 3u
+#define UNI__MPI_PLUGIN_VERSION 4u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -46,6 +46,8 @@ typedef struct uni__mpi_plugin {
     int (*start)(void *state, const uni__mpi_call *call, void **handle, char *why);
     /* *done is set when the call is complete; the handle is then gone. */
     int (*test)(void *state, void *handle, int *done, char *why);
+    /* Of a call under way: a number that grows when something moved, or 0 when that cannot be seen. */
+    uint64_t (*progress)(void *handle);
     int (*send_notes)(void *state, const uni__mpi_note *note, char *why); /* to all others */
     int (*next_note)(void *state, uni__mpi_note *note, int *got, char *why);
     /* proper: all ranks are here and nothing is under way, so MPI may be finalised (if we initialised it).

@@ -39,6 +39,7 @@ int uni__exchange_is_better(const state *s, const uni__mpi_call *call);
 int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type,
                         uni__exchange **out);
 int uni__exchange_step(uni__exchange *exchange, int *done);
+uint64_t uni__exchange_progress(const uni__exchange *exchange); /* from 1 */
 void uni__exchange_free(uni__exchange *exchange);
 
 #endif
