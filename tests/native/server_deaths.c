@@ -72,14 +72,15 @@ static uni_value *slow_config(const char *strategy, bool noisy, int epochs)
 }
 
 /* Synchronous with everything that needs the others in the middle of a step, killed everywhere: the same as one process. */
-static void compare_with_one_process(uni_program *program, const int *ranks, int signal,
-                                     int every_ms, int epochs, double silent_timeout, int attempts)
+static void compare_with_one_process(uni_program *program, const char *function, const int *ranks,
+                                     int signal, int every_ms, int epochs, double silent_timeout,
+                                     int attempts)
 {
     uni_value *whole = servers_config("none", true);
     CHECK(uni_dict_take(whole, "epochs", uni_value_int(epochs)) == 0);
-    uni_result *alone = servers_run(program, "train", 1, 0, whole, NULL);
+    uni_result *alone = servers_run(program, function, 1, 0, whole, NULL);
     uni_result *killed =
-        run_and_kill(program, "train", slow_config("parameter_server:sync", true, epochs), ranks,
+        run_and_kill(program, function, slow_config("parameter_server:sync", true, epochs), ranks,
                      signal, every_ms, silent_timeout);
     const uni_value *a = uni_result_returned(alone, 0), *b = uni_result_returned(killed, 0);
     CHECK(uni_result_attempts(killed) == attempts);
@@ -99,19 +100,26 @@ static void members_killed(uni_program *program)
 {
     /* ranks: 0 coordinator, 1 and 2 workers, 3 and 4 servers */
     static const int ranks[] = { 1, 3, 2, 4, 3, 1, -1 };
-    compare_with_one_process(program, ranks, SIGKILL, 120, 60, 0, 1);
+    compare_with_one_process(program, "train", ranks, SIGKILL, 120, 60, 0, 1);
+}
+
+/* Passes of a loop of one's own: a member that was restarted passes over those that are done. */
+static void passes_killed(uni_program *program)
+{
+    static const int ranks[] = { 1, 3, 2, 4, 3, 1, -1 };
+    compare_with_one_process(program, "pass_loop", ranks, SIGKILL, 120, 60, 0, 1);
 }
 
 static void coordinator_killed(uni_program *program)
 {
     static const int ranks[] = { 0, 3, 0, 1, -1 };
-    compare_with_one_process(program, ranks, SIGKILL, 250, 60, 0, 3);
+    compare_with_one_process(program, "train", ranks, SIGKILL, 250, 60, 0, 3);
 }
 
 static void members_stopped(uni_program *program)
 {
     static const int ranks[] = { 3, 1, -1 };
-    compare_with_one_process(program, ranks, SIGSTOP, 150, 30, 0.5, 1);
+    compare_with_one_process(program, "train", ranks, SIGSTOP, 150, 30, 0.5, 1);
 }
 
 /* Every update counts once, whoever dies. */
@@ -151,10 +159,11 @@ static void servers_killed_often(uni_program *program)
     for (int i = 0; i < 20; i++)
         ranks[i] = 3 + i % 2;
     ranks[20] = -1;
-    compare_with_one_process(program, ranks, SIGKILL, 150, 200, 0, 1);
+    compare_with_one_process(program, "train", ranks, SIGKILL, 150, 200, 0, 1);
 }
 
 const scenario scenarios[] = { { "members_killed", members_killed },
+                               { "passes_killed", passes_killed },
                                { "coordinator_killed", coordinator_killed },
                                { "members_stopped", members_stopped },
                                { "asynchronous_killed", asynchronous_killed },

@@ -332,9 +332,10 @@ static int pass_valid(uni_replica_context *replica, const uni_batch *batch, void
 }
 
 /* "loss" and "val_loss" by epoch are the metric's: exact whatever the sizes of the parts. */
-static int pass_epochs(passes *p, uni_batches *batches, int epochs, int pause, uni_value *result,
-                       uni_error *err)
+static int pass_epochs(passes *p, uni_session *session, uni_batches *batches, int epochs, int pause,
+                       uni_value *result, uni_error *err)
 {
+    uni_value *sign = uni_value_dict(); /* of life, for who waits for a checkpoint */
     uni_value *losses[2] = { uni_value_list(), uni_value_list() };
     int status = 0;
     for (int i = 0; i < 2 * epochs && status == 0; i++) {
@@ -352,9 +353,13 @@ static int pass_epochs(passes *p, uni_batches *batches, int epochs, int pause, u
             status = uni_strategy_metric_result(p->strategy, p->metric, &value, err);
         if (status == 0)
             status = uni_list_take(losses[i % 2], uni_value_float(value));
+        if (status == 0 && i == 1 && uni_strategy_is_chief(p->strategy))
+            status =
+                uni_session_report(session, NULL, &(uni_checkpoint_source){ .dict = sign }, err);
         if (pause > 0)
             scenario_sleep_ms(pause);
     }
+    uni_value_free(sign);
     status |= uni_dict_take(result, "loss", losses[0]);
     status |= uni_dict_take(result, "val_loss", losses[1]);
     return status;
@@ -390,7 +395,7 @@ static int pass_loop(uni_session *session, uni_value **result, uni_error *err)
                      &(uni_columns_options){ .batch_size = 32, .shuffle = true, .seed = 3 }, err),
                  done);
     UNI_TRY_GOTO(uni_strategy_distribute(p.strategy, batches, &mine, err), done);
-    UNI_TRY_GOTO(pass_epochs(&p, mine, (int)uni_dict_get_int(config, "epochs", EPOCHS),
+    UNI_TRY_GOTO(pass_epochs(&p, session, mine, (int)uni_dict_get_int(config, "epochs", EPOCHS),
                              (int)uni_dict_get_int(config, "pause_ms", 0), *result, err),
                  done);
     UNI_TRY_GOTO(uni_model_get_weights(p.model, &weights, err), done);

@@ -50,9 +50,10 @@ int uni_strategy_parameter_server(uni_strategy **out, uni_session *session,
                              .servers = uni_session_role_count(session, "ps") };
     bool over_hosts = uni_session_local_world_size(session) < uni_session_world_size(session);
     if (over_hosts && uni_session_role_count(session, "evaluator") > 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "parameter servers over several hosts have no evaluator: all ranks are "
-                             "members of one MPI world; leave --evaluators out");
+        return uni_error_set(
+            err, UNI_EUNSUPPORTED,
+            "parameter servers over several hosts have no evaluator: all ranks are "
+            "members of one MPI world; leave --evaluators out");
     if (over_hosts)
         UNI_TRY(uni_session_comm(session, NULL, &cluster.comm, err));
     return uni__strategy_parameter_server(out, &cluster, options, err);
