@@ -99,7 +99,7 @@ def main():
                 fit(three_reports, {}, storage)
                 times.append((time.monotonic() - start) * 1000)
             marks = tempfile.mkdtemp(dir=storage)
-            count = 10 if quick else 40
+            count = 10 if quick else 16
             fit(many_reports, {"count": count, "marks": marks}, storage)
             seconds = []
             for rank in range(WORKERS):
