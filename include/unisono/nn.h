@@ -180,10 +180,6 @@ typedef struct uni_replica {
     /* Adds up a piece of that range (of trainable weights only) over all replicas, just before it is updated, so that the sums are still in the cache; NULL: reduce did. */
     int (*add_up)(void *context, uni_gradients *gradients, uni_span piece, uni_error *err);
     int (*barrier)(void *context, uni_error *err);
-    /* Optional, asked before a backward pass whose optimizer is plain descent: may the replicas do it in the pass (uni_descent_peers)? 1 yes, with the samples
-     * of all; 0 not this time, all alike. */
-    int (*descend)(void *context, int64_t samples, int64_t *all_samples,
-                   const uni_descent_peers **peers, uni_error *err);
 } uni_replica;
 
 typedef struct uni_fit_options {

@@ -16,6 +16,7 @@
  * half takes k + 1), and that the results of k - 2 were copied out (so their half takes k).
  * Each rank copies b (n-1)/n in and out, and reads b and writes 2 b/n between.
  */
+#include "base/slice.h"
 #include "comm/algorithm.h"
 #include "comm/kinds.h"
 
@@ -25,11 +26,7 @@ enum { ARRIVING = 0, REDUCING = 1, LEAVING = 2 };
 /* Slice r of n elements: whole cache lines, so that no two ranks write the same one. */
 static void slice_of(size_t n, size_t size, int rank, int ranks, size_t *begin, size_t *end)
 {
-    size_t unit = LINE / size, units = (n + unit - 1) / unit;
-    *begin = units * (size_t)rank / (size_t)ranks * unit;
-    *end = units * ((size_t)rank + 1) / (size_t)ranks * unit;
-    *begin = *begin < n ? *begin : n;
-    *end = *end < n ? *end : n;
+    uni__slice_of(n, LINE / size, rank, ranks, begin, end);
 }
 
 /* Elements of a window: a multiple of ranks x lines, so that input and results fit a half. */

@@ -64,7 +64,6 @@ static int make_pages(uni_strategy *strategy, size_t size, size_t slots, uni_err
         return 0;
     uni_comm_buffer_free(fused->pages);
     uni_comm_buffer_free(fused->gradients);
-    uni_comm_buffer_free(fused->factors);
     *fused = (uni__fused){ .size = size, .slots = slots };
     fused->stride = (size + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
     UNI_TRY(uni_comm_alloc_shared(strategy->comm, fused->stride * (1 + slots) * sizeof(float),

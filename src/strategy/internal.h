@@ -36,9 +36,6 @@ typedef struct uni__fused {
     uni_model *model;
     uni_gradients *moved; /* those that live in `gradients` now */
     uni_span slice; /* of the flat buffer: what this rank updates */
-    uni_comm_buffer *factors; /* see factors.c; NULL: none were needed yet */
-    size_t factor_floats;
-    uni_descent_peers peers;
 } uni__fused;
 
 typedef struct uni__crew uni__crew;
@@ -101,10 +98,6 @@ int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error
 int uni__fused_sum(uni_strategy *strategy, uni_span piece, uni_error *err) UNI_MUST_USE;
 /* Does the optimizer clip by a norm, for which it must see the whole gradient? */
 int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err) UNI_MUST_USE;
-
-/* factors.c: uni_replica's descend. */
-int uni__factors_descend(void *context, int64_t samples, int64_t *all_samples,
-                         const uni_descent_peers **peers, uni_error *err);
 
 /* distribute.c */
 /* Was the source made by uni_strategy_distribute? */

@@ -76,8 +76,7 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
                                        .reduce = reduce,
                                        .slice = slice,
                                        .add_up = add_up,
-                                       .barrier = meet,
-                                       .descend = uni__factors_descend };
+                                       .barrier = meet };
     if (!local_statistics)
         strategy->replica.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
 }

@@ -5,6 +5,7 @@
  * are shared out among its threads, one product each.
  */
 #include <string.h>
+#include "base/slice.h"
 #include "tensor/onednn.h"
 
 /* ---- dense ---- */
@@ -62,10 +63,9 @@ void uni__bias_backward(uni_tape *tape, const float *y, float *dy, float *dbias,
 
 uni_span uni_descent_rows(int64_t in, int index, int count)
 {
-    size_t lines = ((size_t)in + 15) / 16, size = (size_t)in;
-    size_t begin = lines * (size_t)index / (size_t)count * 16,
-           end = lines * (size_t)(index + 1) / (size_t)count * 16;
-    return (uni_span){ begin < size ? begin : size, end < size ? end : size };
+    uni_span rows;
+    uni__slice_of((size_t)in, 16, index, count, &rows.begin, &rows.end);
+    return rows;
 }
 
 /* Rows of the kernel that stay in the second-level cache while every replica's part is taken off them. */

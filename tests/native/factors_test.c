@@ -1,6 +1,6 @@
 /*
- * factors_test.c - plain descent by several replicas gives what one gives, where a dense kernel is so large that they change it by their factors (src/strategy/factors.c,
- * src/nn/model/share.c) and in the same run where they do not: small kernels, a last batch that is too small for all ranks, weight decay, momentum.
+ * factors_test.c - plain descent by several replicas gives what one gives, where a dense kernel is so large that the replicas of a process change it by their
+ * factors (src/nn/model/share.c), and in the same run where they do not: small kernels, a last batch that is too small for all, weight decay, momentum, processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

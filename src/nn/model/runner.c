@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/slice.h"
 #include "base/cpus.h"
 #include "tensor/update.h"
 
@@ -148,10 +149,9 @@ int uni__runner_prepare(uni_model *model, int threads, int replicas, int64_t bat
 /* This member's slice of the flat buffers, cut at cache lines. */
 static uni_span slice_of(size_t size, int member, int count)
 {
-    size_t lines = (size + 15) / 16;
-    size_t begin = lines * (size_t)member / (size_t)count * 16,
-           end = lines * (size_t)(member + 1) / (size_t)count * 16;
-    return (uni_span){ begin < size ? begin : size, end < size ? end : size };
+    uni_span slice;
+    uni__slice_of(size, 16, member, count, &slice.begin, &slice.end);
+    return slice;
 }
 
 /* Adds the shares' gradients of the span into those of share 0, which has some whenever another one has. */
