@@ -149,7 +149,8 @@ def test_tensorboard_hparams_table(tmp):
     port = free_port()
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(tmp), "--host", "127.0.0.1", "--port", str(port),
                "--load_fast", "false", "--reload_interval", "1"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # It notes that it runs in the temporary directory, and leaves the note there.
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=str(tmp)))
     try:
         def ask(page, body=None):
             data = None if body is None else json.dumps(body).encode()

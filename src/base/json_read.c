@@ -116,6 +116,11 @@ int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *e
     if (length > JSON_SIZE_LIMIT)
         return uni_error_set(err, UNI_ELIMIT, "JSON: %zu bytes are more than the limit of %zu",
                              length, JSON_SIZE_LIMIT);
+    /* jansson takes it for the end of the text, and would not see what comes behind it. */
+    const char *zero = length > 0 ? memchr(text, 0, length) : NULL;
+    if (zero)
+        return uni_error_set(err, UNI_EFORMAT, "JSON: a zero byte at offset %zu",
+                             (size_t)(zero - text));
     json_error_t failure;
     json_t *json = json_loadb(text, length,
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &failure);

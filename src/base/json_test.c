@@ -89,6 +89,9 @@ static void bad_texts_are_refused_with_a_place(void **state)
     }
     uni_value *value = NULL;
     assert_int_equal(uni_json_read(&value, "{", 1, NULL), UNI_EFORMAT); /* err may be NULL */
+    /* A zero byte is not the end of a text that has a length. */
+    assert_fails(uni_json_read(&value, "0\0 rubbish", 10, &failure), UNI_EFORMAT, "offset 1");
+    assert_fails(uni_json_read(&value, "\"a\0b\"", 5, &failure), UNI_EFORMAT, "offset 2");
     assert_fails(uni_json_read(&value, NULL, 0, &failure), UNI_EINVAL, "NULL");
     assert_fails(uni_json_read(&value, "", (size_t)65 << 20, &failure), UNI_ELIMIT, "limit");
 }

@@ -447,12 +447,7 @@ static int take_news(uni_tuner *tuner, double seconds, uni_error *err)
     int found = uni__crew_next(tuner->crew, seconds, &event);
     /* What came meanwhile is taken in one go, so that free places are filled together. */
     for (int i = 0; found && i < 256; i++) {
-        if (event->kind == UNI__CREW_SIGNAL) {
-            atomic_store(&tuner->stop_asked, true);
-            uni__crew_event_free(event);
-        } else {
-            UNI_TRY(uni__tuner_event(tuner, event, err));
-        }
+        UNI_TRY(uni__tuner_event(tuner, event, err));
         found = uni__crew_next(tuner->crew, 0, &event);
     }
     if (found)

@@ -52,16 +52,23 @@ struct uni_tuner {
     uni_error error; /* why it ended, when not well */
 };
 
+static inline int uni__no_trial_memory(uni_error *err)
+{
+    return uni_error_set(err, UNI_ENOMEM, "no memory for a trial");
+}
+
 /* tuner.c */
 /* Appends the record, applies it, and frees it. */
 int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err) UNI_MUST_USE;
 double uni__tuner_used(const uni_tuner *tuner);
 
-/* tuner_trials.c */
+/* tuner_start.c */
 int uni__tuner_fill(uni_tuner *tuner, uni_error *err) UNI_MUST_USE; /* starts what can be started */
+int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err) UNI_MUST_USE;
+
+/* tuner_trials.c */
 int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err) UNI_MUST_USE;
 int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err) UNI_MUST_USE;
-int uni__tuner_enqueue(uni_tuner *tuner, int64_t trial, uni_error *err) UNI_MUST_USE;
 /* What the scheduler wants done with paused trials. */
 int uni__tuner_act(uni_tuner *tuner, uni_error *err) UNI_MUST_USE;
 /* The killed tuner had decided about a trial and not written down its end: that is done now. */

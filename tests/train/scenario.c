@@ -131,6 +131,19 @@ bool scenario_wait_processes(const char *marker, int count)
     return false;
 }
 
+int scenario_parent(int pid)
+{
+    char path[64], line[512];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (file && fgets(line, sizeof line, file))
+        sscanf(strrchr(line, ')') + 1, " %*c %d", &parent);
+    if (file)
+        fclose(file);
+    return parent;
+}
+
 static int file_has(const char *pid, const char *file, const char *marker)
 {
     char path[300], *text = malloc(1 << 20);

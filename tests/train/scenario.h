@@ -59,6 +59,8 @@ uni_value *scenario_description(const char *run_dir);
 /* Times below are those of an idle machine; on a busy one they are longer (patience.h). */
 /* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 20 s. */
 int scenario_worker_pid(const char *run_dir, int rank);
+/* The parent of a process: of a worker the agent, of the agent its keeper; 0 when it is not there. */
+int scenario_parent(int pid);
 /* Waits until the run has the checkpoint of that number; false after 20 s. */
 bool scenario_wait_checkpoint(const char *run_dir, int64_t number);
 /* Waits until that many processes have the marker; false after 20 s. */

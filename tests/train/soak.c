@@ -40,19 +40,6 @@ static int kills_asked(void)
     return text && atoi(text) > 0 ? atoi(text) : 20;
 }
 
-static int parent_of(int pid)
-{
-    char path[64], line[512];
-    int parent = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (file && fgets(line, sizeof line, file))
-        sscanf(strrchr(line, ')') + 1, " %*c %d", &parent);
-    if (file)
-        fclose(file);
-    return parent;
-}
-
 typedef struct killer {
     uni_trainer *trainer;
     int kills, generation;
@@ -84,7 +71,7 @@ static void *kill_at_random(void *argument)
         int pid = scenario_worker_pid(uni_trainer_latest_run_dir(self->trainer),
                                       (int)(rand_r(&seed) % 3));
         for (int up = 0; up < self->generation && pid > 1; up++)
-            pid = parent_of(pid);
+            pid = scenario_parent(pid);
         if (pid > 1 && pid != getpid())
             kill(pid, SIGKILL);
     }

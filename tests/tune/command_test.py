@@ -54,6 +54,14 @@ def test_sinks(storage):
     assert json.loads(run(storage, "tune", "best", "mute")[0])["config"]["x"] == 4
 
 
+def test_config_of_several_workers(storage):
+    run(storage, "tune", write(storage, name="pairs", num_workers=2, max_concurrent=1))
+    directory = json.loads(run(storage, "tune", "best", "pairs")[0])["directory"]
+    for rank in (0, 1):
+        logs = [os.path.join(where, name) for where, _, names in os.walk(directory) for name in names if name == f"rank_{rank}.log"]
+        assert len(logs) == 1 and json.loads(read(logs[0]))["x"] == 4, (logs, rank)
+
+
 def test_run_and_look(storage):
     out, _ = run(storage, "tune", write(storage))
     assert "3 of 3 trials done" in out and "best: trial 1, loss 3" in out, out

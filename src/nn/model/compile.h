@@ -19,6 +19,7 @@ struct uni__compiled {
     bool norm_clipping; /* the update needs the whole gradient first */
     /* Totals of the epoch, beside the metrics: samples, and the losses times samples. */
     double samples, loss, output_loss[UNI_MODEL_MAX_INPUTS];
+    bool told_not_finite; /* evaluate's warning, once */
     /* Names of logs, in Keras 3's way; made when the outputs are known. */
     int num_names;
     char **names;

@@ -3,8 +3,11 @@
  */
 #include "nn/model/loop.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log.h"
 
 /* What evaluate and predict have in common before the first batch. */
 static int set_up(uni_model *model, const uni_fit_options *o, uni__source *source,
@@ -29,6 +32,17 @@ static int set_up(uni_model *model, const uni_fit_options *o, uni__source *sourc
     return uni__callbacks_make(callbacks, o->callbacks, o->num_callbacks, o->verbose, &info, err);
 }
 
+/* fit refuses a loss that is no number; evaluate gives it as it is, and says so once. */
+static void tell_not_finite(uni__compiled *compiled, const char *name)
+{
+    if (isfinite(compiled->loss) || compiled->told_not_finite)
+        return;
+    compiled->told_not_finite = true;
+    uni__warn("evaluate: the loss of model %s is %s: a NaN or an infinity is in the data or in the "
+              "weights",
+              name, isnan(compiled->loss) ? "NaN" : "infinite");
+}
+
 int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_value **out,
                        uni_error *err)
 {
@@ -41,6 +55,8 @@ int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_val
     int status = set_up(model, o, &source, &callbacks, true, err);
     if (status == 0)
         status = uni__test_source(model, &source, o, o->steps_per_epoch, &callbacks, err);
+    if (status == 0)
+        tell_not_finite(model->compiled, model->name);
     if (status == 0 && out != NULL)
         status = uni__results_dict(model, out, err);
     uni__callbacks_free(&callbacks);

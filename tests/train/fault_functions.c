@@ -1,0 +1,139 @@
+/* fault_functions.c - see fault_functions.h: epochs with trouble, ranks that do not listen, children that leave, reports without end. */
+#include "fault_functions.h"
+
+#include <signal.h>
+
+/* Epochs with a dictionary checkpoint each; at one of them, in one attempt, something bad happens on one rank. */
+static int epochs_with_trouble(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_value *config = uni_session_config(session);
+    uni_value *state = NULL;
+    if (!uni_dict_get(config, "never_load"))
+        UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    int64_t first = uni_dict_get_int(state, "epoch", -1) + 1,
+            epochs = uni_dict_get_int(config, "epochs", 6);
+    uni_value_free(state);
+    for (int64_t epoch = first; epoch < epochs; epoch++) {
+        bool mine = uni_session_world_rank(session) == uni_dict_get_int(config, "rank", 1) &&
+                    epoch == uni_dict_get_int(config, "at", 3) &&
+                    uni_session_attempt(session) <= uni_dict_get_int(config, "attempts", 1);
+        if (mine) {
+            /* Everything before is complete: the restart goes on exactly here. */
+            if (epoch > 0 && !uni_dict_get(config, "no_checkpoint") &&
+                !scenario_wait_checkpoint(uni_session_run_dir(session), epoch))
+                return uni_error_set(err, UNI_ETIMEOUT, "no checkpoint of epoch %d",
+                                     (int)epoch - 1);
+            scenario_sleep_ms((int)uni_dict_get_int(config, "settle_ms", 50));
+            printf("trouble at epoch %d\n", (int)epoch);
+            fflush(stdout);
+            if (uni_dict_get(config, "signal"))
+                raise((int)uni_dict_get_int(config, "signal", SIGKILL));
+            if (uni_dict_get(config, "exit"))
+                _exit((int)uni_dict_get_int(config, "exit", 0));
+            if (uni_dict_get(config, "error"))
+                return uni_error_set(err, UNI_EINVAL, "the loss exploded at epoch %d", (int)epoch);
+        }
+        uni_value *metrics = scenario_config("epoch", (double)epoch, "loss", 0.5, NULL);
+        uni_value *next = scenario_config("epoch", (double)epoch, NULL);
+        bool save = uni_session_world_rank(session) == 0 && !uni_dict_get(config, "no_checkpoint");
+        int status = uni_session_report(
+            session, metrics, &(uni_checkpoint_source){ .dict = save ? next : NULL }, err);
+        uni_value_free(metrics);
+        uni_value_free(next);
+        UNI_TRY(status);
+    }
+    *result = uni_value_int(first);
+    return 0;
+}
+
+/* Reports for ever, at a pace of its own, until told to stop; returns the iteration at which it stopped. */
+static int until_stopped(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_value *config = uni_session_config(session);
+    int64_t iteration = 0, ask_at = uni_dict_get_int(config, "ask_at", -1);
+    uni_value *state = NULL;
+    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    int64_t first = uni_dict_get_int(state, "iteration", 0);
+    uni_value_free(state);
+    while (!uni_session_should_stop(session)) {
+        UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "i" },
+                                           (const double[]){ (double)++iteration }, err));
+        if (iteration == ask_at && uni_session_world_rank(session) == 1)
+            uni_session_request_stop(session);
+        usleep((useconds_t)(200 * (1 + uni_session_world_rank(session))));
+    }
+    /* The last checkpoint, just in time. */
+    uni_value *last = scenario_config("iteration", (double)(first + iteration), NULL);
+    int status = uni_session_save_checkpoint(session, last, err);
+    uni_value_free(last);
+    UNI_TRY(status);
+    *result = uni_value_int(iteration);
+    return 0;
+}
+
+static int deaf(uni_session *session, uni_value **result, uni_error *err)
+{
+    for (;;) {
+        UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "i" },
+                                           (const double[]){ 1 }, err));
+        usleep(1000);
+    }
+}
+
+/* Children that leave the session and the process group and ignore SIGTERM. */
+static int with_children(uni_session *session, uni_value **result, uni_error *err)
+{
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            setsid();
+            signal(SIGTERM, SIG_IGN);
+            signal(SIGHUP, SIG_IGN);
+            if (i == 1 && fork() > 0)
+                _exit(0);
+            for (;;)
+                pause();
+        }
+    signal(SIGTERM, SIG_IGN);
+    UNI_TRY(uni_session_report_numbers(session, 1, (const char *const[]){ "up" },
+                                       (const double[]){ 1 }, err));
+    for (;;)
+        pause();
+}
+
+static int flood(uni_session *session, uni_value **result, uni_error *err)
+{
+    for (int i = 0; i < 2000000; i++)
+        UNI_TRY(uni_session_report_numbers(session, 2, (const char *const[]){ "i", "loss" },
+                                           (const double[]){ i, 0.123456789 / (i + 1) }, err));
+    return 0;
+}
+
+const uni_function functions[] = { { "trouble", epochs_with_trouble },
+                                   { "until_stopped", until_stopped },
+                                   { "deaf", deaf },
+                                   { "with_children", with_children },
+                                   { "flood", flood },
+                                   { NULL, NULL } };
+
+/* ---- what is read of it ---- */
+
+const uni_value *cause_of(uni_value **description, const char *run_dir)
+{
+    uni_value_free(*description);
+    *description = scenario_description(run_dir);
+    return uni_dict_get(*description, "cause");
+}
+
+bool journal_says(const char *run_dir, const char *words)
+{
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    const uni_value *events;
+    bool found = false;
+    CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
+    CHECK_OK(uni_run_events(run, &events, &err), &err);
+    for (size_t i = 0; i < uni_list_size(events); i++)
+        found |= strstr(uni_dict_get_string(uni_list_get(events, i), "message", ""), words) != NULL;
+    uni_run_close(run);
+    return found;
+}
