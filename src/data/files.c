@@ -154,8 +154,7 @@ int uni__files_check(const uni__files *files, int file, uni_error *err)
     return check_same(item, &now, err);
 }
 
-static int pread_all(int fd, const char *path, int64_t offset, void *out, size_t size,
-                     uni_error *err)
+int uni__pread_all(int fd, const char *path, int64_t offset, void *out, size_t size, uni_error *err)
 {
     for (size_t done = 0; done < size;) {
         ssize_t got = pread(fd, (char *)out + done, size - done, offset + (int64_t)done);
@@ -183,9 +182,22 @@ int uni__files_pread(const uni__files *files, int file, int64_t offset, void *ou
     int status = fstat(fd, &now) < 0 ? uni_error_set_errno(err, errno, "cannot read %s", item->path)
                                      : check_same(item, &now, err);
     if (status == 0)
-        status = pread_all(fd, item->path, offset, out, size, err);
+        status = uni__pread_all(fd, item->path, offset, out, size, err);
     close(fd);
     return status;
+}
+
+void uni__place_of_block(const uni__files *files, const uni__block *block, uni__place *out)
+{
+    *out = (uni__place){
+        .file = files->items[block->file].path, .begin = block->begin, .end = block->end, .rows = -1
+    };
+}
+
+void uni__place_of_file(const uni__files *files, int64_t index, uni__place *out)
+{
+    const uni__file *file = &files->items[index];
+    *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
 }
 
 int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block **out,

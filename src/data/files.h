@@ -32,6 +32,9 @@ void uni__files_free(uni__files *files);
 /* Exactly `size` bytes at offset; fewer is UNI_EIO "was truncated while it was read". */
 int uni__files_pread(const uni__files *files, int file, int64_t offset, void *out, size_t size,
                      uni_error *err) UNI_MUST_USE;
+/* The same from an open file; `path` is for messages. */
+int uni__pread_all(int fd, const char *path, int64_t offset, void *out, size_t size,
+                   uni_error *err) UNI_MUST_USE;
 /* The file's size and time are still those of the opening. */
 int uni__files_check(const uni__files *files, int file, uni_error *err) UNI_MUST_USE;
 

@@ -40,6 +40,10 @@ typedef struct uni__place {
     int64_t rows; /* when known, otherwise -1 */
 } uni__place;
 
+/* files.c: of a block, and of a whole file. */
+void uni__place_of_block(const uni__files *files, const uni__block *block, uni__place *out);
+void uni__place_of_file(const uni__files *files, int64_t index, uni__place *out);
+
 typedef struct uni__source_class {
     const char *name; /* "csv" */
     /* indexed: rows [begin, end), never more than num_rows. May return views. Blocks on reads. Any thread. */

@@ -101,16 +101,10 @@ static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64
 static void csv_place(void *self, int64_t index, uni__place *out)
 {
     const uni__csv *csv = self;
-    if (csv->blocks == NULL) { /* a stream: file by file */
-        const uni__file *file = &csv->files->items[index];
-        *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
-        return;
-    }
-    const uni__block *block = &csv->blocks[index];
-    *out = (uni__place){ .file = csv->files->items[block->file].path,
-                         .begin = block->begin,
-                         .end = block->end,
-                         .rows = -1 };
+    if (csv->blocks == NULL) /* a stream: file by file */
+        uni__place_of_file(csv->files, index, out);
+    else
+        uni__place_of_block(csv->files, &csv->blocks[index], out);
 }
 
 static int64_t csv_num_places(void *self)

@@ -78,17 +78,8 @@ static int pread_rows(int fd, const char *path, const uni__idx_header *header, c
     for (int64_t i = 0; i < count; i += chunk) {
         int64_t row = rows != NULL ? rows[i] : begin;
         size_t size = (size_t)(header->row_bytes * chunk);
-        for (size_t done = 0; done < size;) {
-            ssize_t got = pread(fd, to + (size_t)i * (size_t)header->row_bytes + done, size - done,
-                                header->size + row * header->row_bytes + (int64_t)done);
-            if (got < 0 && errno == EINTR)
-                continue;
-            if (got < 0)
-                return uni_error_set_errno(err, errno, "cannot read %s", path);
-            if (got == 0)
-                return uni_error_set(err, UNI_EIO, "%s was truncated while it was read", path);
-            done += (size_t)got;
-        }
+        UNI_TRY(uni__pread_all(fd, path, header->size + row * header->row_bytes,
+                               to + (size_t)i * (size_t)header->row_bytes, size, err));
     }
     return 0;
 }

@@ -120,11 +120,7 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
 static void block_place(void *self_, int64_t index, uni__place *out)
 {
     const lines *self = self_;
-    const uni__block *block = &self->blocks[index];
-    *out = (uni__place){ .file = self->files->items[block->file].path,
-                         .begin = block->begin,
-                         .end = block->end,
-                         .rows = -1 };
+    uni__place_of_block(self->files, &self->blocks[index], out);
 }
 
 /* ---- streams ---- */
@@ -188,8 +184,7 @@ static int64_t num_files(void *self)
 
 static void file_place(void *self_, int64_t index, uni__place *out)
 {
-    const uni__file *file = &((lines *)self_)->files->items[index];
-    *out = (uni__place){ .file = file->path, .end = file->size, .rows = -1 };
+    uni__place_of_file(((lines *)self_)->files, index, out);
 }
 
 /* ---- making one ---- */

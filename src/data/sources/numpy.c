@@ -53,19 +53,7 @@ static void numpy_free(void *self)
 static int pread_exactly(const struct numpy *numpy, int file, int64_t offset, void *out,
                          size_t size, uni_error *err)
 {
-    const char *path = numpy->files->items[file].path;
-    for (size_t done = 0; done < size;) {
-        ssize_t got =
-            pread(numpy->fds[file], (char *)out + done, size - done, offset + (int64_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return uni_error_set_errno(err, errno, "cannot read %s", path);
-        if (got == 0)
-            return uni_error_set(err, UNI_EIO, "%s was truncated while it was read", path);
-        done += (size_t)got;
-    }
-    return 0;
+    return uni__pread_all(numpy->fds[file], numpy->files->items[file].path, offset, out, size, err);
 }
 
 static const struct part *part_of(const struct numpy *numpy, int column, int64_t row)

@@ -68,7 +68,10 @@ static int view_column(struct feed *feed, int index, uni_column *out, uni_error 
     const uni_table_column *column = uni_table_column_at(feed->held, index);
     int64_t rows = uni_table_num_rows(feed->held);
     if (column->field.kind == UNI_FIELD_NUMBER) {
+        static const _Alignas(64) char nothing[64];
         *out = uni_column_array(column->values);
+        if (out->data == NULL) /* no rows: still a column, that a rank without data steps with */
+            out->data = nothing;
         return 0;
     }
     uni_string *strings = calloc((size_t)rows + 1, sizeof *strings);
