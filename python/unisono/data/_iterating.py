@@ -80,7 +80,7 @@ class Iterating:
 
     def iter_batches(self, *, batch_size: int | None = 256, batch_format: str | None = "default", drop_last: bool = False,
                      prefetch_batches: int | None = None, prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None,
-                     local_shuffle_seed: int | None = None, **more: Any) -> Iterator[Any]:
+                     local_shuffle_seed: int | None = None) -> Iterator[Any]:
         """One epoch of batches: dictionaries of NumPy arrays that share the library's memory, or as batch_format says ("pandas", "pyarrow"). In a worker all ranks
         get as many batches."""
         convert = _convert.converter(batch_format)
@@ -88,7 +88,7 @@ class Iterating:
                                seed=local_shuffle_seed):
             yield convert(table)
 
-    def iter_rows(self, *, prefetch_blocks: int | None = None, **more: Any) -> Iterator[dict]:
+    def iter_rows(self, *, prefetch_blocks: int | None = None) -> Iterator[dict]:
         """One epoch of rows, as dictionaries."""
         for table in tables_of(self, batch_size=1024):
             yield from _convert.to_rows(table)

@@ -25,8 +25,7 @@ class TensorflowBatches:
     """What Dataset and DatasetPipeline have for TensorFlow."""
 
     def iter_tf_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False, prefetch_batches: int | None = None,
-                        prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
-                        **more: Any) -> Iterator[Any]:
+                        prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
         """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}."""
         import tensorflow as tf
 
@@ -190,7 +189,8 @@ class _Feed:
     def dataset(self, tf: Any, signature: Any) -> Any:
         """The tf.data.Dataset."""
         specs = self._pick(lambda name: _spec(tf, self.fields[name]))
-        out = tf.data.Dataset.from_generator(self.whole, output_signature=specs)
+        # What is made ahead are whole calls, not batches: a hand-over between threads costs more than to cut a batch.
+        out = tf.data.Dataset.from_generator(self.whole, output_signature=specs).prefetch(2)
         if self.batches > 1:
             out = out.rebatch(self.batch_size)
             out = out.concatenate(tf.data.Dataset.from_generator(self.rest, output_signature=specs))
@@ -200,9 +200,7 @@ class _Feed:
         settings = tf.data.Options()
         if self.owner._shard is not None:  # the strategy must not share it out a second time
             settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        if not self.tracked:
-            return out.with_options(settings).prefetch(tf.data.AUTOTUNE)
-        return self._counted(tf, out.prefetch(tf.data.AUTOTUNE), settings)
+        return self._counted(tf, out, settings) if self.tracked else out.with_options(settings)
 
     def _counted(self, tf: Any, out: Any, settings: Any) -> Any:
         """Batches are counted when they leave the pipeline, so that nothing may read ahead behind that."""

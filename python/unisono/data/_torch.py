@@ -78,7 +78,7 @@ class TorchBatches:
 
     def iter_torch_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, device: Any = None, collate_fn: Any = None,
                            drop_last: bool = False, prefetch_batches: int | None = None, prefetch_blocks: int | None = None,
-                           local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None, **more: Any) -> Iterator[Any]:
+                           local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
         """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}; collate_fn makes what is wanted of a batch of NumPy arrays."""
         import torch
 
