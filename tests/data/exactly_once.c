@@ -64,6 +64,16 @@ static int take_shard(uni_session *session, uni_dataset_iterator **out, uni_erro
     return status;
 }
 
+/* A kill before the first checkpoint is complete would prove nothing: on a slow disk that can take longer than a few batches. */
+static void wait_for_checkpoint(const uni_session *session)
+{
+    uni_checkpoint *newest = NULL;
+    for (int i = 0; i < 2000; i++, usleep(10000))
+        if (uni_checkpoint_open_latest(&newest, uni_session_run_dir(session), NULL) == 0)
+            break;
+    uni_checkpoint_close(newest);
+}
+
 static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     const uni_value *config = uni_session_config(session);
@@ -89,8 +99,10 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
         uni_table_unref(batch);
         UNI_TRY(status);
         if (fresh && iteration == uni_dict_get_int(config, "kill_at", 0) &&
-            uni_session_world_rank(session) == 1)
+            uni_session_world_rank(session) == 1) {
+            wait_for_checkpoint(session);
             kill(getpid(), SIGKILL);
+        }
         uni_value *keep = uni_value_dict();
         status = uni_dict_take(keep, "iteration", uni_value_int(iteration));
         if (status == 0)
