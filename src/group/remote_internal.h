@@ -36,6 +36,7 @@ struct uni__remote {
     uint64_t launched_ns, pulse_ns;
     uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
     bool launched, placed, launcher_asked, agent_told;
+    bool fresh; /* reports came since `drained` was told */
     int remarks;
 };
 

@@ -133,6 +133,10 @@ void uni__remote_kill(uni__group *group, int rank, int signal)
 void uni__remote_before_sleep(uni__group *group)
 {
     uni__remote *remote = group->remote;
+    if (remote->fresh) { /* a rank in lockstep waits until its report was written */
+        remote->fresh = false;
+        group->events->drained(group->context);
+    }
     for (int r = 0; r < remote->num_ranks; r++) {
         uni__remote_host *host = uni__remote_host_of(group, r);
         uni__page *page = group->slots[r].page;

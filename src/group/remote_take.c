@@ -147,6 +147,7 @@ static void take_message(uni__group *group, int rank, const uint8_t *payload, si
 {
     if (size < 2)
         return;
+    group->remote->fresh = true;
     uni__links_take_frame(&group->slots[rank], payload + 2, size - 2, payload[0],
                           payload[1] ? UNI__FRAME_MORE : 0);
 }
@@ -189,6 +190,7 @@ static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *p
         take_channel(group, rank, payload, size);
         break;
     case UNI__REMOTE_LINE:
+        group->remote->fresh = true;
         group->events->line(group->context, rank, size ? (const char *)payload : NULL, size);
         break;
     case UNI__REMOTE_BROKEN:
