@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from network import COMMAND, CONTRACT, WORKER, Network, Run, describe, finish, why_not
+from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, describe, finish, why_not
 
 SKIP = why_not()
 
@@ -189,6 +189,56 @@ class Faults(Hosts):
         self.assertLess(warned[0]["time"] - begun[0], 2.5, "and named after 1")
         self.assertEqual(code, 123, out)
 
+    def test_data_port_silently_dropped(self):
+        """MPI's own connection between the workers is cut, the controller's are well: all live, all wait, and are told so."""
+        def drop():
+            lines = self.net.in_host("a", "ss", "-Htnp").stdout.splitlines()
+            ours = [line.split() for line in lines if '"hosts_worker"' in line and self.net.address("b") + ":" in line]
+            self.assertTrue(ours, lines)
+            for port in {words[i].rsplit(":", 1)[1] for words in ours for i in (3, 4)}:
+                self.net.drop_port(port)
+        begun = []
+        code, out = self.lose_b("data", ["--hosts", "a:1,b:1", "--", WORKER, "pause=50", "steps=60"],
+                                lambda: (begun.append(time.time()), drop()))
+        run = self.good("data", code, out, steps=60)
+        self.assertLess(run.events("cause")[0]["time"] - begun[0], 12)
+        self.assertEqual(run.about()["attempt"], 2)
+        self.assertIn("drops what MPI sends", run.log(0) + run.log(1))
+
+    def test_frozen_by_a_cgroup(self):
+        """No signal, no state in /proc: only its silence tells. Such a process cannot even be killed while it is frozen."""
+        group = "/sys/fs/cgroup/freezer/ut%d" % os.getpid()
+        if not os.path.exists("/sys/fs/cgroup/freezer/tasks"):
+            self.skipTest("no cgroup of version 1 with a freezer here")
+
+        def write(name, text):
+            with open(os.path.join(group, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        os.mkdir(group)
+        try:
+            process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "frozen", "--hosts", "a:1,b:1", "--", WORKER,
+                                     "pause=50", "steps=60")
+            pid = [worker["pid"] for worker in self.workers("frozen") if worker["rank"] == 1][0]
+            begun = time.time()
+            write("cgroup.procs", str(pid))
+            write("freezer.state", "FROZEN")
+            run = Run(self.net.storage, "frozen")
+            cause = self.wait_for(lambda: run.events("cause"))[0]
+            self.assertEqual((cause["cause"]["class"], cause["cause"]["rank"], cause["cause"]["host"]), ("silent", 1, "b"))
+            self.assertLess(cause["time"] - begun, 8, "silence is acted on after 5 s")
+            self.wait_for(lambda: len(run.events("placed")) == 2, 30)
+            code, out = finish(process, 60)
+            self.good("frozen", code, out, steps=60)
+        finally:
+            write("freezer.state", "THAWED")
+            end = time.monotonic() + 10
+            while time.monotonic() < end:
+                try:
+                    os.rmdir(group)
+                    break
+                except OSError:
+                    time.sleep(0.05)
+
     def test_stop_together(self):
         process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", "stop", "--", WORKER, "pause=20",
                                  "steps=1000")
@@ -289,6 +339,63 @@ print(len(all) > 64)
         self.assertIn("turned away", out)
         self.assertIn("another job", out)
 
+    def environments(self, *names):
+        """Of our processes: the values of these variables."""
+        found = set()
+        for pid in self.net.pids():
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    words = file.read().split(b"\0")
+            except OSError:
+                continue
+            found |= {word.split(b"=", 1)[1].decode() for word in words if word.split(b"=", 1)[0].decode() in names}
+        return found
+
+    def test_wrong_secret(self):
+        """Who knows the job but not its secret gets no further."""
+        process, port = self.begin("secretless")
+        jobs = {job for value in self.environments("UNISONO_JOIN") for job in re.findall(r"\b[0-9a-f]{32}\b", value)}
+        self.assertEqual(len(jobs), 1, jobs)
+        answer = self.attack(port, """
+s = connect()
+s.recv(48, socket.MSG_WAITALL)
+s.sendall(b'UNISONO\\x02' + bytes.fromhex('%s') + os.urandom(32) + struct.pack('<IIII', 2, 0, 1, 0) + os.urandom(32))
+print(len(s.recv(100)))
+""" % jobs.pop())
+        self.assertEqual(answer.stdout, "0\n")
+        code, out = finish(process)
+        self.good("secretless", code, out, steps=60)
+        self.assertIn("does not know the job's secret", out)
+
+    def test_another_user(self):
+        """Somebody else on the same machine: no environment, no file of the run and no other way to the secret."""
+        process, _ = self.begin("private")
+        secrets = {text for text in self.environments("UNISONO_JOB_SECRET") if len(text) == 64}
+        self.assertTrue(secrets)
+        script = '''
+import os, sys
+found = []
+for top in ["/proc/%d" % pid for pid in map(int, sys.argv[2].split(","))] + sys.argv[3:]:
+    walk = [(top, [], ["environ", "cmdline", "auxv"])] if top.startswith("/proc") else os.walk(top)
+    for directory, _, files in walk:
+        for path in [os.path.join(directory, name) for name in files]:
+            try:
+                with open(path if os.path.isfile(path) else os.devnull, "rb") as file:  # no pipes: they would be waited for
+                    if sys.argv[1].encode() in file.read(1 << 20):
+                        found.append(path)
+            except OSError:
+                pass
+print(found)
+'''
+        words = [min(secrets), ",".join(map(str, self.net.pids())), self.net.base, "/dev/shm"]
+        mine = self.net.in_host("a", sys.executable, "-c", script, *words)
+        self.assertIn("environ", mine.stdout, "the test would find it if it could read it")
+        theirs = self.net.in_host("a", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable, "-c", script,
+                                  *words)
+        self.assertEqual(theirs.stdout, "[]\n")
+        code, out = finish(process)
+        self.good("private", code, out, steps=60)
+
     def test_replayed_greeting(self):
         """Bytes that a real agent once sent prove nothing the next time: our nonce is another one."""
         process, port = self.begin("replay")
@@ -340,6 +447,15 @@ class Foreign(Hosts):
         run = self.good("foreign", code, out, ranks=4)
         self.assertIn("transport hosts", run.log(3))
 
+    def test_the_file_for_joining_is_private(self):
+        process = self.net.start("mpirun", "--allow-run-as-root", "--host", "a:1,b:1", "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS",
+                                 "-x", "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", "joined", "--", WORKER,
+                                 "pause=20")
+        modes = self.wait_for(lambda: [os.stat(path).st_mode & 0o777 for path in glob.glob(self.net.storage + "/.join_*")])
+        self.assertEqual(modes, [0o600])
+        code, out = finish(process)
+        self.good("joined", code, out)
+
     def test_no_restart(self):
         code, out = self.mpirun("ends", "die=2", "pause=10")
         run = Run(self.net.storage, "ends")
@@ -370,6 +486,66 @@ class Mpich(Hosts):
         run = self.good("killed", code, out, ranks=4)
         # Hydra ends all of a host when a connection of MPI's breaks, often before our agent can say who died.
         self.assertIn(run.events("cause")[0]["cause"]["rank"], (2, 3), run.events("cause"))
+
+
+@unittest.skipUnless(WEIGHTS, "the native engine was not built")
+class Same(Hosts):
+    """One program, one result, one kind of directory, whichever launcher started it (slurm_test.py has Slurm)."""
+
+    def trained(self, name, *words):
+        code, out = self.net.run(COMMAND, "run", "--name", name, "--cpus", "1", *words, "--", WEIGHTS)
+        self.assertEqual(code, 0, out)
+        return Run(self.net.storage, name)
+
+    def test_weights_bit_for_bit(self):
+        local = self.trained("local", "-n", "2")
+        weights = local.weights()
+        self.assertEqual(len(weights), 2)
+        self.assertEqual(len(set(weights)), 1, "the ranks differ")
+        for name, hosts in (("apart", "a:1,b:1"), ("together", "a:2")):
+            run = self.trained(name, "--launcher", "mpi", "--hosts", hosts)
+            self.assertEqual(run.weights(), weights)
+            self.assertEqual(run.files() - {"logs/launcher.log"}, local.files())
+            self.assertEqual(set(run.about()) ^ set(local.about()), set())
+
+
+@unittest.skipUnless(os.environ.get("UNISONO_TEST_PYTHON"), "the Python module was not built")
+class Python(Hosts):
+    """Scripts that know nothing of hosts, over MPI by two variables of the environment."""
+
+    def script(self, *words):
+        interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # Debian's own: it may have torch
+        return self.net.run(interpreter, *words, timeout=150,
+                            env={"UNISONO_LAUNCHER": "mpi", "UNISONO_HOSTS": "a:1,b:1", "PYTHONPATH": os.environ["UNISONO_TEST_PYTHON"]})
+
+    def test_no_framework(self):
+        path = os.path.join(self.net.base, "script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('''
+import socket
+from unisono import train
+from unisono.train import Trainer
+
+def work(config):
+    for i in range(config["steps"]):
+        train.report(step=i)
+    return train.world_rank(), train.world_size(), socket.gethostname()
+
+trainer = Trainer(backend="none", num_workers=2)
+trainer.start()
+print(trainer.run(work, config={"steps": 3}))
+trainer.shutdown()
+''')
+        code, out = self.script(path)
+        self.assertEqual(code, 0, out)
+        self.assertIn("[(0, 2, 'a'), (1, 2, 'b')]", out)
+
+    def test_torch(self):
+        if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+            self.skipTest("Debian's python3-torch is not installed")
+        code, out = self.script(os.path.join(EXAMPLES, "python", "v1_torch_ddp.py"))
+        self.assertEqual(code, 0, out)
+        self.assertIn("workers agree: True", out)
 
 
 class Contract(Hosts):

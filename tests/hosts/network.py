@@ -7,6 +7,7 @@ Everything is named after this process's number and removed by close().
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import time
 COMMAND = os.environ["UNISONO_TEST_COMMAND"]
 WORKER = os.environ["UNISONO_TEST_WORKER"]
 CONTRACT = os.environ["UNISONO_TEST_CONTRACT"]
+WEIGHTS = os.environ.get("UNISONO_TEST_WEIGHTS", "")
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
 
 RSH = """#!/bin/sh
 # rsh HOST COMMAND...: enters the namespace of that host
@@ -187,6 +190,15 @@ class Run:
     def reports(self):
         """{(rank, iteration): metrics} of the last attempt that reported it."""
         return {(line["rank"], line["iteration"]): line["metrics"] for line in self.lines("results.jsonl") if "metrics" in line}
+
+    def files(self):
+        """What a run's directory has, without what the collectives' recorder keeps."""
+        found = {os.path.relpath(os.path.join(directory, name), self.dir) for directory, _, names in os.walk(self.dir) for name in names}
+        return {name for name in found if not name.startswith("collectives/")}
+
+    def weights(self):
+        """What each rank of weights_worker said of its weights."""
+        return [re.findall(r"^weights .*$", self.log(worker["rank"]), re.M)[-1] for worker in self.about()["workers"]]
 
     def log(self, rank):
         with open(os.path.join(self.dir, "logs", "rank_%d.log" % rank), encoding="utf-8") as file:

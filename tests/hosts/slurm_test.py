@@ -12,10 +12,10 @@ import tempfile
 import time
 import unittest
 
-from network import COMMAND, WORKER, Run, finish
+from network import COMMAND, EXAMPLES, WEIGHTS, WORKER, Run, finish
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch")
-EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "slurm", "train.sbatch")
+EXAMPLE = os.path.join(EXAMPLES, "slurm", "train.sbatch")
 
 CONF = """ClusterName=unisono
 SlurmctldHost={host}
@@ -89,10 +89,8 @@ class Cluster:
             self.sh("munged", "--force", "--key-file=" + key, "--socket=" + munge + "socket", "--pid-file=" + munge + "pid",
                     "--log-file=" + munge + "log", "--seed-file=" + munge + "seed")
             self.sh("slurmctld")
-            # Each with a name and a /dev/shm of its own: MPI names its shared memory after the host.
             for node in ("n1", "n2"):
-                self.sh("unshare", "--uts", "--mount", "sh", "-c",
-                        "hostname {0} && mount -t tmpfs none /dev/shm && exec slurmd -N {0}".format(node))
+                self.start_node(node)
             self.wait()
         except BaseException:
             self.close()
@@ -111,6 +109,34 @@ class Cluster:
     def run(self, *words, timeout=60, env=None):
         return finish(subprocess.Popen(words, env=dict(self.env, **(env or {})), text=True, errors="replace", stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.base), timeout)
+
+    def start(self, *words):
+        return subprocess.Popen(words, env=self.env, text=True, errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, cwd=self.base)
+
+    def start_node(self, node):
+        # Each with a name and a /dev/shm of its own: MPI names its shared memory after the host.
+        self.sh("unshare", "--uts", "--mount", "sh", "-c",
+                "hostname {0} && mount -t tmpfs none /dev/shm && exec slurmd -N {0}".format(node))
+
+    def lose_node(self, node):
+        """Kills the node's daemon and every process below it: those in its namespace of names, which is its alone."""
+        with open(self.base + "/slurmd_%s.pid" % node, encoding="utf-8") as file:
+            daemon = int(file.read())
+        space = os.readlink("/proc/%d/ns/uts" % daemon)
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            try:
+                if os.readlink("/proc/%d/ns/uts" % pid) == space:
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        self.sh("scontrol", "update", "NodeName=" + node, "State=DOWN", "Reason=lost")
+
+    def bring_back(self, node):
+        self.start_node(node)
+        # It may be back by itself (ReturnToService), and is then not to be resumed.
+        subprocess.run(["scontrol", "update", "NodeName=" + node, "State=RESUME"], env=self.env, check=False, stderr=subprocess.DEVNULL)
+        self.wait()
 
     def close(self):
         files = glob.glob(self.base + "/slurmd_*.pid") + [self.base + "/slurmctld.pid", self.base + "/munge/pid"]
@@ -159,7 +185,7 @@ class Slurm(unittest.TestCase):
         code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "killed", "-v", "--", WORKER, "die=3", "pause=10")
         run = self.good("killed", code, out)
         cause = run.events("cause")[0]["cause"]
-        self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("signal", 3, "n2"))
+        self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("signal", 3, "n2"), run.events("cause"))
         self.assertGreaterEqual(int(re.findall(r"begins after step (\d+)", run.log(0))[1]), 7)
         self.assertEqual(run.about()["attempt"], 2)
 
@@ -173,6 +199,52 @@ class Slurm(unittest.TestCase):
                                      env={"PATH": os.path.dirname(COMMAND) + ":" + os.environ["PATH"], "UNISONO_NAME": "batch"})
         with open(log, encoding="utf-8") as file:
             self.good("batch", code, out + file.read(), steps=10)
+
+    @unittest.skipUnless(WEIGHTS, "the native engine was not built")
+    def test_weights_bit_for_bit(self):
+        """The same as without Slurm (mpi_test.py has MPI)."""
+        words = (COMMAND, "run", "--cpus", "1")
+        code, out = self.cluster.run(*words, "--name", "local", "-n", "2", "--", WEIGHTS)
+        self.assertEqual(code, 0, out)
+        code, out = self.cluster.run("salloc", "-Q", "-N2", "-n2", *words, "--name", "nodes", "--launcher", "slurm", "--", WEIGHTS)
+        self.assertEqual(code, 0, out)
+        local, nodes = Run(self.cluster.storage, "local"), Run(self.cluster.storage, "nodes")
+        self.assertEqual([worker["host"] for worker in nodes.about()["workers"]], ["n1", "n2"])
+        self.assertEqual(nodes.weights(), local.weights())
+        self.assertEqual(nodes.files() - {"logs/launcher.log"}, local.files())
+
+    def test_stopped_rank(self):
+        code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "stopped", "--", WORKER, "stop=1", "pause=10")
+        run = self.good("stopped", code, out)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("stopped", 1, "n1"))
+
+    def test_lost_node(self):
+        """The node's daemon and all that ran below it are gone, and Slurm is told: the run goes on with the rest of its allocation."""
+        process = self.cluster.start("salloc", "-Q", "-N2", "-n4", "--no-kill", COMMAND, "run", "--launcher", "slurm", "--name", "lost",
+                                     "--min-workers", "2", "-v", "--", WORKER, "pause=50", "steps=60")
+        run = Run(self.cluster.storage, "lost")
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                about = run.about()
+                if about["iterations"] > 2 and all(worker["pid"] for worker in about["workers"]):
+                    break
+            except (OSError, ValueError):
+                pass
+            time.sleep(0.05)
+        try:
+            begun = time.time()
+            self.cluster.lose_node("n2")
+            code, out = finish(process, 90)
+            self.assertEqual(code, 0, out)
+            cause = run.events("cause")[0]
+            self.assertEqual((cause["cause"]["class"], cause["cause"]["host"]), ("host_lost", "n2"))
+            self.assertLess(cause["time"] - begun, 8)
+            self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["n1", "n1"])
+            self.assertAlmostEqual(run.reports()[(0, 60)]["sum"], 60 * 61 / 2)
+        finally:
+            self.cluster.bring_back("n2")
 
     def test_outside_of_an_allocation(self):
         code, out = self.cluster.run(COMMAND, "run", "--launcher", "slurm", "--name", "outside", "--", WORKER)

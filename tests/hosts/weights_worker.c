@@ -1,0 +1,107 @@
+/*
+ * weights_worker.c - a small model under multi_worker, on data that is made here: every rank prints a hash of its weights, bit by bit. Whichever launcher
+ * started it, the hashes are the same (mpi_test.py, slurm_test.py).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <unisono/native.h>
+
+#define ROWS 300
+#define WIDTH 24
+#define CLASSES 5
+
+static uint64_t hash_of(const void *data, size_t size, uint64_t hash)
+{
+    for (const unsigned char *at = data, *end = at + size; at < end; at++)
+        hash = (hash ^ *at) * 1099511628211ull;
+    return hash;
+}
+
+static void make_data(float *x, int32_t *y)
+{
+    uint64_t state = 42;
+    for (int i = 0; i < ROWS; i++) {
+        y[i] = i % CLASSES;
+        for (int j = 0; j < WIDTH; j++) {
+            state = state * 6364136223846793005ull + 1442695040888963407ull;
+            x[i * WIDTH + j] = (float)(state >> 40) / (float)(1 << 24) + (j % CLASSES == y[i]);
+        }
+    }
+}
+
+static int build(uni_model **model, uni_error *err)
+{
+    const int64_t shape[] = { WIDTH };
+    UNI_TRY(uni_sequential_new(
+        model, "weights",
+        UNI_LAYERS(uni_layer_input(UNI_F32, 1, shape),
+                   uni_layer_dense(40, &(uni_dense_options){ .activation = "relu" }),
+                   uni_layer_dense(CLASSES, &(uni_dense_options){ .activation = "softmax" })),
+        err));
+    uni_model_set_seed(*model, 7);
+    return uni_model_compile(
+        *model,
+        &(uni_compile_options){ .optimizer_name = "adam",
+                                .loss_name = "sparse_categorical_crossentropy" },
+        err);
+}
+
+static int print_weights(const uni_model *model, uni_error *err)
+{
+    uni_value *weights = NULL;
+    uint64_t hash = 14695981039346656037ull;
+    UNI_TRY(uni_model_get_weights(model, &weights, err));
+    for (size_t i = 0; i < uni_list_size(weights); i++) {
+        const uni_array *array = uni_value_as_array(uni_list_get(weights, i));
+        hash = hash_of(uni_array_data(array), uni_array_bytes(array), hash);
+    }
+    printf("weights %zu %016llx\n", uni_list_size(weights), (unsigned long long)hash);
+    uni_value_free(weights);
+    return 0;
+}
+
+static int train(uni_session *session, uni_error *err)
+{
+    static float x[ROWS * WIDTH];
+    static int32_t y[ROWS];
+    const int64_t x_shape[] = { ROWS, WIDTH }, y_shape[] = { ROWS };
+    uni_strategy *strategy = NULL;
+    uni_model *model = NULL;
+    make_data(x, y);
+    UNI_TRY(uni_strategy_open(&strategy, "multi_worker", session, err));
+    UNI_TRY(build(&model, err));
+    UNI_TRY(uni_strategy_place(strategy, model, err));
+    uni_column columns[] = { uni_column_view(UNI_F32, 2, x_shape, x),
+                             uni_column_view(UNI_I32, 1, y_shape, y) };
+    UNI_TRY(uni_strategy_fit(strategy, model,
+                             &(uni_fit_options){ .x = &columns[0],
+                                                 .num_x = 1,
+                                                 .y = &columns[1],
+                                                 .num_y = 1,
+                                                 .epochs = 5,
+                                                 .batch_size = 32,
+                                                 .seed = 3 },
+                             NULL, err));
+    UNI_TRY(print_weights(model, err));
+    uni_model_free(model);
+    uni_strategy_free(strategy);
+    return 0;
+}
+
+int main(void)
+{
+    uni_session *session = NULL;
+    uni_error err = { 0 };
+    int status = uni_session_open(&session, &err);
+    if (status == 0)
+        status = train(session, &err);
+    if (status < 0) {
+        fprintf(stderr, "%s\n", err.message);
+        fflush(stderr);
+        _exit(1); /* a failed MPI must not be finalised */
+    }
+    uni_session_close(session);
+    return 0;
+}
