@@ -275,7 +275,7 @@ static int update_slices(uni_replica_context *replica, uni_optimizer *optimizer,
 static int update_whole(uni_replica_context *replica, uni_optimizer *optimizer, uni_error *err)
 {
     uni_strategy *strategy = replica->strategy;
-    uni__memory *memory = replica->current, *first = replica->crew->replicas[0].current;
+    uni__memory *memory = replica->current;
     float *data = uni_gradients_data(memory->gradients, NULL);
     UNI_TRY(
         uni_comm_all_reduce(replica->peers, data, data, memory->size, UNI_F32, UNI_COMM_SUM, err));
@@ -285,6 +285,7 @@ static int update_whole(uni_replica_context *replica, uni_optimizer *optimizer, 
         UNI_TRY(uni_optimizer_begin(optimizer, memory->gradients, 1, err));
     }
     UNI_TRY(uni_comm_barrier(replica->peers, err));
+    uni__memory *first = replica->crew->replicas[0].current; /* only now it has surely begun */
     size_t lines = (memory->size + 15) / 16, n = (size_t)replica->crew->count,
            i = (size_t)replica->local, begin = lines * i / n * 16, end = lines * (i + 1) / n * 16;
     uni_optimizer_apply_span(optimizer, first->gradients,
