@@ -1,7 +1,9 @@
 /* array_test.c - shapes, sizes, alignment, borrowing and counting. */
 #include "base/test.h"
+#include <math.h>
 #include <pthread.h>
 #include <unisono/array.h>
+#include "base/element.h"
 
 static void dtypes(void **state)
 {
@@ -123,10 +125,28 @@ static void counts_are_atomic(void **state)
     assert_int_equal(released, 1);
 }
 
+static void elements_of_every_type_are_numbers(void **state)
+{
+    assert_true(uni__element((const float[]){ 0, -1.5f }, UNI_F32, 1) == -1.5);
+    assert_true(uni__element((const int64_t[]){ 0, -7 }, UNI_I64, 1) == -7);
+    assert_true(uni__element((const int8_t[]){ -128 }, UNI_I8, 0) == -128);
+    assert_true(uni__element((const uint8_t[]){ 255 }, UNI_U8, 0) == 255);
+    assert_true(uni__element((const uint64_t[]){ UINT64_C(1) << 63 }, UNI_U64, 0) == 0x1p63);
+    /* 1, -2, the smallest subnormal, the largest, infinity, not a number */
+    const uint16_t halves[] = { 0x3c00, 0xc000, 0x0001, 0x7bff, 0x7c00, 0x7e00 };
+    const double numbers[] = { 1, -2, 0x1p-24, 65504, INFINITY };
+    for (size_t i = 0; i < 5; i++)
+        assert_true(uni__element(halves, UNI_F16, i) == numbers[i]);
+    assert_true(isnan(uni__element(halves, UNI_F16, 5)));
+    assert_true(uni__element((const uint16_t[]){ 0xbfc0 }, UNI_BF16, 0) == -1.5);
+    assert_true(isnan(uni__element(halves, (uni_dtype)99, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dtypes),
+        cmocka_unit_test(elements_of_every_type_are_numbers),
         cmocka_unit_test(new_arrays_are_zero_and_aligned),
         cmocka_unit_test(scalars_and_empty_ones),
         cmocka_unit_test(bad_shapes_are_refused),

@@ -7,12 +7,14 @@
 #include <string.h>
 #include "data/cast.h"
 #include "data/dataset.h"
+#include "data/name_index.h"
 #include "data/table.h"
 
 /* Names of columns, and what is done with them. */
 struct naming {
     int count;
     char **names;
+    uni__name_index index;
     char *new_name;
     uni_dtype dtype;
 };
@@ -25,6 +27,7 @@ static void free_naming(void *self)
     for (int i = 0; i < naming->count; i++)
         free(naming->names[i]);
     free(naming->names);
+    uni__name_index_free(&naming->index);
     free(naming->new_name);
     free(naming);
 }
@@ -38,9 +41,11 @@ static struct naming *new_naming(const char *const *names, const char *new_name,
     if (naming == NULL || (naming->names = calloc((size_t)count + 1, sizeof(char *))) == NULL)
         goto fail;
     naming->dtype = dtype;
-    for (; naming->count < count; naming->count++) {
+    while (naming->count < count) {
         naming->names[naming->count] = strdup(names[naming->count]);
-        if (naming->names[naming->count] == NULL)
+        if (naming->names[naming->count++] == NULL ||
+            uni__name_index_grow(&naming->index, (const char *const *)naming->names, sizeof(char *),
+                                 (size_t)naming->count) < 0)
             goto fail;
     }
     if (new_name != NULL && (naming->new_name = strdup(new_name)) == NULL)
@@ -53,11 +58,8 @@ fail:
 
 static bool is_named(const struct naming *naming, const char *name)
 {
-    for (int i = 0; i < naming->count; i++) {
-        if (strcmp(naming->names[i], name) == 0)
-            return true;
-    }
-    return false;
+    return uni__name_index_find(&naming->index, (const char *const *)naming->names, sizeof(char *),
+                                (size_t)naming->count, name) >= 0;
 }
 
 static int check_names(const struct naming *naming, const uni_table *table, uni_error *err)

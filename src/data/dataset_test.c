@@ -195,6 +195,43 @@ static void columns(void **unused)
     uni_value_free(items);
 }
 
+/* A picture in a CSV file: as many columns as pixels, found by name, one array in the end. */
+static void wide_tables(void **unused)
+{
+    enum { WIDTH = 784 };
+    char text[WIDTH][16];
+    const char *names[WIDTH + 1] = { NULL };
+    uni_table *table = NULL, *taken = NULL;
+    assert_ok(uni_table_new(&table, 1, &failure));
+    for (int i = 0; i < WIDTH; i++) {
+        snprintf(text[i], sizeof text[i], "pixel%d", i);
+        names[WIDTH - 1 - i] = text[i];
+        uni_array *value = NULL;
+        assert_ok(uni_array_new(&value, UNI_F32, 1, (const int64_t[]){ 1 }, &failure));
+        *(float *)uni_array_data(value) = (float)i;
+        assert_ok(uni_table_add_array(table, text[i], value, &failure));
+        assert_fails(uni_table_add_array(table, text[i / 2], value, &failure), UNI_EEXISTS,
+                     text[i / 2]);
+        uni_array_unref(value);
+        for (int j = 0; j <= i; j += 97)
+            assert_ptr_equal(uni_table_find(table, text[j]), uni_table_column_at(table, j));
+    }
+    assert_null(uni_table_find(table, "pixel784"));
+    assert_null(uni_table_find(table, ""));
+    uni_dataset *dataset = NULL, *made = NULL;
+    assert_ok(uni_dataset_from_table(&dataset, table, &failure));
+    assert_ok(uni_dataset_concat_columns(&made, dataset, names, "pixels", UNI_F32, &failure));
+    assert_ok(uni_dataset_take(made, 1, &taken, &failure));
+    assert_int_equal(uni_table_num_columns(taken), 1);
+    const float *pixels = uni_array_data(uni_table_find(taken, "pixels")->values);
+    for (int i = 0; i < WIDTH; i++)
+        assert_true(pixels[i] == (float)(WIDTH - 1 - i));
+    uni_table_unref(taken);
+    uni_dataset_unref(made);
+    uni_dataset_unref(dataset);
+    uni_table_unref(table);
+}
+
 static void epochs(void **unused)
 {
     uni_dataset *numbers = range(10), *shuffled = NULL, *made = NULL;
@@ -332,10 +369,11 @@ static void from_config(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions), cmocka_unit_test(batches_in_order),
-        cmocka_unit_test(rows),      cmocka_unit_test(columns),
-        cmocka_unit_test(epochs),    cmocka_unit_test(numpy_files),
-        cmocka_unit_test(budget),    cmocka_unit_test(from_config),
+        cmocka_unit_test(functions),   cmocka_unit_test(batches_in_order),
+        cmocka_unit_test(rows),        cmocka_unit_test(columns),
+        cmocka_unit_test(wide_tables), cmocka_unit_test(epochs),
+        cmocka_unit_test(numpy_files), cmocka_unit_test(budget),
+        cmocka_unit_test(from_config),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "data/name_index.h"
 #include "data/table.h"
 
 struct uni_table {
@@ -13,6 +14,7 @@ struct uni_table {
     int64_t num_rows;
     int num_columns;
     uni_table_column *columns; /* field.name is the table's own copy */
+    uni__name_index names;
 };
 
 int uni_table_new(uni_table **out, int64_t num_rows, uni_error *err)
@@ -48,6 +50,7 @@ void uni_table_unref(uni_table *table)
         free((char *)column->field.name);
     }
     free(table->columns);
+    uni__name_index_free(&table->names);
     free(table);
 }
 
@@ -134,9 +137,15 @@ int uni_table_add(uni_table *table, const uni_table_column *column, uni_error *e
     char *name = strdup(column->field.name);
     if (name == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a table");
-    uni_table_column *added = &table->columns[table->num_columns++];
+    uni_table_column *added = &table->columns[count];
     *added = *column;
     added->field.name = name;
+    if (uni__name_index_grow(&table->names, &table->columns->field.name, sizeof *added, count + 1) <
+        0) {
+        free(name);
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a table of %zu columns", count);
+    }
+    table->num_columns++;
     if (added->field.kind == UNI_FIELD_STRING || added->field.kind == UNI_FIELD_BINARY)
         added->field.dtype = UNI_U8;
     uni_array_ref(added->values);
@@ -182,11 +191,11 @@ const uni_table_column *uni_table_column_at(const uni_table *table, int index)
 
 const uni_table_column *uni_table_find(const uni_table *table, const char *name)
 {
-    for (int i = 0; i < table->num_columns; i++) {
-        if (strcmp(table->columns[i].field.name, name) == 0)
-            return &table->columns[i];
-    }
-    return NULL;
+    if (table->num_columns == 0)
+        return NULL;
+    int place = uni__name_index_find(&table->names, &table->columns->field.name,
+                                     sizeof *table->columns, (size_t)table->num_columns, name);
+    return place >= 0 ? &table->columns[place] : NULL;
 }
 
 size_t uni__field_row_bytes(const uni_field *field)

@@ -4,10 +4,10 @@
  *
  * Thread: any.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "base/file.h"
 #include "track/sink.h"
 
@@ -34,52 +34,6 @@ char *uni__sink_copy(const char *text, bool *failed)
 }
 
 /* ---- JSON ---- */
-
-static double half(uint16_t bits)
-{
-    int exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;
-    double value = exponent == 0    ? ldexp(fraction, -24)
-                   : exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-                                    : ldexp(1024 + fraction, exponent - 25);
-    return bits & 0x8000 ? -value : value;
-}
-
-double uni__array_number(const uni_array *array, size_t index)
-{
-    const void *data = uni_array_data(array);
-    uint32_t wide;
-    float narrow;
-    switch (uni_array_dtype(array)) {
-    case UNI_F32:
-        return ((const float *)data)[index];
-    case UNI_F64:
-        return ((const double *)data)[index];
-    case UNI_I8:
-        return ((const int8_t *)data)[index];
-    case UNI_I16:
-        return ((const int16_t *)data)[index];
-    case UNI_I32:
-        return ((const int32_t *)data)[index];
-    case UNI_I64:
-        return (double)((const int64_t *)data)[index];
-    case UNI_U8:
-    case UNI_B8:
-        return ((const uint8_t *)data)[index];
-    case UNI_U16:
-        return ((const uint16_t *)data)[index];
-    case UNI_U32:
-        return ((const uint32_t *)data)[index];
-    case UNI_U64:
-        return (double)((const uint64_t *)data)[index];
-    case UNI_F16:
-        return half(((const uint16_t *)data)[index]);
-    case UNI_BF16:
-        wide = (uint32_t)((const uint16_t *)data)[index] << 16;
-        memcpy(&narrow, &wide, sizeof narrow);
-        return narrow;
-    }
-    return NAN;
-}
 
 static void new_line(uni__text *out, int indent, int depth)
 {
@@ -126,7 +80,8 @@ static void emit_list(uni__text *out, const uni_value *value, int indent, int de
             uni__text_add(out, indent > 0 ? "," : ", ", indent > 0 ? 1 : 2);
         new_line(out, indent, depth + 1);
         if (array != NULL)
-            uni__text_add_double(out, uni__array_number(array, i));
+            uni__text_add_double(out,
+                                 uni__element(uni_array_data(array), uni_array_dtype(array), i));
         else if (bytes != NULL)
             uni__text_add_int(out, bytes[i]);
         else

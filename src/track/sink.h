@@ -22,9 +22,6 @@ char *uni__sink_copy(const char *text, bool *failed);
  * spaces per level. */
 void uni__emit_json(uni__text *out, const uni_value *value, int indent);
 
-/* One element of an array as a number, whatever its type. */
-double uni__array_number(const uni_array *array, size_t index);
-
 /* Calls visit for every leaf below dict with its joined name ("a.b" with separator '.'); lists and
  * arrays are leaves. */
 typedef int (*uni__flat_visit)(void *context, const char *name, const uni_value *leaf,

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/element.h"
 #include "base/file.h"
 #include "track/sink.h"
 #include "track/tensorboard_file.h"
@@ -123,7 +124,8 @@ static bool number_at(const uni_value *list, size_t index, double *out)
     const uni_value *item = array == NULL ? uni_list_get(list, index) : NULL;
     if (array == NULL && !uni_value_is_number(item))
         return false;
-    *out = array != NULL ? uni__array_number(array, index) : uni_value_as_float(item, NAN);
+    *out = array != NULL ? uni__element(uni_array_data(array), uni_array_dtype(array), index)
+                         : uni_value_as_float(item, NAN);
     return true;
 }
 

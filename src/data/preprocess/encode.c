@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "data/preprocess/moments.h"
 #include "data/preprocess/preprocess.h"
 #include "data/preprocess/tokenize.h"
@@ -47,7 +48,7 @@ static bool key_at(const uni_table_column *column, int64_t row, struct key *key)
         return true;
     }
     key->number =
-        uni__plain_number(uni_array_data(column->values), column->field.dtype, (size_t)row) + 0.0;
+        uni__element(uni_array_data(column->values), column->field.dtype, (size_t)row) + 0.0;
     key->data = (const char *)&key->number;
     key->size = sizeof key->number;
     return !isnan(key->number);

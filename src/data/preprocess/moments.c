@@ -7,40 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
+
 #define BLOCK 1024 /* rows that are averaged before they are joined to the rest */
 
 bool uni__dtype_is_plain(uni_dtype dtype)
 {
     return uni_dtype_size(dtype) > 0 && dtype != UNI_F16 && dtype != UNI_BF16;
-}
-
-double uni__plain_number(const void *data, uni_dtype dtype, size_t index)
-{
-    switch (dtype) {
-    case UNI_F32:
-        return (double)((const float *)data)[index];
-    case UNI_F64:
-        return ((const double *)data)[index];
-    case UNI_I32:
-        return ((const int32_t *)data)[index];
-    case UNI_I64:
-        return (double)((const int64_t *)data)[index];
-    case UNI_I16:
-        return ((const int16_t *)data)[index];
-    case UNI_I8:
-        return ((const int8_t *)data)[index];
-    case UNI_U16:
-        return ((const uint16_t *)data)[index];
-    case UNI_U32:
-        return ((const uint32_t *)data)[index];
-    case UNI_U64:
-        return (double)((const uint64_t *)data)[index];
-    case UNI_U8:
-    case UNI_B8:
-        return ((const uint8_t *)data)[index];
-    default:
-        return NAN;
-    }
 }
 
 int uni__moments_new(uni__moments *moments, size_t width, uni_error *err)
@@ -74,7 +47,7 @@ static void add_block(uni__moments *moments, size_t column, const void *data, un
     double values[BLOCK], sum = 0, squares = 0;
     size_t count = 0;
     for (size_t row = 0; row < rows; row++) {
-        double value = uni__plain_number(data, dtype, (first + row) * moments->width + column);
+        double value = uni__element(data, dtype, (first + row) * moments->width + column);
         if (skip_nan && isnan(value))
             continue;
         values[count++] = value;

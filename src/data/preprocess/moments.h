@@ -25,8 +25,7 @@ static inline double uni__moments_variance(const uni__moments *moments, size_t c
     return moments->count[column] > 0 ? moments->squares[column] / moments->count[column] : 0;
 }
 
-/* Any number as a double; false for half precision and what is no number. */
+/* false for half precision and what is no number. */
 bool uni__dtype_is_plain(uni_dtype dtype);
-double uni__plain_number(const void *data, uni_dtype dtype, size_t index);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/element.h"
 #include "base/text.h"
 #include "data/preprocess/moments.h"
 #include "data/preprocess/preprocess.h"
@@ -199,7 +200,7 @@ static void scale_values(const struct scaling *scaling, const uni_table_column *
     for (int64_t row = 0; row < rows; row++)
         for (size_t k = 0; k < scaling->width; k++) {
             size_t index = (size_t)row * scaling->width + k;
-            double value = uni__plain_number(data, in->field.dtype, index);
+            double value = uni__element(data, in->field.dtype, index);
             out[index] = valid != NULL && !valid[row]
                              ? NAN
                              : (float)((value - scaling->shift[k]) * scaling->scale[k]);
@@ -273,10 +274,10 @@ static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_arra
         const void *data = uni_array_data(column->values);
         for (int64_t row = 0; row < rows; row++)
             for (int64_t k = 0; k < own; k++)
-                to[row * width + at + k] = valid != NULL && !valid[row]
-                                               ? NAN
-                                               : (float)uni__plain_number(data, column->field.dtype,
-                                                                          (size_t)(row * own + k));
+                to[row * width + at + k] =
+                    valid != NULL && !valid[row]
+                        ? NAN
+                        : (float)uni__element(data, column->field.dtype, (size_t)(row * own + k));
         at += own;
     }
     return 0;

@@ -8,6 +8,7 @@
 #ifndef UNISONO_NN_METRIC_H
 #define UNISONO_NN_METRIC_H
 
+#include "base/element.h"
 #include "nn/loss/loss.h"
 
 enum uni__average {
@@ -94,11 +95,10 @@ size_t uni__metric_one(double value, double *values, size_t max);
 int uni__rows_open(uni__rows *rows, const uni_metric *metric, enum uni__layout layout,
                    const uni_tensor *target, const uni_tensor *prediction,
                    const uni_tensor *weights, uni_error *err) UNI_MUST_USE;
-double uni__number_at(uni_dtype dtype, const void *data, size_t index);
 double uni__rows_weight(const uni__rows *rows, size_t row); /* 1 without weights */
 static inline double uni__rows_target(const uni__rows *rows, size_t index)
 {
-    return uni__number_at(rows->target_dtype, rows->target, index);
+    return uni__element(rows->target, rows->target_dtype, index);
 }
 /* The place of the largest of a row, the first of equals. */
 size_t uni__argmax(const float *row, size_t count);

@@ -195,12 +195,12 @@ static double class_at(const uni_tensor *tensor, enum writing writing, size_t in
     uni_dtype dtype = uni_tensor_dtype(tensor);
     const void *data = uni_tensor_data(tensor);
     if (writing == SCORE)
-        return uni__number_at(dtype, data, index) > (double)threshold;
+        return uni__element(data, dtype, index) > (double)threshold;
     if (writing == NUMBERS)
-        return uni__number_at(dtype, data, index);
+        return uni__element(data, dtype, index);
     size_t first = index * (size_t)classes, best = 0;
     for (size_t i = 1; i < (size_t)classes; i++)
-        if (uni__number_at(dtype, data, first + i) > uni__number_at(dtype, data, first + best))
+        if (uni__element(data, dtype, first + i) > uni__element(data, dtype, first + best))
             best = i;
     return (double)best;
 }
@@ -248,8 +248,8 @@ static void add_pair(void *context, size_t sample, size_t target, size_t predict
 {
     struct weighted *to = context;
     double weight = to->weights == NULL ? 1
-                                        : uni__number_at(uni_tensor_dtype(to->weights),
-                                                         uni_tensor_data(to->weights), sample);
+                                        : uni__element(uni_tensor_data(to->weights),
+                                                       uni_tensor_dtype(to->weights), sample);
     to->metric->state[target * (size_t)to->metric->settings.num_classes + prediction] += weight;
 }
 

@@ -8,35 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-double uni__number_at(uni_dtype dtype, const void *data, size_t index)
-{
-    switch (dtype) {
-    case UNI_F32:
-        return (double)((const float *)data)[index];
-    case UNI_F64:
-        return ((const double *)data)[index];
-    case UNI_I8:
-        return ((const int8_t *)data)[index];
-    case UNI_I16:
-        return ((const int16_t *)data)[index];
-    case UNI_I32:
-        return ((const int32_t *)data)[index];
-    case UNI_I64:
-        return (double)((const int64_t *)data)[index];
-    case UNI_U8:
-    case UNI_B8:
-        return ((const uint8_t *)data)[index];
-    case UNI_U16:
-        return ((const uint16_t *)data)[index];
-    case UNI_U32:
-        return ((const uint32_t *)data)[index];
-    case UNI_U64:
-        return (double)((const uint64_t *)data)[index];
-    default:
-        return NAN;
-    }
-}
-
 static bool is_number(uni_dtype dtype)
 {
     return dtype >= UNI_F32 && dtype <= UNI_B8;
@@ -147,7 +118,7 @@ double uni__rows_weight(const uni__rows *rows, size_t row)
         row -= place * inner;
         index = index * (size_t)rows->weights_dims[i] + (rows->weights_dims[i] > 1 ? place : 0);
     }
-    return uni__number_at(rows->weights_dtype, rows->weights, index);
+    return uni__element(rows->weights, rows->weights_dtype, index);
 }
 
 size_t uni__argmax(const float *row, size_t count)

@@ -1,0 +1,10 @@
+/* element.h - one element of an array of any number type, as a double. Any thread. */
+#ifndef UNISONO_BASE_ELEMENT_H
+#define UNISONO_BASE_ELEMENT_H
+
+#include <unisono/array.h>
+
+/* NAN for a type that is not a number's. */
+double uni__element(const void *data, uni_dtype dtype, size_t index);
+
+#endif
