@@ -151,6 +151,7 @@ typedef struct child_plan {
     int fds[UNI__WIRE_MAX_FDS], num_fds;
     uint64_t memory;
     pid_t agent;
+    uni__wire *wire; /* the agent's: descriptors of later workers may have come already */
     const uni__fork_hooks *hooks; /* forked only; NULL: exec */
 } child_plan;
 
@@ -184,13 +185,21 @@ static int take_environment(char *const *env)
     return 0;
 }
 
+/* The descriptor above every number that a worker's own are put at: what is closed in a forked worker later is never one of them. */
+static int out_of_the_way(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS);
+    if (high >= 0)
+        close(fd);
+    return high;
+}
+
 /* Returns only in a worker that is forked and goes on without exec. */
 static void child_run(const child_plan *plan, int failure)
 {
     sigset_t none;
     sigemptyset(&none);
-    /* Above every number that the worker's own descriptors are put at. */
-    failure = fcntl(failure, F_DUPFD_CLOEXEC, UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS);
+    failure = out_of_the_way(failure);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != plan->agent)
@@ -210,11 +219,13 @@ static void child_run(const child_plan *plan, int failure)
         close(null);
     if (log > 2)
         close(log);
+    for (int i = 0; i < plan->wire->num_fds; i++)
+        close(plan->wire->fds[i]);
+    plan->wire->num_fds = 0;
     /* First all above the target numbers, then down: no order of the originals can collide. */
     int high[UNI__WIRE_MAX_FDS];
     for (int i = 0; i < plan->num_fds; i++)
-        if ((high[i] = fcntl(plan->fds[i], F_DUPFD_CLOEXEC,
-                             UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS)) < 0)
+        if ((high[i] = out_of_the_way(plan->fds[i])) < 0)
             child_fail(failure, STEP_DESCRIPTORS);
     for (int i = 0; i < plan->num_fds; i++)
         if (dup2(high[i], i < 3 ? UNI__WORKER_FIRST_FD + i : UNI__WORKER_REPORT_FD) < 0)
@@ -231,7 +242,7 @@ static void child_run(const child_plan *plan, int failure)
         child_fail(failure, STEP_EXEC);
     }
     for (int i = 0; i < plan->num_fds; i++)
-        close(high[i]); /* the agent's own are closed with its frame */
+        close(high[i]);
     if (take_environment(plan->env) < 0)
         child_fail(failure, STEP_EXEC);
     close(failure);
@@ -273,11 +284,10 @@ static pid_t start_child(const child_plan *plan, int *step, int *error)
     if (pid == 0) {
         close(failure[0]);
         child_run(plan, failure[1]);
+        return 0;
     }
     *error = pid < 0 ? errno : 0;
     close(failure[1]);
-    if (pid == 0)
-        return 0;
     /* End of file means that exec closed it (or the child, when there is none): the program runs. */
     if (pid > 0 && read(failure[0], words, sizeof words) == (ssize_t)sizeof words) {
         *step = words[0];
@@ -306,7 +316,7 @@ static worker *add_worker(agent *self, int rank, pid_t pid)
     return &self->workers[self->num_workers++];
 }
 
-static void spawn(agent *self, const uni_value *order, const uni__wire_frame *frame)
+static void spawn(agent *self, const uni_value *order, uni__wire_frame *frame)
 {
     int rank = (int)uni_dict_get_int(order, "rank", -1), step = STEP_EXEC, error = ENOMEM;
     char session[96], report[48];
@@ -319,6 +329,7 @@ static void spawn(agent *self, const uni_value *order, const uni__wire_frame *fr
         .env = strings_of(uni_dict_get(order, "env"), 2),
         .num_fds = frame->num_fds,
         .agent = getpid(),
+        .wire = &self->wire,
         .hooks = strcmp(uni_dict_get_string(order, "mode", "p"), "f") == 0 ? self->hooks : NULL,
     };
     memcpy(plan.fds, frame->fds, sizeof plan.fds);
@@ -338,6 +349,7 @@ static void spawn(agent *self, const uni_value *order, const uni__wire_frame *fr
     free(plan.argv);
     free(plan.env);
     if (pid == 0) {
+        frame->num_fds = 0; /* child_run closed them, and has put others at their numbers */
         self->is_worker = true;
         return;
     }
@@ -357,7 +369,7 @@ static void spawn(agent *self, const uni_value *order, const uni__wire_frame *fr
 
 /* ---- the loop ---- */
 
-static void handle(agent *self, const uni__wire_frame *frame)
+static void handle(agent *self, uni__wire_frame *frame)
 {
     uni_value *order = NULL;
     if (uni_msgpack_read(&order, frame->payload, frame->size, NULL) < 0) {
@@ -436,7 +448,10 @@ static void agent_run(int channel, pid_t keeper, const uni__fork_hooks *hooks)
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    uni__wire_init(&self.wire, channel);
+    int high = out_of_the_way(self.signals);
+    self.signals = high >= 0 ? high : self.signals;
+    high = out_of_the_way(channel);
+    uni__wire_init(&self.wire, high >= 0 ? high : channel);
     uni__oom_look(&self.oom);
     send_to_controller(&self, UNI__AGENT_HELLO, with_int(about(-1, getpid()), "keeper", keeper));
     if (self.signals >= 0)

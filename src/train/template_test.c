@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -43,6 +44,10 @@ static int in_worker(void *context, uni_session *session, const char *function, 
     status |= uni_dict_take(*result, "forks", uni_value_int(forks));
     status |= uni_dict_take(*result, "rank", uni_value_int(rank ? atoi(rank) : -1));
     status |= uni_dict_take(*result, "leads", uni_value_bool(getpgid(0) == getpid()));
+    const char *report = getenv("UNISONO_REPORT_FD");
+    struct stat about = { 0 };
+    bool pipe = report && fstat(atoi(report), &about) == 0 && S_ISFIFO(about.st_mode);
+    status |= uni_dict_take(*result, "report_pipe", uni_value_bool(pipe));
     status |= uni_dict_take(*result, "template_variable",
                             uni_value_bool(getenv("TEMPLATE_ONLY") != NULL));
     return status;
@@ -116,6 +121,7 @@ static void expect_workers(const uni_result *result)
         assert_int_equal(uni_dict_get_int(mine, "forks", 0), 3); /* keeper, agent, worker */
         assert_int_equal(uni_dict_get_int(mine, "rank", -1), rank);
         assert_true(uni_value_as_bool(uni_dict_get(mine, "leads"), false));
+        assert_true(uni_value_as_bool(uni_dict_get(mine, "report_pipe"), false));
         /* The environment is the driver's, not the template's. */
         assert_false(uni_value_as_bool(uni_dict_get(mine, "template_variable"), true));
     }
