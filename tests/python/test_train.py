@@ -223,6 +223,12 @@ class Failures(unittest.TestCase):
             RunConfig(local_dir="x")
         with self.assertRaises(TypeError):
             DataParallelTrainer(lambda: None, resume_from_checkpoint={"a": 1})
+        with self.assertRaisesRegex(ValueError, "there is no checkpoint /not/there"):
+            DataParallelTrainer(lambda: None, resume_from_checkpoint=Checkpoint("/not/there"))
+        with self.assertRaisesRegex(ValueError, "there is no checkpoint /not/there"):
+            Checkpoint("/not/there").to_dict()
+        with self.assertRaisesRegex(TypeError, "must be text, not 5"):
+            RunConfig(name=5)
         with self.assertRaisesRegex(TypeError, "Checkpoint.from_dict"):
             fit(lambda: train.report({}, checkpoint={"a": 1}))
 

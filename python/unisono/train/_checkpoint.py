@@ -44,6 +44,11 @@ class Checkpoint:
             self._path = self._write(tempfile.mkdtemp(prefix="checkpoint_") + "/checkpoint")
         return self._path
 
+    def _check(self):
+        """A directory that is not there is an error."""
+        if self._data is None and not os.path.isdir(self._path):
+            raise ValueError("there is no checkpoint %s" % self._path)
+
     def _write(self, path):
         _unisono.checkpoint_write(path, _codec.encode_dict(self._data))
         return path
@@ -52,6 +57,7 @@ class Checkpoint:
         """The dictionary. Pickled parts of somebody else's checkpoint need allow_pickle=True."""
         if self._data is not None:
             return dict(self._data)
+        self._check()
         if not os.path.exists(os.path.join(self._path, MANIFEST)) or not _unisono.checkpoint_info(self._path)["is_dict"]:
             raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % self._path)
         return _codec.decode(_unisono.checkpoint_read(self._path), allow_pickle)

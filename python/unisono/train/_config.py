@@ -167,6 +167,8 @@ class RunConfig(_Shown):
     def __post_init__(self):
         if self.local_dir is not None:
             raise DeprecationWarning("RunConfig(local_dir=) is gone: use storage_path")
+        if self.name is not None and not isinstance(self.name, str):
+            raise TypeError("RunConfig(name=) must be text, not %r" % (self.name,))
         for name in ("storage_filesystem", "progress_reporter"):
             if getattr(self, name) is not None:
                 raise ValueError("RunConfig(%s=) is not offered%s" % (name, {"storage_filesystem": "; storage_path is a local path"}.get(name, "")))

@@ -23,8 +23,10 @@ class TrainingFailedError(Error):
 
 def _failed(cause, path):
     """A TrainingFailedError that `except TypeOfTheCause` catches too, where Python allows such a class."""
-    message = "the run in %s failed: %s" % (path, cause)
-    kind = type(cause)
+    kind, text = type(cause), str(cause)
+    if not text or not isinstance(cause, Exception):  # MemoryError(), SystemExit(3): the text alone says nothing
+        text = kind.__name__ + (": " + text if text else "")
+    message = "the run in %s failed: %s" % (path, text)
     try:
         made = type("TrainingFailedError", (TrainingFailedError, kind), {"__init__": lambda self, text: Exception.__init__(self, text),
                                                                            "__str__": lambda self: self.args[0]})
@@ -51,6 +53,8 @@ class DataParallelTrainer:
         _driver.check_arity(train_loop_per_worker)
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
             raise TypeError("resume_from_checkpoint must be a Checkpoint, not %s" % type(resume_from_checkpoint).__name__)
+        if resume_from_checkpoint is not None:
+            resume_from_checkpoint._check()
         self.train_loop_per_worker, self.train_loop_config = train_loop_per_worker, train_loop_config
         self.backend_config = _backend_config(backend_config) if backend_config is not None else self._default_backend()
         self.scaling_config = config_of(ScalingConfig, scaling_config)
