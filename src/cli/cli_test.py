@@ -422,7 +422,8 @@ class Looking(Base):
         blocked = os.path.join(self.root, "file")
         with open(blocked, "w", encoding="utf-8") as file:
             file.write("x")
-        self.assertIn("is a file", self.call("check", "--fast", "--storage", blocked, code=1).stdout)
+        told = self.call("check", "--fast", "--storage", blocked, code=1).stdout
+        self.assertIn("is a file", " ".join(told.split()))  # however the lines are broken
         self.assertIn("file://", self.call("check", "--fast", "--storage", "s3://bucket", code=1).stdout)
         self.assertFalse(os.path.exists("s3:"))
 

@@ -170,7 +170,7 @@ def test_fit_under_strategies(storage):
         assert abs(number(out, "test loss") - number(one, "test loss")) < 2e-3, (strategy, out, one)
     out, _ = run([support.program("unisono"), "run", "-n", "3", "--", example("digits_cnn"), "--epochs", "2", "--quiet", "--strategy", "multi_worker"], storage, timeout=120)
     assert abs(number(out, "test loss") - number(one, "test loss")) < 2e-3, (out, one)
-    _, err = train(storage, "digits_cnn", "--strategy", "wings", expect=1)
+    _, err = train(storage, "digits_cnn", "--strategy", "wings", expect=64)
     assert "there are: none, mirrored" in err, err
 
 
@@ -256,7 +256,7 @@ def test_bad_input_is_a_clear_error(storage):
         file.write("question_text,target\n" + "one,1\n" * 20)
     _, err = train(storage, "text_loop", "--data", path, expect=1)
     assert "fewer texts than one batch" in err, err
-    _, err = train(storage, "digits_mlp", "--epochs", "0", expect=2)
+    _, err = train(storage, "digits_mlp", "--epochs", "0", expect=64)
     assert "usage" in err, err
 
 

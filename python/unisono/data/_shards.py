@@ -58,10 +58,10 @@ def pack(datasets: Any, split: Any = "all", preprocessor: Any = None, num_worker
     """The attachment's bytes; None when there is nothing. One dataset without a name has the name None."""
     if datasets is None or (isinstance(datasets, dict) and not datasets):
         return None
-    from unisono.data._cursor import draw_seed
-
     named = datasets if isinstance(datasets, dict) else {None: datasets}
     named = {name: _check(name, dataset) for name, dataset in named.items()}
+    from unisono.data._cursor import draw_seed  # needs NumPy, which who has datasets has
+
     if preprocessor is not None:
         train = named.get("train", next(iter(named.values())))
         preprocessor.fit(train)
