@@ -6,7 +6,7 @@ shard of the whole: then it gives that worker's rows. Questions are in _asking.p
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from unisono._unisono import Error
 from unisono.data import _recipe
@@ -56,6 +56,16 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
                     box.clear()
                     raise raised from None
             raise
+
+    if not TYPE_CHECKING:  # who checks types knows which names there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Only names that are not there come here; those of Ray's say what to use."""
+            if name.startswith("_"):
+                raise AttributeError("'Dataset' object has no attribute %r" % name)
+            from unisono._missing import sentence
+
+            raise AttributeError(sentence("Dataset", name, [known for known in dir(type(self)) if not known.startswith("_")]))
 
     def __getstate__(self) -> dict:
         return {"_recipe": self._recipe, "_shard": self._shard, "_boxes": [[] for _ in self._boxes], "_made": None, "_cursor": Cursor(),

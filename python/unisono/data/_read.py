@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy
@@ -16,7 +17,9 @@ _ERRORS = ("raise", "skip")
 
 
 def _paths(paths: Any) -> list[str]:
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(paths, Iterable):
+        raise TypeError("paths must be a path or a list of paths, not %s" % type(paths).__name__)
     return [os.path.expanduser(os.fspath(path)) for path in paths]
 
 
@@ -24,7 +27,9 @@ def _bad(options: dict, on_error: str, max_errors: int | None) -> dict:
     """on_error="skip": rows that cannot be read are left out and counted (stats()["skipped"]); at most max_errors of them."""
     if on_error not in _ERRORS:
         raise ValueError('on_error must be "raise" or "skip", not %r' % (on_error,))
-    options.update(skip_bad=on_error == "skip", max_skipped=max_errors or 0)
+    if max_errors is not None and max_errors < 0:
+        raise ValueError("max_errors must not be negative, but is %r" % (max_errors,))
+    options.update(skip_bad=on_error == "skip" and max_errors != 0, max_skipped=max_errors or 0)
     return options
 
 
