@@ -105,6 +105,28 @@ static void given_types(void **unused)
     uni_table_unref(table);
 }
 
+/* Files of one dataset: their headers must be the same, unless names are given. */
+static void other_headers(void **unused)
+{
+    static const char *const texts[] = { "a,b\n1,2\n", "b,a\n3,4\n" };
+    static const char *const names[] = { "x", "y", NULL };
+    char *dir = test_dir(), *paths[2];
+    for (int i = 0; i < 2; i++)
+        paths[i] = test_file(dir, i == 0 ? "1.csv" : "2.csv", texts[i], strlen(texts[i]));
+    uni_dataset *dataset = NULL;
+    assert_int_equal(uni_dataset_read_csv(&dataset, 2, (const char *const *)paths, NULL, &failure),
+                     UNI_EFORMAT);
+    assert_non_null(strstr(failure.message, "2.csv:1:1: the header has not the column a of"));
+    assert_ok(uni_dataset_read_csv(&dataset, 2, (const char *const *)paths,
+                                   &(uni_csv_options){ .column_names = names }, &failure));
+    uni_table *table = table_of(dataset);
+    assert_int_equal(((int64_t *)uni_array_data(uni_table_find(table, "x")->values))[1], 3);
+    uni_table_unref(table);
+    for (int i = 0; i < 2; i++)
+        free(paths[i]);
+    test_dir_remove(dir);
+}
+
 static void bad_rows(void **unused)
 {
     REFUSE("a,b\n1,2\n3\n", NULL, "data.csv:3:1: only 1 fields in this row, 2 are needed");
@@ -326,9 +348,11 @@ static void large_file(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types),        cmocka_unit_test(given_types), cmocka_unit_test(bad_rows),
-        cmocka_unit_test(any_cuts),     cmocka_unit_test(scanners),    cmocka_unit_test(large_file),
-        cmocka_unit_test(plain_quotes), cmocka_unit_test(long_cell),   cmocka_unit_test(locales),
+        cmocka_unit_test(types),         cmocka_unit_test(given_types),
+        cmocka_unit_test(other_headers), cmocka_unit_test(bad_rows),
+        cmocka_unit_test(any_cuts),      cmocka_unit_test(scanners),
+        cmocka_unit_test(large_file),    cmocka_unit_test(plain_quotes),
+        cmocka_unit_test(long_cell),     cmocka_unit_test(locales),
     };
     return cmocka_run_group_tests_name("csv", tests, NULL, NULL);
 }

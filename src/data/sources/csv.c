@@ -31,6 +31,14 @@ static void csv_free(void *self)
 
 /* ---- blocks ---- */
 
+/* The column's name in another file is that of the first; names that were given stand for all. */
+static bool has_name(const uni__csv *csv, int column, const uni__csv_cell *cell)
+{
+    const char *name = csv->columns[column].name;
+    size_t size = strnlen(cell->begin, (size_t)(cell->end - cell->begin));
+    return csv->named || (strlen(name) == size && memcmp(name, cell->begin, size) == 0);
+}
+
 /* Passes a file's header, which must be that of the first file. */
 static int pass_header(const uni__csv *csv, const char *path, const char **text, size_t *size,
                        uni_error *err)
@@ -43,7 +51,13 @@ static int pass_header(const uni__csv *csv, const char *path, const char **text,
         bool whole = buffer != NULL && uni__csv_cell_at(csv, p, next, buffer, &cell);
         bool more = whole && cell.next < next && *cell.next == csv->delimiter;
         bool fits = whole && i < csv->num_columns && more == (i + 1 < csv->num_columns);
+        bool same = fits && has_name(csv, i, &cell);
         free(buffer);
+        if (fits && !same)
+            return uni_error_set(err, UNI_EFORMAT,
+                                 "%s:1:%d: the header has not the column %s of %s here; files of "
+                                 "one dataset have the same columns in the same order",
+                                 path, i + 1, csv->columns[i].name, csv->files->items[0].path);
         if (!fits)
             return uni_error_set(err, UNI_EFORMAT,
                                  "%s:1:%d: the header has not the %d columns of %s", path, i + 1,
@@ -306,6 +320,7 @@ int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *pa
     csv->delimiter = o.delimiter != 0 ? o.delimiter : ',';
     csv->quote = o.quote != 0 ? o.quote : '"';
     csv->header = !o.no_header;
+    csv->named = o.column_names != NULL;
     uni__source source = { .class_ = &csv_class, .self = csv };
     int status = 0;
     UNI_TRY_GOTO(uni__files_open(&csv->files, num_paths, paths, suffixes, err), fail);

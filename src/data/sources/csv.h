@@ -29,6 +29,7 @@ typedef struct uni__csv {
     int64_t num_blocks;
     char delimiter, quote;
     bool header; /* the first record of every file is one */
+    bool named; /* by the user: whatever a header says */
     int num_columns; /* of the file */
     uni__csv_column *columns;
     int num_out;
