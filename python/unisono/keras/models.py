@@ -318,6 +318,9 @@ class Model(Inside, Trains):
             return self._as_part()._inside(here, flat)
         if self._host is not None:
             return Tensor(tape_for(Host(self), training).call_layer(self._nested._native(), [raw_of(each) for each in flat]))
+        if here.replica is not None and here.recording is not None and ((self._is_own and self._raw is None) or not self._native().built):
+            raise ValueError("model %s has no weights yet, and a strategy needs them before its first run: give the first layer input_shape=, or call "
+                             "model.build((None, ...)) before strategy.run" % self.name)
         if self._is_own and self._raw is None:
             self._build_for([Tensor.of(each) for each in flat])
         raws = [raw_of(each) for each in flat] if len(flat) > 1 and not isinstance(inputs, np.ndarray) and self._many() else [raw_of(inputs)]
