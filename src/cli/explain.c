@@ -67,6 +67,13 @@ static const cause_words *words_for(const uni_value *cause)
     return NULL;
 }
 
+/* What was written last is no rank's: mpirun's or srun's. */
+static bool is_launchers(const uni_value *cause)
+{
+    return uni_dict_get_int(cause, "rank", 0) < 0 &&
+           uni_list_size(uni_dict_get(cause, "log_tail")) > 0;
+}
+
 static const char *advice_for(const uni_value *cause)
 {
     const cause_words *words = words_for(cause);
@@ -75,6 +82,10 @@ static const char *advice_for(const uni_value *cause)
         return "Somebody killed it: an administrator, a job limit, or the kernel for lack of "
                "memory (`dmesg` "
                "tells).";
+    if (words && strcmp(words->name, "launch") == 0 && is_launchers(cause))
+        return "mpirun or srun says why in logs/launcher.log: check the names of the hosts, that a "
+               "process can be started there (for mpirun ssh without a password), and that unisono "
+               "is at the same path on all.";
     return words ? words->advice : "";
 }
 
@@ -139,8 +150,11 @@ static void print_log_tail(const cli_terminal *terminal, const uni_value *cause,
     if (count == 0 || max_lines == 0)
         return;
     size_t first = count > max_lines ? count - max_lines : 0;
-    fprintf(terminal->out, "\n  %sLast lines of rank %lld's log%s\n", cli_begin(terminal, CLI_BOLD),
-            (long long)uni_dict_get_int(cause, "rank", 0), cli_end(terminal, CLI_BOLD));
+    char name[CLI_SHORT] = "the launcher";
+    if (!is_launchers(cause))
+        snprintf(name, sizeof name, "rank %lld", (long long)uni_dict_get_int(cause, "rank", 0));
+    fprintf(terminal->out, "\n  %sLast lines of %s's log%s\n", cli_begin(terminal, CLI_BOLD), name,
+            cli_end(terminal, CLI_BOLD));
     for (size_t i = first; i < count; i++) {
         fprintf(terminal->out, "  %s%s%s ", cli_begin(terminal, CLI_DIM),
                 terminal->unicode ? "│" : "|", cli_end(terminal, CLI_DIM));

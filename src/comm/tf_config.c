@@ -81,6 +81,8 @@ static int read_cluster(cluster *all, const uni_value *config, uni_error *err)
 {
     const uni_value *jobs = uni_dict_get(config, "cluster"), *task = uni_dict_get(config, "task");
     const char *type = uni_dict_get_string(task, "type", "");
+    if (!uni_value_is_number(uni_dict_get(task, "index")) && type[0])
+        return uni_error_set(err, UNI_EINVAL, "TF_CONFIG: the task's index is no number");
     int64_t index = uni_dict_get_int(task, "index", -1);
     all->rank = -1;
     if (uni_list_size(uni_dict_get(jobs, "ps")) > 0)
@@ -126,8 +128,12 @@ int uni_comm_open_tf_config(uni_comm **out, const char *tf_config, const uni_com
     uni_value *config = NULL;
     cluster all = { 0 };
     *out = NULL;
-    UNI_TRY(uni_json_read(&config, tf_config, strlen(tf_config), err));
-    int status = read_cluster(&all, config, err);
+    int status = uni_json_read(&config, tf_config, strlen(tf_config), err);
+    if (status < 0) {
+        uni_error_prefix(err, "TF_CONFIG is not JSON");
+        return status;
+    }
+    status = read_cluster(&all, config, err);
     if (status == 0)
         status = open_cluster(out, &all, options, err);
     uni__text_free(&all.name);
