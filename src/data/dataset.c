@@ -332,7 +332,9 @@ int uni__dataset_count_block(uni_dataset *dataset, uni__reader *reader, int64_t 
                              uni_error *err)
 {
     const uni__source *source = &dataset->root->source;
-    if (uni__dataset_one_to_one(dataset) && source->class_->count_block != NULL)
+    /* Bad rows that are skipped are found by reading only. */
+    if (uni__dataset_one_to_one(dataset) && source->class_->count_block != NULL &&
+        !dataset->root->bad.skip)
         return source->class_->count_block(source->self, reader, block, out, err);
     uni_table *table = NULL;
     UNI_TRY(uni__dataset_read_block(dataset, reader, block, &table, err));
