@@ -136,6 +136,29 @@ static void failing_part(uni_program *program)
     uni_trainer_free(trainer);
 }
 
+/* A program may go on after a pass that failed in the middle: nobody waits for what was left of it. */
+static void after_a_failed_pass(uni_program *program)
+{
+    static const char *const strategies[] = { "parameter_server:sync", "parameter_server",
+                                              "parameter_server:bounded=1" };
+    uni_error err = { 0 };
+    uni_log_level_set(UNI_LOG_ERROR);
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        uni_value *config = servers_config(strategies[i], false);
+        CHECK(uni_dict_take(config, "fail", uni_value_bool(true)) == 0);
+        CHECK(uni_dict_take(config, "goes_on", uni_value_bool(true)) == 0);
+        uni_trainer *trainer = scenario_trainer(
+            program, (uni_trainer_options){
+                         .num_workers = 2, .servers = 2, .max_failures = UNI_NO_RETRIES });
+        CHECK_OK(uni_trainer_fit(trainer,
+                                 &(uni_run_options){ .function = "pass_loop", .config = config },
+                                 NULL, &err),
+                 &err);
+        uni_value_free(config);
+        uni_trainer_free(trainer);
+    }
+}
+
 /* The evaluator's losses are those of the coordinator's own validation after the same epochs. */
 static void sidecar_evaluates(uni_program *program)
 {
@@ -278,6 +301,7 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "loop_of_ones_own", loop_of_ones_own },
                                { "passes_are_one_process", passes_are_one_process },
                                { "failing_part", failing_part },
+                               { "after_a_failed_pass", after_a_failed_pass },
                                { "sidecar_evaluates", sidecar_evaluates },
                                { "no_seed_is_the_models", no_seed_is_the_models },
                                { "mistakes_are_told", mistakes_are_told },

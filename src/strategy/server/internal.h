@@ -162,6 +162,8 @@ int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size
 bool uni__ps_progress(uni__ps *ps); /* true: something moved */
 /* Waits until at most `left` calls are on their way; the first error of any. */
 int uni__ps_join(uni__ps *ps, uint64_t left, uni_error *err) UNI_MUST_USE;
+/* At the end of a phase, maybe by an error: what was begun is waited for, the rest is taken back. */
+void uni__ps_end_calls(uni__ps *ps);
 void uni__ps_worker_is_back(uni__ps *ps, int worker); /* its calls are queued again */
 
 /* worker.c */

@@ -432,6 +432,7 @@ void uni__ps_end_phase(uni__ps *ps)
 {
     ps->in_phase = false;
     if (uni__ps_is_coordinator(ps)) {
+        uni__ps_end_calls(ps);
         ps->queue->ending = true;
         uni__ps_progress(ps); /* those that wait for work */
         tell_phases(ps, ps->phase + 1);

@@ -30,17 +30,23 @@ int uni__ps_open_queue(uni__ps *ps, uni_error *err)
     return 0;
 }
 
+static void cancel(uni__call *call)
+{
+    static const char sentence[] = "the coordinator was closed before this call was done";
+    call->state = UNI__CALL_DONE;
+    if (call->result)
+        call->result(call->context, UNI_ECANCELED, sentence, sizeof sentence - 1);
+}
+
 void uni__ps_close_queue(uni__ps *ps)
 {
     uni__queue *queue = ps->queue;
     if (!queue)
         return;
-    static const char sentence[] = "the coordinator was closed before this call was done";
     for (size_t i = 0; i < UNI__PS_WINDOW; i++) {
-        uni__call *call = &queue->calls[i];
-        if (call->state != UNI__CALL_DONE && call->result)
-            call->result(call->context, UNI_ECANCELED, sentence, sizeof sentence - 1);
-        free(call->arguments);
+        if (queue->calls[i].state != UNI__CALL_DONE)
+            cancel(&queue->calls[i]);
+        free(queue->calls[i].arguments);
     }
     free(queue->first);
     free(queue->links);
@@ -231,4 +237,61 @@ int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size
 int uni__ps_join(uni__ps *ps, uint64_t left, uni_error *err)
 {
     return wait_for(ps, left, err);
+}
+
+/* ---- the end of a phase ---- */
+
+/* Whole steps, from the end, that nobody has begun: their numbers are given out again, so that the servers find no gap. */
+static void take_back(uni__queue *queue)
+{
+    uint64_t lanes = (uint64_t)queue->lanes;
+    while (queue->next > queue->low) {
+        uint64_t first = (queue->next - 1) / lanes * lanes;
+        for (uint64_t id = first; id < queue->next; id++)
+            if (call_of(queue, id)->state != UNI__CALL_QUEUED || call_of(queue, id)->deaths > 0)
+                return;
+        while (queue->next > first)
+            cancel(call_of(queue, --queue->next));
+    }
+}
+
+/* Until at most `left` calls are on their way, whatever becomes of them. False: nobody is left who could do them. */
+static bool outlast(uni__ps *ps, uint64_t left)
+{
+    uni__queue *queue = ps->queue;
+    for (;;) {
+        uint32_t seen = uni__bell_look(&ps->board);
+        bool moved = uni__ps_progress(ps);
+        queue->error = (uni_error){ 0 };
+        if (queue->next - queue->low <= left)
+            return true;
+        if (!moved && uni__ps_idle(ps, seen, NULL) < 0)
+            return false;
+    }
+}
+
+/* Parts of a step that were not scheduled because another call had failed: as the one before them; of a coordinator's step empty ones. */
+static bool fill_step(uni__ps *ps)
+{
+    uni__queue *queue = ps->queue;
+    while (queue->next % (uint64_t)queue->lanes) {
+        if (!outlast(ps, UNI__PS_WINDOW - 1))
+            return false;
+        const uni__call *last = call_of(queue, queue->next - 1);
+        size_t size = last->function == 0 ? last->size : 0;
+        /* What it says of other calls that fail is no reason to end. */
+        if (uni__ps_schedule(ps, 0, last->arguments, size, NULL, NULL, NULL) == UNI_ENOMEM)
+            return false;
+    }
+    return true;
+}
+
+void uni__ps_end_calls(uni__ps *ps)
+{
+    uni__queue *queue = ps->queue;
+    take_back(queue);
+    if (!fill_step(ps) || !outlast(ps, 0))
+        for (; queue->low < queue->next; queue->low++)
+            if (call_of(queue, queue->low)->state != UNI__CALL_DONE)
+                cancel(call_of(queue, queue->low));
 }
