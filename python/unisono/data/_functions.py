@@ -14,6 +14,13 @@ def name_of(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def _own(batch: Any) -> Any:
+    """A batch that a function may change in place: what is kept in memory (small files, arrays, caches) must be the same in the next epoch."""
+    if isinstance(batch, dict):
+        return {name: column.copy() if isinstance(column, numpy.ndarray) and column.base is not None else column for name, column in batch.items()}
+    return batch.copy() if hasattr(batch, "iloc") else batch
+
+
 class Batches:
     """function(Table) -> Table around a user's function of batches. A class is made once a process, as its state (a model) asks for."""
 
@@ -29,7 +36,7 @@ class Batches:
     def __call__(self, table: Any) -> Any:
         if self.made is None:
             self.made = self.function(*self.constructor[0], **(self.constructor[1] or {})) if isinstance(self.function, type) else self.function
-        answer = self.made(_convert.to_user(table, self.batch_format), *self.arguments, **self.keywords)
+        answer = self.made(_own(_convert.to_user(table, self.batch_format)), *self.arguments, **self.keywords)
         if hasattr(answer, "__next__"):  # a generator of batches
             return _concat([_convert.from_user(each) for each in answer])
         return _convert.from_user(answer)
