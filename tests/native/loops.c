@@ -296,9 +296,66 @@ static void mistakes_are_refused(uni_program *program)
     refused(program, "wings", NULL, NULL, "is not known");
 }
 
+/* ---- replicas that do not begin together ---- */
+
+static int late_step(uni_replica_context *replica, const uni_batch *batch, void *context,
+                     uni_error *err)
+{
+    training *t = context;
+    if (uni_replica_id(replica) == 0)
+        scenario_sleep_ms(20);
+    uni_tape *tape = uni_replica_begin(replica, t->model, true, 3);
+    uni_tensor *x = uni_tape_input_column(tape, &batch->x[0]),
+               *y = uni_tape_input_column(tape, &batch->y[0]);
+    uni_tensor *each =
+        uni_loss_per_example(t->loss, tape, y, uni_model_call(t->model, tape, x), NULL);
+    uni_tensor *loss =
+        uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
+    return uni_replica_apply_gradients(replica, loss, t->optimizer, err);
+}
+
+/* Nothing in this model makes replicas meet before the update, which needs the whole gradient: the first replica comes last. */
+static void first_replica_is_late(uni_program *program)
+{
+    float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    uni_column column = uni_column_view(UNI_F32, 2, (const int64_t[]){ 8, 1 }, x);
+    uni_batches *batches = NULL;
+    training t = { 0 };
+    uni_error err = { 0 };
+    CHECK_OK(uni_strategy_open(&t.strategy, "mirrored:3", NULL, &err), &err);
+    CHECK_OK(uni_sequential_new(&t.model, "line",
+                                UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 1 }),
+                                           uni_layer_dense(1, NULL)),
+                                &err),
+             &err);
+    CHECK_OK(uni_optimizer_new(&t.optimizer, "sgd",
+                               &(uni_optimizer_options){ .global_clip_norm = 0.5 }, &err),
+             &err);
+    CHECK_OK(uni_strategy_place(t.strategy, t.model, &err), &err);
+    CHECK_OK(uni_strategy_place_optimizer(t.strategy, t.optimizer, &err), &err);
+    CHECK_OK(
+        uni_loss_new(&t.loss, "mse", &(uni_loss_options){ .reduction = UNI_REDUCTION_NONE }, &err),
+        &err);
+    CHECK_OK(uni_batches_columns(&batches, 1, &column, 1, &column, NULL,
+                                 &(uni_columns_options){ .batch_size = 4 }, &err),
+             &err);
+    CHECK_OK(uni_strategy_pass(
+                 t.strategy,
+                 &(uni_pass_options){ .function = late_step, .context = &t, .batches = batches },
+                 NULL, NULL, &err),
+             &err);
+    CHECK(uni_optimizer_iterations(t.optimizer) == 2);
+    uni_batches_free(batches);
+    uni_loss_free(t.loss);
+    uni_strategy_free(t.strategy);
+    uni_optimizer_free(t.optimizer);
+    uni_model_free(t.model);
+}
+
 const scenario scenarios[] = { { "one_loop_any_strategy", one_loop_any_strategy },
                                { "with_norm_and_frozen", with_norm_and_frozen },
                                { "two_ways_to_scale", two_ways_to_scale },
                                { "mistakes_are_told", mistakes_are_told },
                                { "mistakes_are_refused", mistakes_are_refused },
+                               { "first_replica_is_late", first_replica_is_late },
                                { NULL, NULL } };
