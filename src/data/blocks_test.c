@@ -50,6 +50,39 @@ static void rows_add_up(void **unused)
     test_dir_remove(dir);
 }
 
+/* Parts of a dataset whose bad rows are skipped: those rows are none of them. */
+static void bad_rows_are_no_rows(void **unused)
+{
+    char *dir = test_dir(), *text = malloc((size_t)ROWS * 32 + 16);
+    char *to = text + sprintf(text, "id,size,text\n");
+    for (int i = 0; i < ROWS; i++)
+        to += sprintf(to,
+                      i > ROWS / 2 && i % 1000 == 7 ? "%d,%d,xxxxxxxxxx\nbad,row,x\n"
+                                                    : "%d,%d,xxxxxxxxxx\n",
+                      i, 1000000 + i);
+    char *path = test_file(dir, "bad.csv", text, (size_t)(to - text));
+    uni_dataset *dataset = NULL, *parts[3];
+    const uni_csv_options options = { .bad.skip = true, .block_bytes = 65536 };
+    assert_ok(uni_dataset_read_csv(&dataset, 1, (const char *const[]){ path }, &options, &failure));
+    assert_true(uni_dataset_num_blocks(dataset) > 20);
+    assert_ok(uni_dataset_split(parts, dataset, 3, true, &failure));
+    for (int i = 0; i < 3; i++) {
+        int64_t rows = 0;
+        uni_table *first = NULL;
+        assert_ok(uni_dataset_count(parts[i], &rows, &failure));
+        assert_int_equal(rows, ROWS / 3);
+        assert_ok(uni_dataset_take(parts[i], 1, &first, &failure));
+        assert_int_equal(((int64_t *)uni_array_data(uni_table_find(first, "id")->values))[0],
+                         ROWS / 3 * i);
+        uni_table_unref(first);
+        uni_dataset_unref(parts[i]);
+    }
+    uni_dataset_unref(dataset);
+    free(path);
+    free(text);
+    test_dir_remove(dir);
+}
+
 static void orders_are_permutations(void **unused)
 {
     char *dir = test_dir();
@@ -107,6 +140,7 @@ static void shapes(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows_add_up),
+                                        cmocka_unit_test(bad_rows_are_no_rows),
                                         cmocka_unit_test(orders_are_permutations),
                                         cmocka_unit_test(shapes) };
     return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
