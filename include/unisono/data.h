@@ -299,6 +299,9 @@ UNI_API UNI_MUST_USE int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator
                                                             uni_table **out, uni_error *err);
 UNI_API bool uni_dataset_iterator_done(const uni_dataset_iterator *it);
 UNI_API uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it); /* from 0 */
+/* Goes on to the epochs before end_epoch as well, whose first batches are read while the last ones of the present are used. false, and nothing changes: it is through
+ * or failed already, or what may be skipped is limited (uni_bad_data), which counts for each iterator. Never ends it earlier. */
+UNI_API bool uni_dataset_iterator_extend(uni_dataset_iterator *it, uint64_t end_epoch);
 /* What was taken so far, as a dictionary of integers for a checkpoint. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_state(const uni_dataset_iterator *it, uni_value **out,
                                                     uni_error *err);

@@ -143,6 +143,8 @@ typedef struct uni_batches_class {
     int64_t (*length)(void *self); /* batches an epoch, -1 not known; default -1 */
     int64_t (*samples)(void *self); /* samples an epoch; default -1 */
     void (*free)(void *self);
+    void (*expect)(void *self, uint64_t first,
+                   uint64_t end); /* see uni_batches_expect; default: nothing */
 } uni_batches_class;
 typedef struct uni_batches uni_batches;
 UNI_API UNI_MUST_USE int uni_batches_new(uni_batches **out, const uni_batches_class *class_,
@@ -150,6 +152,9 @@ UNI_API UNI_MUST_USE int uni_batches_new(uni_batches **out, const uni_batches_cl
 UNI_API void uni_batches_free(uni_batches *batches);
 UNI_API UNI_MUST_USE int uni_batches_next(uni_batches *batches, uni_batch *out, uni_error *err);
 UNI_API UNI_MUST_USE int uni_batches_reset(uni_batches *batches, uint64_t epoch, uni_error *err);
+/* A hint: the next reset is to epoch `first`, and those up to `end` (not with it) follow, each read to its end. Sources that read ahead begin with it now, and go on from
+ * one epoch to the next without a pause; reset is still to be called, and tells what went wrong. The present epoch is given up. */
+UNI_API void uni_batches_expect(uni_batches *batches, uint64_t first, uint64_t end);
 UNI_API int64_t uni_batches_length(const uni_batches *batches);
 
 typedef struct uni_columns_options {

@@ -143,6 +143,12 @@ void uni__equal_place(const uni__equal *equal, int64_t batch, int shard, int64_t
     }
 }
 
+void uni__equal_extend(uni__equal *equal, int64_t end_epoch)
+{
+    for (int i = 0; i < equal->num_shards && equal->block_rows != NULL; i++)
+        uni__plan_extend(&equal->shards[i].plan, end_epoch);
+}
+
 void uni__equal_free(uni__equal *equal)
 {
     if (equal == NULL)

@@ -18,6 +18,8 @@ int64_t uni__equal_epoch(uni__equal *equal);
 /* Of that epoch's batch number `batch`: the rows of the shards before `shard`, and of all. */
 void uni__equal_place(const uni__equal *equal, int64_t batch, int shard, int64_t *first,
                       int64_t *global_size);
+/* The plans of all shards go on to this epoch. */
+void uni__equal_extend(uni__equal *equal, int64_t end_epoch);
 void uni__equal_free(uni__equal *equal);
 
 #endif

@@ -79,7 +79,8 @@ static int read_rows(uni__execute *execute, uni__reader *reader, const uni__task
                      uni_table **out, uni_error *err)
 {
     uni_dataset *dataset = execute->options.dataset;
-    const uni__plan *plan = execute->options.plan; /* its options only, which do not change */
+    const uni__plan *plan =
+        execute->options.plan; /* its options only, of which only end_epoch changes */
     int64_t *rows = uni__reader_scratch(reader, 4, (size_t)task->count * sizeof *rows);
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %lld rows",
@@ -359,6 +360,15 @@ int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
     }
     pthread_mutex_unlock(&execute->lock);
     return status;
+}
+
+void uni__execute_extend(uni__execute *execute, int64_t end_epoch)
+{
+    pthread_mutex_lock(&execute->lock);
+    uni__plan_extend(execute->options.plan, end_epoch);
+    execute->planned_all = false;
+    pthread_cond_broadcast(&execute->room);
+    pthread_mutex_unlock(&execute->lock);
 }
 
 void uni__execute_stop(uni__execute *execute)

@@ -41,6 +41,8 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options,
                        uni_error *err) UNI_MUST_USE;
 /* 1 and the next result in order (the table is the caller's), 0 when there is nothing more, or the error of the task. Waits. */
 int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err) UNI_MUST_USE;
+/* The plan goes on to this epoch. The thread of next. */
+void uni__execute_extend(uni__execute *execute, int64_t end_epoch);
 void uni__execute_stop(uni__execute *execute); /* waits for running tasks */
 double uni__execute_wait(const uni__execute *execute); /* seconds that next waited */
 double uni__execute_busy(uni__execute *execute); /* seconds of all threads */

@@ -245,6 +245,19 @@ bool uni_dataset_iterator_done(const uni_dataset_iterator *it)
     return it->done;
 }
 
+bool uni_dataset_iterator_extend(uni_dataset_iterator *it, uint64_t end_epoch)
+{
+    int64_t end = it->plan.options.end_epoch;
+    if (it->done || it->failure.code != 0 || it->bad.limit > 0)
+        return false;
+    if (end < 0 || (uint64_t)end >= end_epoch)
+        return true;
+    if (it->equal != NULL)
+        uni__equal_extend(it->equal, (int64_t)end_epoch);
+    uni__execute_extend(it->execute, (int64_t)end_epoch);
+    return true;
+}
+
 uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it)
 {
     return it->epoch;

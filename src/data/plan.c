@@ -296,6 +296,12 @@ bool uni__plan_next(uni__plan *plan, uni__task *out)
     }
 }
 
+void uni__plan_extend(uni__plan *plan, int64_t end_epoch)
+{
+    plan->options.end_epoch = end_epoch;
+    plan->over = false;
+}
+
 int64_t uni__plan_position(const uni__plan *plan, const uni__task *task, int64_t i)
 {
     const uni__plan_options *options = &plan->options;

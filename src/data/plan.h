@@ -77,6 +77,8 @@ int uni__plan_open(uni__plan *plan, const uni__plan_options *options, const uni_
 void uni__plan_close(uni__plan *plan);
 /* false when there is nothing more in any epoch. */
 bool uni__plan_next(uni__plan *plan, uni__task *out);
+/* Later than it was; next may give tasks again. */
+void uni__plan_extend(uni__plan *plan, int64_t end_epoch);
 
 /* rounds: the place in the order of the i-th row that this shard reads of a task. */
 int64_t uni__plan_position(const uni__plan *plan, const uni__task *task, int64_t i);

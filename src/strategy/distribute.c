@@ -68,6 +68,11 @@ static int part_reset(void *self, uint64_t epoch, uni_error *err)
     return uni_batches_reset(((part *)self)->global, epoch, err);
 }
 
+static void part_expect(void *self, uint64_t first, uint64_t end)
+{
+    uni_batches_expect(((part *)self)->global, first, end);
+}
+
 static int64_t part_length(void *self)
 {
     return uni_batches_length(((part *)self)->global);
@@ -93,6 +98,7 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                                               .next = part_next,
                                               .reset = part_reset,
                                               .length = part_length,
+                                              .expect = part_expect,
                                               .free = part_free };
     *out = NULL;
     /* With parameter servers the calls say which part is whose. */

@@ -57,6 +57,12 @@ int uni_batches_reset(uni_batches *batches, uint64_t epoch, uni_error *err)
     return batches->class_->reset != NULL ? batches->class_->reset(batches->self, epoch, err) : 0;
 }
 
+void uni_batches_expect(uni_batches *batches, uint64_t first, uint64_t end)
+{
+    if (batches->class_->expect != NULL)
+        batches->class_->expect(batches->self, first, end);
+}
+
 int64_t uni_batches_length(const uni_batches *batches)
 {
     return batches->class_->length != NULL ? batches->class_->length(batches->self) : -1;

@@ -1,6 +1,10 @@
 /*
- * dataset.c - a dataset as a source of batches for fit: an iterator an epoch, columns as views of the table's arrays. The table of a batch is held until
- * the next one is taken. fit's thread only.
+ * dataset.c - a dataset as a source of batches for fit: columns as views of the table's arrays. The table of a batch is held until the next one is taken. fit's
+ * thread only.
+ *
+ * An epoch is read from where the iterator stands when that is its beginning, otherwise with a new one (threads, files). Whoever says which epochs will come
+ * (uni_batches_expect) lets the iterator go on from one to the next, so that nobody waits at an epoch's begin; without being told nothing is read that may never be asked
+ * for. Batches are the same either way: the order of an epoch depends on nothing but its number.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,6 +27,9 @@ struct feed {
     bool weighted;
     bool part; /* of a global batch */
     uni_dataset_iterator *it;
+    uint64_t end; /* epochs before this one are expected */
+    bool begun; /* a batch of the present epoch was taken, or failed to be */
+    bool over; /* the epoch's end was told; the iterator may stand in the next one already */
     uni_table *held;
     uni_string *strings[2 * UNI_MODEL_MAX_INPUTS + 1];
 };
@@ -50,16 +57,42 @@ static void feed_free(void *self)
     free(feed);
 }
 
+/* true at the begin of that epoch. */
+static bool stands_at(const struct feed *feed, uint64_t epoch)
+{
+    return feed->it != NULL && !feed->begun && !uni_dataset_iterator_done(feed->it) &&
+           uni_dataset_iterator_epoch(feed->it) == epoch;
+}
+
+/* The begin of an epoch, after which those before `end` are expected. */
+static int go_to(struct feed *feed, uint64_t epoch, uint64_t end, uni_error *err)
+{
+    let_go(feed);
+    feed->end = end;
+    feed->over = false;
+    if (!stands_at(feed, epoch)) {
+        uni_data_options options = feed->options;
+        uni_dataset_iterator_free(feed->it);
+        feed->it = NULL;
+        options.first_epoch = epoch;
+        options.epochs = 1;
+        UNI_TRY(uni_dataset_iterate(&feed->it, feed->dataset, &options, err));
+        feed->begun = false;
+    }
+    if (end > epoch) /* where it cannot, the next epoch has an iterator of its own */
+        (void)uni_dataset_iterator_extend(feed->it, end);
+    return 0;
+}
+
 static int feed_reset(void *self, uint64_t epoch, uni_error *err)
 {
     struct feed *feed = self;
-    uni_data_options options = feed->options;
-    let_go(feed);
-    uni_dataset_iterator_free(feed->it);
-    feed->it = NULL;
-    options.first_epoch = epoch;
-    options.epochs = 1;
-    return uni_dataset_iterate(&feed->it, feed->dataset, &options, err);
+    return go_to(feed, epoch, stands_at(feed, epoch) ? feed->end : 0, err);
+}
+
+static void feed_expect(void *self, uint64_t first, uint64_t end)
+{
+    (void)go_to(self, first, end, NULL); /* reset will try again */
 }
 
 /* Column `index` of the held table as fit sees it. */
@@ -91,9 +124,15 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
 {
     struct feed *feed = self;
     let_go(feed);
+    if (feed->over)
+        return 0;
+    if (feed->it == NULL)
+        return uni_error_set(err, UNI_ESTATE, "the dataset could not be opened; reset the batches");
     uint64_t begin = uni__monotonic_ns();
     int more = uni_dataset_iterator_next_in_epoch(feed->it, &feed->held, err);
     atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
+    feed->over = more == 0;
+    feed->begun = more != 0;
     if (more <= 0)
         return more;
     int64_t rows = uni_table_num_rows(feed->held);
@@ -137,6 +176,7 @@ static const uni_batches_class feed_class = { .name = "dataset",
                                               .reset = feed_reset,
                                               .length = feed_length,
                                               .samples = feed_samples,
+                                              .expect = feed_expect,
                                               .free = feed_free };
 
 /* A stream that is cut is read by everybody, as the whole is, and then nobody knows the size of a global batch. */

@@ -128,6 +128,16 @@ static int check_options(const uni_fit_options *o, uni_error *err)
     return 0;
 }
 
+/* Epochs are read one after the other when each is read to its end. */
+static int begin_epoch(struct fit *fit, int epoch, uni_error *err)
+{
+    const uni_fit_options *o = fit->options;
+    uni_batches *batches = fit->train.batches;
+    if (o->steps_per_epoch == 0 || o->steps_per_epoch == uni_batches_length(batches))
+        uni_batches_expect(batches, (uint64_t)epoch, o->epochs > 0 ? (uint64_t)o->epochs : 1);
+    return uni__source_reset(&fit->train, (uint64_t)epoch, err);
+}
+
 static int set_up(struct fit *fit, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
@@ -137,7 +147,7 @@ static int set_up(struct fit *fit, uni_error *err)
         return uni__check_compiled(model, err);
     fit->seed = o->seed != 0 ? o->seed : model->seed;
     UNI_TRY(open_sources(fit, err));
-    UNI_TRY(uni__source_reset(&fit->train, (uint64_t)o->initial_epoch, err));
+    UNI_TRY(begin_epoch(fit, o->initial_epoch, err));
     UNI_TRY(uni__source_build(&fit->train, model, err));
     UNI_TRY(uni__check_compiled(model, err));
     UNI_TRY(uni__check_batch(model, &fit->train.first, true, err));
@@ -340,6 +350,9 @@ static int run_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_e
     bool validates = fit->has_validation && (epoch + 1) % every == 0;
     if (validates)
         UNI_TRY(validate(fit, err));
+    if (validates && epoch + every < fit->info.epochs &&
+        fit->validation.batches != fit->train.batches)
+        uni_batches_expect(fit->validation.batches, 0, 1); /* read while the next epoch trains */
     uni_logs logs = logs_of(fit, validates);
     UNI_TRY(remember(fit, &logs, err));
     UNI__CALLBACKS(status, &fit->callbacks, epoch_end, fit->model, epoch, &logs, err);
@@ -365,7 +378,7 @@ static int run(struct fit *fit, uni_error *err)
     for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {
         bool fresh = fit->options->steps_per_epoch == 0 || fit->exhausted || epoch == first;
         if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
-            UNI_TRY(uni__source_reset(&fit->train, (uint64_t)epoch, err));
+            UNI_TRY(begin_epoch(fit, epoch, err));
         fit->exhausted = false;
         UNI_TRY(run_epoch(fit, epoch, epoch == first ? model->resume_batch : 0, fresh, err));
     }
