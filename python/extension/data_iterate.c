@@ -138,15 +138,22 @@ static PyObject *iterator_state(PyObject *self, PyObject *unused)
     return own_value(self, status, value, &err);
 }
 
-static PyObject *iterator_stats(PyObject *self, PyObject *unused)
+/* Without the GIL: a thread that closes a Python generator may hold the lock of the statistics while it waits for the GIL. */
+static PyObject *iterator_stats(PyObject *object, PyObject *unused)
 {
-    uni_dataset_iterator *it = enter((data_iterator *)self);
+    data_iterator *self = (data_iterator *)object;
+    uni_dataset_iterator *it = enter(self);
     uni_value *value = NULL;
     uni_error err = { 0 };
+    int status;
     if (!it)
         return NULL;
-    int status = uni_dataset_iterator_stats(it, &value, &err);
-    return own_value(self, status, value, &err);
+    self->busy = true;
+    Py_BEGIN_ALLOW_THREADS;
+    status = uni_dataset_iterator_stats(it, &value, &err);
+    Py_END_ALLOW_THREADS;
+    self->busy = false;
+    return own_value(object, status, value, &err);
 }
 
 static PyObject *iterator_close(PyObject *object, PyObject *unused)

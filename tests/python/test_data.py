@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 import cloudpickle
@@ -357,6 +359,36 @@ class Memory(unittest.TestCase):
         self.assertEqual([row["x"] for row in data.read_datasource(Squares(), n=10).take_all()], [i * i for i in range(10)])
         ds = data.from_generator(lambda: ({"i": i} for i in range(1000)))
         self.assertEqual([ds.count(), ds.count()], [1000, 1000])
+
+    def test_statistics_while_a_source_is_let_go(self):
+        """The thread that lets go of a Python source wants the GIL, and must not hold back who asks with it."""
+        from unisono._unisono import Dataset
+        from unisono.data import _convert
+
+        class Source:
+            def __init__(self):
+                self.left, self.ended = [_convert.from_columns({"i": numpy.arange(3)})], False
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                self.ended = not self.left
+                if self.ended:
+                    raise StopIteration
+                return self.left.pop()
+
+            def __del__(self):
+                if self.ended:  # read to its end, by a thread of the iterator
+                    closing.set()
+                    time.sleep(0.2)
+
+        closing = threading.Event()
+        native = Dataset.from_python(Source, [], "source", -1).iterate({"batch_size": 3, "epochs": 1})
+        self.assertTrue(closing.wait(20))
+        self.assertEqual(native.stats()["rows"], 0)
+        self.assertEqual(native.next().num_rows, 3)
+        native.close()
 
     def test_errors_of_functions_come_back(self):
         def bad(row):
