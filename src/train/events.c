@@ -69,9 +69,12 @@ static void on_message(void *context, int rank, int type, const uint8_t *payload
 
 static void on_channel(void *context, int rank, uni__wire_frame *frame)
 {
+    uni_trainer *trainer = context;
     uni__run *run = run_of(context);
     if (run)
         uni__run_channel(run, rank, frame);
+    else /* a warm worker's heart may make its second buffer when the run is over */
+        (void)uni__rank_take_snapshot(&trainer->ranks[rank], frame);
 }
 
 static void on_broken(void *context, int rank, const char *sentence)

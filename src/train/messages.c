@@ -116,21 +116,24 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
                           run->ranks[rank].snapshots[slot].memory, (size_t)size);
 }
 
-/* A snapshot buffer that the worker made or made larger. */
-static void take_snapshot(uni__run *run, int rank, int slot, int fd)
+bool uni__rank_take_snapshot(uni__rank *rank, const uni__wire_frame *frame)
 {
+    if (frame->type < 1 || frame->type > UNI__SNAPSHOT_SLOTS || frame->num_fds == 0)
+        return false;
+    uni__rank_buffer *snapshot = &rank->snapshots[frame->type - 1];
     struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
+    int fd = frame->fds[0], seals = fcntl(fd, F_GET_SEALS);
     /* Only sealed memory: a worker that shortened it would make us fault. */
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) < 0 || info.st_size <= 0)
-        return;
+        return true;
     void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
-        return; /* the checkpoint that needs it says so */
-    if (run->ranks[rank].snapshots[slot].memory)
-        munmap(run->ranks[rank].snapshots[slot].memory, run->ranks[rank].snapshots[slot].size);
-    run->ranks[rank].snapshots[slot].memory = memory;
-    run->ranks[rank].snapshots[slot].size = (size_t)info.st_size;
+        return true; /* the checkpoint that needs it says so */
+    if (snapshot->memory)
+        munmap(snapshot->memory, snapshot->size);
+    snapshot->memory = memory;
+    snapshot->size = (size_t)info.st_size;
+    return true;
 }
 
 /* From one rank to another, or to all others: we only carry it, with the sender's rank in place of the address. A rank that is
@@ -167,9 +170,7 @@ void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame)
 {
     if (frame->type == UNI__PASSES_TO_PEER)
         relay(run, rank, frame);
-    else if (frame->type >= 1 && frame->type <= UNI__SNAPSHOT_SLOTS && frame->num_fds > 0)
-        take_snapshot(run, rank, frame->type - 1, frame->fds[0]);
-    else
+    else if (!uni__rank_take_snapshot(&run->ranks[rank], frame))
         say_broken(run, rank, "a frame of an unknown kind on its channel");
 }
 

@@ -80,6 +80,12 @@ typedef enum uni__rank_state {
     UNI__RANK_DONE /* returned, or exited with 0 as a program */
 } uni__rank_state;
 
+/* A worker's snapshot buffer, mapped here. */
+typedef struct uni__rank_buffer {
+    void *memory;
+    size_t size;
+} uni__rank_buffer;
+
 typedef struct uni__rank {
     uni__rank_state state;
     int pid;
@@ -97,10 +103,7 @@ typedef struct uni__rank {
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
-    struct {
-        void *memory;
-        size_t size;
-    } snapshots[UNI__SNAPSHOT_SLOTS];
+    uni__rank_buffer snapshots[UNI__SNAPSHOT_SLOTS];
     char *incoming; /* files of its next checkpoint, from another host (hosts_events.c); or NULL */
 } uni__rank;
 
@@ -269,6 +272,8 @@ void uni__members_chief_done(uni__run *run); /* the others follow, or are made t
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);
 void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame);
+/* A snapshot buffer that the worker made or made larger; it is the rank's for as long as its process. false: the frame is something else. */
+bool uni__rank_take_snapshot(uni__rank *rank, const uni__wire_frame *frame);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
 int uni__restore_nonfinite(uni_value *metrics, const uni_value *nonfinite);
 void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attempt */

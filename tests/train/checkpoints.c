@@ -294,8 +294,35 @@ static void directory_parts(uni_program *program)
     uni_trainer_free(trainer);
 }
 
+/* A warm worker's heart makes the second buffer when the run that made the first one is over. The next run uses both. */
+static void buffer_between_runs(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_value *one = losses(1, (const double[]){ 1 }),
+              *many = losses(5, (const double[]){ 2, 4, 1, 3, 5 });
+    uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 1 });
+    uni_result *result = NULL;
+    CHECK_OK(uni_trainer_start(trainer, &err), &err);
+    CHECK_OK(uni_trainer_run(trainer,
+                             &(uni_run_options){ .function = "save_losses", .config = one },
+                             &result, &err),
+             &err);
+    uni_result_free(result);
+    scenario_sleep_ms(700); /* two beats and more */
+    CHECK_OK(uni_trainer_run(trainer,
+                             &(uni_run_options){ .function = "save_losses", .config = many },
+                             &result, &err),
+             &err);
+    CHECK(uni_result_attempts(result) == 1);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+    uni_value_free(one);
+    uni_value_free(many);
+}
+
 const scenario scenarios[] = { { "golden_policies", golden_policies },
                                { "policy_errors", policy_errors },
                                { "resume_from", resume_from },
                                { "directory_parts", directory_parts },
+                               { "buffer_between_runs", buffer_between_runs },
                                { NULL, NULL } };
