@@ -220,10 +220,11 @@ static bool work_on_stream(uni__execute *execute, uni__reader *reader)
     uni_error err = { 0 };
     int64_t base = -1;
     int more = read_stream(execute, reader, &base, &raw, &err);
+    if (more == 0)
+        close_stream(execute); /* may be the user's function: not under the lock */
     pthread_mutex_lock(&execute->lock);
     execute->stream_busy = false;
     if (more == 0) {
-        close_stream(execute);
         pthread_cond_broadcast(&execute->room);
         return true;
     }
