@@ -310,8 +310,8 @@ static int pass_step(uni_replica_context *replica, const uni_batch *batch, passe
     uni_tensor *each = uni_loss_per_example(p->loss, tape, target, y, NULL);
     uni_tensor *loss =
         uni_compute_average_loss(tape, each, NULL, uni_replica_global_batch(replica));
-    if (p->fail &&
-        uni_replica_id(replica) == 1) /* after its batch statistics were asked for, or before */
+    /* After its batch statistics were asked for, or before. Without steps in common one worker may do all of a short pass: there any fails. */
+    if (p->fail && (p->goes_on || uni_replica_id(replica) == 1))
         return uni_error_set(err, UNI_EINVAL, "this part was asked to fail");
     if (training)
         UNI_TRY(uni_replica_apply_gradients(replica, loss, p->optimizer, err));
