@@ -80,6 +80,10 @@ UNI_API const int64_t *uni_array_shape(const uni_array *array);
 UNI_API size_t uni_array_count(const uni_array *array); /* elements */
 UNI_API size_t uni_array_bytes(const uni_array *array);
 UNI_API void *uni_array_data(const uni_array *array); /* NULL only when there are no elements */
+/* Others hold these elements, too, and count on them (a dataset that is kept in memory, for its next epoch): who wants other values makes a copy. A view of
+ * such elements should be marked as well; the mark stays. */
+UNI_API void uni_array_mark_shared(uni_array *array);
+UNI_API bool uni_array_is_shared(const uni_array *array);
 /* Same dtype, shape and bytes. */
 UNI_API bool uni_array_equal(const uni_array *a, const uni_array *b);
 

@@ -133,8 +133,10 @@ static int array_getbuffer(PyObject *object, Py_buffer *view, int flags)
     array_object *self = (array_object *)object;
     int dims = uni_array_ndim(self->array);
     void *data = uni_array_data(self->array);
+    /* What a dataset keeps for its next epoch is not to be written to. */
     if (PyBuffer_FillInfo(view, object, data ? data : &nothing,
-                          (Py_ssize_t)uni_array_bytes(self->array), 0, flags) < 0)
+                          (Py_ssize_t)uni_array_bytes(self->array),
+                          uni_array_is_shared(self->array), flags) < 0)
         return -1;
     view->itemsize = (Py_ssize_t)uni_dtype_size(uni_array_dtype(self->array));
     view->format = flags & PyBUF_FORMAT ? (char *)format_of(uni_array_dtype(self->array)) : NULL;

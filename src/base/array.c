@@ -16,6 +16,7 @@
 
 struct uni_array {
     atomic_size_t references;
+    atomic_bool shared;
     uni_dtype dtype;
     int ndim;
     int64_t shape[UNI_MAX_DIMS];
@@ -194,6 +195,16 @@ size_t uni_array_bytes(const uni_array *array)
 void *uni_array_data(const uni_array *array)
 {
     return array->data;
+}
+
+void uni_array_mark_shared(uni_array *array)
+{
+    atomic_store_explicit(&array->shared, true, memory_order_relaxed);
+}
+
+bool uni_array_is_shared(const uni_array *array)
+{
+    return atomic_load_explicit(&array->shared, memory_order_relaxed);
 }
 
 bool uni_array_equal(const uni_array *a, const uni_array *b)

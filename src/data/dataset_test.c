@@ -224,6 +224,8 @@ static void wide_tables(void **unused)
     assert_ok(uni_dataset_take(made, 1, &taken, &failure));
     assert_int_equal(uni_table_num_columns(taken), 1);
     const float *pixels = uni_array_data(uni_table_find(taken, "pixels")->values);
+    assert_true(uni_array_is_shared(uni_table_find(table, "pixel0")->values));
+    assert_false(uni_array_is_shared(uni_table_find(taken, "pixels")->values)); /* made anew */
     for (int i = 0; i < WIDTH; i++)
         assert_true(pixels[i] == (float)(WIDTH - 1 - i));
     uni_table_unref(taken);

@@ -293,6 +293,8 @@ static int view_part(uni_array **out, uni_array *array, int64_t begin, int64_t c
                            data != NULL ? data + (size_t)begin * stride : NULL, release_parent,
                            array, err));
     uni_array_ref(array);
+    if (uni_array_is_shared(array))
+        uni_array_mark_shared(*out);
     return 0;
 }
 

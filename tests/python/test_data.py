@@ -156,6 +156,14 @@ class Readers(InDirectory):
         list(ds.iter_batches())
         self.assertEqual(ds.stats()["skipped"], 2)
         self.assertFails("EFORMAT", "are allowed", lambda: data.read_json(path, on_error="skip", max_errors=1).take_all())
+        self.assertFails("EFORMAT", "bad.jsonl:2:8", lambda: data.read_json(path, on_error="skip", max_errors=0).take_all())
+        with self.assertRaisesRegex(TypeError, "a path or a list of paths, not int"):
+            data.read_json(5)
+
+    def test_not_offered(self):
+        with self.assertRaisesRegex(AttributeError, "Dataset.sort is not offered; use to_pandas"):
+            data.range(3).sort("id")
+        self.assertFalse(hasattr(data.range(3), "_nothing"))
 
     def test_text(self):
         path = self.write("a.txt", "one\r\n\ntwo\nthree")
@@ -348,6 +356,26 @@ class Memory(unittest.TestCase):
         self.assertEqual(rows.take_all(), [(1, "a"), (2, "b")])
         out = rows.map_batches(lambda batch: {"n": numpy.array([number for number, _ in batch])})
         self.assertEqual(out.take_all(), [{"n": 1}, {"n": 2}])
+
+    def test_what_is_kept_in_memory_stays_as_it_is(self):
+        """A loop that scales its batches in place would scale them again in every epoch: batches of kept tables are read only, functions get copies."""
+        values = numpy.full(8, 255.0, numpy.float32)
+        ds = data.from_numpy(values)
+        for batch in ds.iter_batches(batch_size=4):
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                batch["data"] /= 255
+            self.assertEqual((batch["data"] / 255).tolist(), [1.0] * 4)
+
+        def scale(batch):
+            batch["data"] /= 255
+            return batch
+
+        scaled = ds.map_batches(scale)
+        for _ in range(2):
+            self.assertEqual([row["data"] for row in scaled.take_all()], [1.0] * 8)
+        self.assertEqual(values.tolist(), [255.0] * 8)
+        for batch in data.range(8).iter_batches(batch_size=4):  # made for this batch: the loop's own
+            batch["id"] += 1
 
     def test_generator_and_datasource(self):
         class Squares(data.Datasource):

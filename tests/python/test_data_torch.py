@@ -36,11 +36,16 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(KeyError, "no column"):
             ds.to_torch(label_column="nothing")
 
-    def test_iter_torch_batches_shares_memory(self):
+    def test_tensors_are_the_loop_s_own(self):
         values = numpy.arange(8, dtype=numpy.float32)
-        batch = next(data.from_numpy(values).iter_torch_batches(batch_size=8))
-        values[0] = 7
-        self.assertEqual(float(batch["data"][0]), 7)
+        ds = data.from_numpy(values)
+        for _ in range(2):  # a tensor cannot be read only: what the dataset keeps is copied
+            batch = next(ds.iter_torch_batches(batch_size=8))
+            self.assertEqual(batch["data"].tolist(), values.tolist())
+            batch["data"] /= 255
+        self.assertEqual(values.tolist(), list(range(8)))
+
+    def test_types_of_iter_torch_batches(self):
         typed = next(two_columns().iter_torch_batches(batch_size=4, dtypes={"x": torch.float64}))
         self.assertEqual((typed["x"].dtype, typed["z"].dtype), (torch.float64, torch.float32))
         with self.assertRaisesRegex(TypeError, "is text"):

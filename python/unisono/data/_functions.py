@@ -17,7 +17,7 @@ def name_of(function: Any) -> str:
 def _own(batch: Any) -> Any:
     """A batch that a function may change in place: what is kept in memory (small files, arrays, caches) must be the same in the next epoch."""
     if isinstance(batch, dict):
-        return {name: column.copy() if isinstance(column, numpy.ndarray) and column.base is not None else column for name, column in batch.items()}
+        return {name: column.copy() if isinstance(column, numpy.ndarray) and not column.flags.writeable else column for name, column in batch.items()}
     return batch.copy() if hasattr(batch, "iloc") else batch
 
 

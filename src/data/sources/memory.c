@@ -127,6 +127,18 @@ static const uni__source_class loaded_class = { .name = "small file, loaded",
                                                 .place = memory_place,
                                                 .free = memory_free };
 
+/* Every epoch gives out the same elements: views of them say so. */
+static void mark_shared(const uni_table *table)
+{
+    for (int i = 0; i < uni_table_num_columns(table); i++) {
+        const uni_table_column *column = uni_table_column_at(table, i);
+        uni_array *const parts[] = { column->values, column->offsets, column->valid };
+        for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+            if (parts[k] != NULL)
+                uni_array_mark_shared(parts[k]);
+    }
+}
+
 int uni__table_source(uni__source *out, uni_table *table, uni_error *err)
 {
     int64_t rows = uni_table_num_rows(table);
@@ -137,6 +149,7 @@ int uni__table_source(uni__source *out, uni_table *table, uni_error *err)
     if (memory == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     memory->table = uni_table_ref(table);
+    mark_shared(table);
     *out = (uni__source){ .class_ = &table_class,
                           .self = memory,
                           .kind = UNI__SOURCE_INDEXED,
