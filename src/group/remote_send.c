@@ -95,16 +95,18 @@ int uni__group_give_file(uni__group *group, int rank, const char *path, const ch
     uni__remote_file about = { .path_size = (uint32_t)strlen(path) };
     if (!host)
         return uni_error_set(err, UNI_EPEER, "the host of rank %d is gone", rank);
+    if (about.path_size > 4000)
+        return uni_error_set(err, UNI_EINVAL, "cannot send %s to host %s: its path is too long",
+                             from, host->name);
     FILE *file = fopen(from, "re");
     uint8_t *bytes = file ? malloc(UNI__REMOTE_CHUNK) : NULL;
-    if (!bytes || about.path_size > 4000) {
-        int saved = errno;
-        if (file)
-            fclose(file);
-        return uni_error_set_errno(err, saved, "cannot send %s to host %s", from, host->name);
-    }
-    while (!about.last) {
+    int status = bytes ? 0 : errno;
+    while (status == 0 && !about.last) {
         size_t size = fread(bytes, 1, UNI__REMOTE_CHUNK, file);
+        if (ferror(file)) { /* what was sent never gets its end, and is not taken */
+            status = errno;
+            break;
+        }
         about.last = size < UNI__REMOTE_CHUNK;
         memcpy(head, &to, sizeof to);
         memcpy(head + sizeof to, &about, sizeof about);
@@ -114,8 +116,11 @@ int uni__group_give_file(uni__group *group, int rank, const char *path, const ch
         about.offset += size;
     }
     free(bytes);
-    fclose(file);
-    return 0;
+    if (file)
+        fclose(file);
+    return status == 0
+               ? 0
+               : uni_error_set_errno(err, status, "cannot send %s to host %s", from, host->name);
 }
 
 void uni__remote_kill(uni__group *group, int rank, int signal)
