@@ -136,7 +136,8 @@ static bool give(uni__ps *ps, int worker, const uni__ps_message *question)
         return false; /* it waits */
     uni__ps_message answer = { .status = queue->ending ? UNI_ECANCELED : UNI_EEND };
     if (call) {
-        memcpy(link->class_->answer_room(link), call->arguments, call->size);
+        if (call->size > 0)
+            memcpy(link->class_->answer_room(link), call->arguments, call->size);
         answer = (uni__ps_message){ .id = call->id,
                                     .number = call->function,
                                     .size = call->size,
