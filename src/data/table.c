@@ -368,9 +368,10 @@ int uni__no_such_column(const uni_table *table, const char *name, uni_error *err
 {
     char list[400] = "";
     int at = 0;
-    for (int i = 0; i < table->num_columns && at < (int)sizeof list - 1; i++)
+    const uni_table_column *columns = table->columns; /* NULL when there are none */
+    for (int i = 0; columns != NULL && i < table->num_columns && at < (int)sizeof list - 1; i++)
         at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", i > 0 ? ", " : "",
-                       table->columns[i].field.name);
+                       columns[i].field.name);
     return uni_error_set(err, UNI_ENOTFOUND, "there is no column %s; the columns are %s", name,
                          list);
 }
