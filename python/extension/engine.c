@@ -23,6 +23,13 @@ void engine_free(PyObject *self)
     Py_DECREF(type);
 }
 
+int engine_getbuffer_of(PyObject *array, Py_buffer *view, int flags)
+{
+    int status = array ? PyObject_GetBuffer(array, view, flags) : -1;
+    Py_XDECREF(array);
+    return status;
+}
+
 void engine_replace(PyObject **slot, PyObject *value)
 {
     PyObject *old = *slot;

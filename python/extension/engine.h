@@ -36,6 +36,8 @@ PyObject *engine_raise(engine_state *state, const uni_error *err);
 int engine_keep_exception(engine_state *state, uni_error *err);
 PyObject *engine_new(PyTypeObject *type); /* zeroed, of a heap type */
 void engine_free(PyObject *self); /* the end of every dealloc */
+/* For Py_bf_getbuffer of what can make an Array of itself: that Array's buffer. Takes `array`, which may be NULL with an exception set. */
+int engine_getbuffer_of(PyObject *array, Py_buffer *view, int flags);
 void engine_replace(PyObject **slot, PyObject *value); /* takes value, lets go of the old one */
 int engine_add_type(PyObject *module, PyTypeObject **out, PyType_Spec *spec);
 

@@ -148,10 +148,7 @@ static PyObject *parameter_array(PyObject *object, PyObject *unused)
 
 static int parameter_getbuffer(PyObject *object, Py_buffer *view, int flags)
 {
-    PyObject *array = parameter_array(object, NULL);
-    int status = array ? PyObject_GetBuffer(array, view, flags) : -1;
-    Py_XDECREF(array);
-    return status;
+    return engine_getbuffer_of(parameter_array(object, NULL), view, flags);
 }
 
 static PyObject *parameter_name(PyObject *object, void *unused)

@@ -136,10 +136,7 @@ static PyObject *tensor_array(PyObject *object, PyObject *unused)
 
 static int tensor_getbuffer(PyObject *object, Py_buffer *view, int flags)
 {
-    PyObject *array = tensor_array(object, NULL);
-    int status = array ? PyObject_GetBuffer(array, view, flags) : -1;
-    Py_XDECREF(array);
-    return status;
+    return engine_getbuffer_of(tensor_array(object, NULL), view, flags);
 }
 
 static PyObject *tensor_shape(PyObject *object, void *unused)

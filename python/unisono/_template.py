@@ -178,7 +178,10 @@ def _environment_for(trainer):
 
 def _find(modules, environment):
     with _lock:
-        _templates[:] = [each for each in _templates if each.pid == os.getpid() and (each.problem or each.is_alive())]
+        for each in list(_templates):
+            if each.pid != os.getpid() or not (each.problem or each.is_alive()):
+                _templates.remove(each)
+                each.socket.close()
         for each in _templates:
             if each.environment == environment and each.modules >= modules:
                 return each

@@ -51,19 +51,9 @@ int uni_dataset_count_blocks(uni_dataset *dataset, int64_t begin, int64_t end, i
     uni__reader *reader = NULL;
     UNI_TRY(check_blocks(dataset, begin, end, err));
     UNI_TRY(uni__reader_new(&reader, dataset->root->bad.skip, err));
-    /* Counting without decoding must not pass over bad rows that reading would. */
-    bool exact = dataset->root->bad.skip;
     int status = 0;
-    for (int64_t i = begin; i < end && status == 0; i++) {
-        uni_table *table = NULL;
-        if (!exact) {
-            status = uni__dataset_count_block(dataset, reader, i, &rows[i - begin], err);
-            continue;
-        }
-        status = uni__dataset_read_block(dataset, reader, i, &table, err);
-        rows[i - begin] = table != NULL ? uni_table_num_rows(table) : 0;
-        uni_table_unref(table);
-    }
+    for (int64_t i = begin; i < end && status == 0; i++)
+        status = uni__dataset_count_block(dataset, reader, i, &rows[i - begin], err);
     uni__reader_free(reader);
     return status;
 }

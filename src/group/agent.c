@@ -258,8 +258,7 @@ static char **strings_of(const uni_value *list, size_t extra)
     return strings;
 }
 
-/* fork, with what the hooks want done around it. */
-static pid_t fork_with(const uni__fork_hooks *hooks)
+pid_t uni__fork(const uni__fork_hooks *hooks)
 {
     if (!hooks)
         return fork();
@@ -280,7 +279,7 @@ static pid_t start_child(const child_plan *plan, int *step, int *error)
         *error = errno;
         return -1;
     }
-    pid_t pid = fork_with(plan->hooks);
+    pid_t pid = uni__fork(plan->hooks);
     if (pid == 0) {
         close(failure[0]);
         child_run(plan, failure[1]);
@@ -475,7 +474,7 @@ void uni__agent_keep(int channel, int alive, const uni__fork_hooks *hooks)
         signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    pid_t keeper = getpid(), agent_pid = fork_with(hooks);
+    pid_t keeper = getpid(), agent_pid = uni__fork(hooks);
     if (agent_pid == 0) {
         close(alive);
         prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -10,6 +10,7 @@
 #define UNISONO_GROUP_AGENT_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum uni__agent_frame {
     /* controller -> agent */
@@ -39,6 +40,9 @@ typedef struct uni__fork_hooks {
     void (*after)(void *context, bool in_child);
     void *context;
 } uni__fork_hooks;
+
+/* fork, with what the hooks want done around it. hooks may be NULL. */
+pid_t uni__fork(const uni__fork_hooks *hooks);
 
 /* Makes this process the keeper of an agent that serves `channel`. Does not return, but in workers that a template forked (hooks). */
 void uni__agent_keep(int channel, int alive, const uni__fork_hooks *hooks);

@@ -74,9 +74,7 @@ int uni__template_serve(int fd, const uni__fork_hooks *hooks, uni_error *err)
         pid_t pid = -1;
         if (fds[0] >= 0) {
             fflush(NULL); /* or it would be written twice */
-            hooks->before(hooks->context);
-            pid = fork();
-            hooks->after(hooks->context, pid == 0);
+            pid = uni__fork(hooks);
         }
         if (pid == 0) {
             close(fd);

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "weights.h"
+
 int native_model(uni_model **out, bool frozen, uni_error *err)
 {
     /* tanh: behind a relu that is always on, batch normalisation makes a bias' gradient nothing but rounding, which Adam makes large. */
@@ -69,18 +71,8 @@ static double difference_of_lists(const uni_value *a, const uni_value *b, const 
 
 double native_difference(const uni_value *a, const uni_value *b)
 {
-    double worst = fmax(difference_of_lists(a, b, "loss"), difference_of_lists(a, b, "val_loss"));
-    const uni_value *wa = uni_dict_get(a, "weights"), *wb = uni_dict_get(b, "weights");
-    CHECK(uni_list_size(wa) > 0 && uni_list_size(wa) == uni_list_size(wb));
-    for (size_t i = 0; i < uni_list_size(wa); i++) {
-        uni_array *x = uni_value_as_array(uni_list_get(wa, i)),
-                  *y = uni_value_as_array(uni_list_get(wb, i));
-        CHECK(x && y && uni_array_count(x) == uni_array_count(y));
-        for (size_t j = 0; j < uni_array_count(x); j++)
-            worst = fmax(worst, fabs((double)((float *)uni_array_data(x))[j] -
-                                     (double)((float *)uni_array_data(y))[j]));
-    }
-    return worst;
+    return fmax(weights_difference(a, b),
+                fmax(difference_of_lists(a, b, "loss"), difference_of_lists(a, b, "val_loss")));
 }
 
 int native_return_weights(uni_value *result, const uni_model *model, uni_error *err)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "weights.h"
+
 /* Batch normalisation and dropout make it noisy; plain is a well-posed fit that ends near zero whatever the order of updates. */
 static int make_model(uni_model **out, bool noisy, const char *optimizer, int accumulate,
                       uni_error *err)
@@ -460,17 +462,7 @@ double servers_number(const uni_value *from, const char *key, size_t i)
 
 double servers_difference(const uni_value *a, const uni_value *b, size_t epochs)
 {
-    double worst = 0;
-    const uni_value *wa = uni_dict_get(a, "weights"), *wb = uni_dict_get(b, "weights");
-    CHECK(uni_list_size(wa) > 0 && uni_list_size(wa) == uni_list_size(wb));
-    for (size_t i = 0; i < uni_list_size(wa); i++) {
-        uni_array *x = uni_value_as_array(uni_list_get(wa, i)),
-                  *y = uni_value_as_array(uni_list_get(wb, i));
-        CHECK(x && y && uni_array_count(x) == uni_array_count(y));
-        for (size_t j = 0; j < uni_array_count(x); j++)
-            worst = fmax(worst, fabs((double)((float *)uni_array_data(x))[j] -
-                                     (double)((float *)uni_array_data(y))[j]));
-    }
+    double worst = weights_difference(a, b);
     for (size_t i = 0; i < epochs; i++) {
         double loss = fabs(servers_number(a, "loss", i) - servers_number(b, "loss", i)),
                validation =

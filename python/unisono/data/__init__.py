@@ -20,22 +20,14 @@ __all__ = sorted(set(_LAZY) | set(_MODULES))
 
 
 def __getattr__(name: str) -> object:
-    import importlib
+    from unisono._lazy import find
 
     try:
-        if name in _LAZY:
-            value = getattr(importlib.import_module("unisono.data." + _LAZY[name]), name)
-            globals()[name] = value
-            return value
-        if name in _MODULES:
-            return importlib.import_module("unisono.data." + name)
+        return find("unisono.data", name, _LAZY, _MODULES)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
         raise ImportError("unisono.data.%s needs NumPy, which is not installed: pip install numpy (Debian: python3-numpy)" % name) from None
-    from unisono._missing import complain
-
-    return complain("unisono.data", name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -36,14 +36,6 @@ __all__ = sorted(set(_LAZY) | {"get_checkpoint", "get_dataset_shard", "load_chec
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
+    from unisono._lazy import find
 
-    if name in _LAZY:
-        value = getattr(importlib.import_module("unisono.train." + _LAZY[name]), name)
-        globals()[name] = value
-        return value
-    if name in _SUBMODULES:
-        return importlib.import_module("unisono.train." + name)
-    from unisono._missing import complain
-
-    return complain("unisono.train", name)
+    return find("unisono.train", name, _LAZY, _SUBMODULES)

@@ -213,6 +213,13 @@ static int cut(struct feed *feed, int shard, int num_shards, bool by_files, uni_
     return 0;
 }
 
+/* Batches around a feed that is set up, at the begin of epoch 0. */
+static int open_feed(uni_batches **out, struct feed *feed, uni_error *err)
+{
+    UNI_TRY(feed_reset(feed, 0, err));
+    return uni_batches_new(out, &feed_class, feed, err);
+}
+
 int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int shard, int num_shards,
                              bool by_files, uni_error *err)
 {
@@ -233,8 +240,7 @@ int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int sh
                            .stall = from->stall };
     atomic_fetch_add(&feed->stall->references, 1);
     UNI_TRY_GOTO(cut(feed, shard, num_shards, by_files, err), fail);
-    UNI_TRY_GOTO(feed_reset(feed, 0, err), fail);
-    UNI_TRY_GOTO(uni_batches_new(out, &feed_class, feed, err), fail);
+    UNI_TRY_GOTO(open_feed(out, feed, err), fail);
     return 0;
 fail:
     feed_free(feed);
@@ -308,8 +314,7 @@ int uni_batches_dataset(uni_batches **out, uni_dataset *dataset, const uni_datas
     feed->options.batch_size = feed->options.batch_size > 0 ? feed->options.batch_size : 32;
     UNI_TRY_GOTO(uni_dataset_select(&feed->dataset, dataset, names, err), fail);
     UNI_TRY_GOTO(cast_doubles(&feed->dataset, err), fail);
-    UNI_TRY_GOTO(feed_reset(feed, 0, err), fail);
-    UNI_TRY_GOTO(uni_batches_new(out, &feed_class, feed, err), fail);
+    UNI_TRY_GOTO(open_feed(out, feed, err), fail);
     return 0;
 fail:
     feed_free(feed);
