@@ -73,7 +73,7 @@ UNI_API UNI_MUST_USE int uni_comm_open_threads(uni_comm **out, int n,
                                                const uni_comm_options *options, uni_error *err);
 
 /* For processes that the user started by hand with TensorFlow's TF_CONFIG (its text): chief and workers of the cluster, all on this host, are
- * the ranks. Waits up to a minute for the others. */
+ * the ranks. Waits up to a minute (or options->timeout_ms) for the others, and says after two seconds for whom. */
 UNI_API UNI_MUST_USE int uni_comm_open_tf_config(uni_comm **out, const char *tf_config,
                                                  const uni_comm_options *options, uni_error *err);
 

@@ -116,6 +116,7 @@ void uni__board_detach(uni_comm *comm); /* does not unmap */
 int uni__board_start(uni_comm_request *request, bool *again, uni_error *err);
 int uni__board_step(uni_comm_request *request, uni_error *err);
 int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err);
+int uni__board_glance(uni_comm_request *request, uni_error *err);
 /* Off the core `cpu`, which a lower rank has, when there is another one for us; not more than once a millisecond. */
 void uni__board_step_aside(uni_comm *comm, int cpu);
 void uni__board_abort(uni_comm *comm, int code, const char *text); /* the first one counts */

@@ -38,7 +38,7 @@ typedef struct uni__algorithm uni__algorithm;
 /* How long a request waits for the same thing; it may be in many short pauses while others are under way. */
 typedef struct uni__watch {
     uint64_t target; /* number and phase that is waited for */
-    uint64_t begun, warned, looked; /* ns */
+    uint64_t begun, warned, looked, noted; /* ns */
     uint64_t circle; /* sum over the circle's words, to see that nothing moves */
     int circle_looks;
 } uni__watch;
@@ -50,7 +50,8 @@ struct uni_comm_request {
     int status; /* 0 under way, 1 done, negative failed */
     uni__call call;
     const uni__algorithm *algorithm;
-    uint64_t seq; /* number in its lane, from 1; lane 0 is that of the collectives */
+    uint64_t
+        seq; /* number in its lane, from 1; lane 0 is that of the collectives. mpi: of a send or recv, the how manieth to or from that rank */
     uint64_t number; /* of the collective; for send and recv the number in the pair */
     uint64_t order; /* in which requests began, sends among them */
     uni__watch watch; /* wait.c */
@@ -91,6 +92,9 @@ struct uni__transport {
     /* Sleeps until the request may go on, at most `limit_ns` (0: as long as it takes). Looks after
      * aborts and dead peers. */
     int (*pause)(uni_comm_request *request, uint64_t limit_ns, uni_error *err);
+    /* Looks after aborts and dead peers like pause, but never sleeps: for who asks again and again instead of waiting. Cheap: it may be called at every
+     * turn of a loop. */
+    int (*glance)(uni_comm_request *request, uni_error *err);
     /* Collective: memory for all ranks of the host. */
     int (*alloc)(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err);
     void (*release)(uni_comm_buffer *buffer);

@@ -22,6 +22,12 @@ enum {
 #undef UNI__KIND_ENUM
 };
 
+/* Between two ranks, and not counted among the collectives. */
+static inline int uni__kind_is_pair(int kind)
+{
+    return kind == UNI__KIND_SEND || kind == UNI__KIND_RECV;
+}
+
 const char *uni__kind_name(int kind); /* "?" for an unknown one */
 const char *uni__op_name(int op); /* "sum"; "" for 0 */
 

@@ -81,9 +81,9 @@ typedef struct uni__socket_mesh uni__socket_mesh;
 int uni__socket_mesh_new(uni__socket_mesh **out, int size, uni_error *err) UNI_MUST_USE;
 void uni__socket_mesh_free(uni__socket_mesh *mesh);
 /* For processes of one user that were started by hand: those that give the same name and size meet (abstract sockets; nothing is left in the
- * file system). Waits until all are there. */
+ * file system). Waits until all are there, and says after 2 s for whom. labels: what people call the ranks; NULL: "rank N". */
 int uni__socket_mesh_connect(uni__socket_mesh **out, const char *name, int rank, int size,
-                             int timeout_ms, uni_error *err) UNI_MUST_USE;
+                             char *const *labels, int timeout_ms, uni_error *err) UNI_MUST_USE;
 uni__rendezvous uni__socket_mesh_rank(uni__socket_mesh *mesh, int rank);
 
 #endif

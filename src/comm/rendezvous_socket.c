@@ -15,11 +15,17 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "comm/rendezvous.h"
 
 #define KEY_SIZE 64
 #define DATA_SIZE 1024
 #define FD_KEY "\001fd"
+#define FIRST_WORD_NS 2000000000ull /* of for whom is waited */
+#define NEXT_WORD_NS 10000000000ull
+#define LOOK_MS 500
+#define MAX_NAMED 8
 
 typedef struct packet {
     struct packet *next;
@@ -247,11 +253,69 @@ static bool is_ours(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-static int call_rank(uni__socket_mesh *mesh, const char *name, int to, uint64_t deadline,
-                     uni_error *err)
+/* Those who are there wait for the others; people are told for whom. */
+typedef struct meeting {
+    uni__socket_mesh *mesh;
+    const char *name;
+    char *const *labels;
+    int timeout_ms;
+    uint64_t begun, told; /* ns */
+} meeting;
+
+static void add_name(uni__text *text, const meeting *it, int rank)
 {
+    if (it->labels)
+        uni__text_add_string(text, it->labels[rank]);
+    else
+        uni__text_add_format(text, "rank %d", rank);
+}
+
+/* The ranks that have not come, as far as is known: those below us are called one after the other. */
+static void add_missing(uni__text *text, const meeting *it)
+{
+    int named = 0;
+    for (int r = 0; r < it->mesh->size; r++)
+        if (r != it->mesh->rank && end_of(it->mesh, r) < 0 && named++ < MAX_NAMED) {
+            uni__text_add_string(text, named > 1 ? ", " : "");
+            add_name(text, it, r);
+        }
+    if (named > MAX_NAMED)
+        uni__text_add_format(text, " and %d more", named - MAX_NAMED);
+}
+
+/* How much longer to wait before looking again; 0: not any longer, and err says for whom. */
+static int patience(meeting *it, uni_error *err)
+{
+    uint64_t now = uni__monotonic_ns(), waited_ms = (now - it->begun) / 1000000u;
+    uni__text text = { 0 };
+    if (waited_ms >= (uint64_t)it->timeout_ms) {
+        add_missing(&text, it);
+        uni_error_set(err, UNI_ETIMEOUT,
+                      "%s did not come within %.0f s: is it started, on this host, by this user "
+                      "and with the same cluster?",
+                      text.data ? text.data : "a rank", it->timeout_ms * 1e-3);
+        uni__text_free(&text);
+        return 0;
+    }
+    if (now - it->told > (it->told == it->begun ? FIRST_WORD_NS : NEXT_WORD_NS)) {
+        it->told = now;
+        add_name(&text, it, it->mesh->rank);
+        uni__text_add_string(&text, " waits for ");
+        add_missing(&text, it);
+        uni__warn("%s since %.0f s: start it with the same cluster (given up after %.0f s)",
+                  text.data ? text.data : "this rank", (double)waited_ms * 1e-3,
+                  it->timeout_ms * 1e-3);
+        uni__text_free(&text);
+    }
+    int left = it->timeout_ms - (int)waited_ms;
+    return left < LOOK_MS ? left : LOOK_MS;
+}
+
+static int call_rank(meeting *it, int to, uni_error *err)
+{
+    uni__socket_mesh *mesh = it->mesh;
     struct sockaddr_un address;
-    socklen_t size = address_of(&address, name, to);
+    socklen_t size = address_of(&address, it->name, to);
     for (;;) {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (fd < 0)
@@ -267,39 +331,31 @@ static int call_rank(uni__socket_mesh *mesh, const char *name, int to, uint64_t 
                        : uni_error_set_errno(err, errno, "cannot greet rank %d", to);
         }
         close(fd);
-        if (uni__monotonic_ns() > deadline)
-            return uni_error_set(err, UNI_ETIMEOUT,
-                                 "rank %d did not come: is it started, on this host, by this user "
-                                 "and with the same cluster?",
-                                 to);
+        if (patience(it, err) == 0)
+            return UNI_ETIMEOUT;
         usleep(20000);
     }
 }
 
-static int take_call(uni__socket_mesh *mesh, int listener, uint64_t deadline, uni_error *err)
+static int take_call(meeting *it, int listener, uni_error *err)
 {
+    uni__socket_mesh *mesh = it->mesh;
     struct pollfd poller = { .fd = listener, .events = POLLIN };
-    uint64_t now = uni__monotonic_ns();
-    int left = now < deadline ? (int)((deadline - now) / 1000000u) + 1 : 0;
-    if (poll(&poller, 1, left) == 0) {
-        int missing = mesh->rank + 1;
-        while (missing + 1 < mesh->size && end_of(mesh, missing) >= 0)
-            missing++;
-        return uni_error_set(err, UNI_ETIMEOUT,
-                             "rank %d did not come: is it started, on this host, by this user and "
-                             "with the same cluster?",
-                             missing);
-    }
+    int left = patience(it, err);
+    if (left == 0)
+        return UNI_ETIMEOUT;
+    if (poll(&poller, 1, left) == 0)
+        return 0;
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     int32_t rank = -1;
     if (fd < 0)
         return uni_error_set_errno(err, errno, "cannot accept a rank");
-    struct timeval patience = { .tv_sec = 2 };
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    struct timeval seconds = { .tv_sec = 2 };
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &seconds, sizeof seconds);
     bool good = is_ours(fd) && recv(fd, &rank, sizeof rank, 0) == (ssize_t)sizeof rank &&
                 rank > mesh->rank && rank < mesh->size && end_of(mesh, rank) < 0;
-    patience.tv_sec = 0;
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    seconds.tv_sec = 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &seconds, sizeof seconds);
     if (!good) {
         close(fd);
         return 0; /* a stranger: wait for the next */
@@ -308,14 +364,12 @@ static int take_call(uni__socket_mesh *mesh, int listener, uint64_t deadline, un
     return 1;
 }
 
-static int connect_all(uni__socket_mesh *mesh, const char *name, int listener, int timeout_ms,
-                       uni_error *err)
+static int connect_all(meeting *it, int listener, uni_error *err)
 {
-    uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
-    for (int r = 0; r < mesh->rank; r++)
-        UNI_TRY(call_rank(mesh, name, r, deadline, err));
-    for (int missing = mesh->size - 1 - mesh->rank; missing > 0;) {
-        int got = take_call(mesh, listener, deadline, err);
+    for (int r = 0; r < it->mesh->rank; r++)
+        UNI_TRY(call_rank(it, r, err));
+    for (int missing = it->mesh->size - 1 - it->mesh->rank; missing > 0;) {
+        int got = take_call(it, listener, err);
         UNI_TRY(got);
         missing -= got;
     }
@@ -323,13 +377,15 @@ static int connect_all(uni__socket_mesh *mesh, const char *name, int listener, i
 }
 
 int uni__socket_mesh_connect(uni__socket_mesh **out, const char *name, int rank, int size,
-                             int timeout_ms, uni_error *err)
+                             char *const *labels, int timeout_ms, uni_error *err)
 {
     struct sockaddr_un address;
     socklen_t length = address_of(&address, name, rank);
     int status = 0, listener = -1;
     UNI_TRY(new_mesh(out, size, err));
     (*out)->rank = rank;
+    uint64_t now = uni__monotonic_ns();
+    meeting it = { *out, name, labels, timeout_ms, now, now };
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) < 0 ||
         listen(listener, size) < 0)
@@ -338,7 +394,7 @@ int uni__socket_mesh_connect(uni__socket_mesh **out, const char *name, int rank,
                                      "with the same cluster and task?)",
                                      rank);
     if (status == 0)
-        status = connect_all(*out, name, listener, timeout_ms, err);
+        status = connect_all(&it, listener, err);
     if (listener >= 0)
         close(listener);
     if (status < 0) {

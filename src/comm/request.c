@@ -148,7 +148,7 @@ static int begin(uni_comm *comm, const uni__call *call, uni_comm_request **out, 
     request->call = *call;
     request->begun_ns = uni__monotonic_ns();
     request->order = ++comm->begun;
-    if (call->kind != UNI__KIND_SEND && call->kind != UNI__KIND_RECV)
+    if (!uni__kind_is_pair(call->kind))
         comm->count++;
     int status = start(request, err);
     if (status < 0) {
@@ -215,6 +215,9 @@ int uni_comm_test(uni_comm_request *request, bool *done, uni_error *err)
     err = err ? err : &local;
     if (request->status == 0 && !comm->broken.code)
         (void)advance_all(comm, err);
+    /* A program that only tests must hear of a dead peer, too. */
+    if (request->status == 0 && !comm->broken.code && comm->transport->glance(request, err) < 0)
+        (void)fail(request, err);
     *done = request->status != 0 || comm->broken.code != 0;
     if (!*done)
         return 0;

@@ -7,6 +7,7 @@
  */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ typedef struct cluster {
     const char *host; /* the first that is not surely this one */
     size_t host_length;
     uni__text name; /* all addresses */
+    char **labels; /* "worker 1 (localhost:2223)", by rank */
 } cluster;
 
 static int add_address(cluster *all, const char *address, uni_error *err)
@@ -71,9 +73,19 @@ static int add_job(cluster *all, const uni_value *jobs, const char *job, const c
                                  type, (long long)index, (long long)count);
         all->rank = all->size + (int)index;
     }
-    for (int64_t i = 0; i < count; i++)
-        UNI_TRY(add_address(all, uni_value_as_string(uni_list_get(list, (size_t)i), ""), err));
-    all->size += (int)count;
+    char **labels = realloc(all->labels, ((size_t)all->size + (size_t)count + 1) * sizeof *labels);
+    if (!labels)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for TF_CONFIG");
+    all->labels = labels;
+    for (int64_t i = 0; i < count; i++) {
+        const char *address = uni_value_as_string(uni_list_get(list, (size_t)i), "");
+        char label[300];
+        snprintf(label, sizeof label, "%s %lld (%.200s)", job, (long long)i, address);
+        UNI_TRY(add_address(all, address, err));
+        if (!(labels[all->size] = strdup(label)))
+            return uni_error_set(err, UNI_ENOMEM, "no memory for TF_CONFIG");
+        all->size++;
+    }
     return 0;
 }
 
@@ -112,9 +124,15 @@ static int open_cluster(uni_comm **out, const cluster *all, const uni_comm_optio
         return uni_comm_open_threads(out, 1, options, err);
     uni__hash_bytes(all->name.data, all->name.size, hash);
     snprintf(name, sizeof name, "unisono-%u-%s", (unsigned)geteuid(), hash);
-    UNI_TRY(uni__socket_mesh_connect(&mesh, name, all->rank, all->size, OPEN_MS, err));
+    int limit_ms = options && options->timeout_ms > 0 ? options->timeout_ms : OPEN_MS;
+    int status =
+        uni__socket_mesh_connect(&mesh, name, all->rank, all->size, all->labels, limit_ms, err);
+    if (status < 0) {
+        uni_error_prefix(err, "TF_CONFIG");
+        return status;
+    }
     uni__rendezvous peers = uni__socket_mesh_rank(mesh, all->rank);
-    int status = uni__comm_open_shm(out, &peers, options, OPEN_MS, err);
+    status = uni__comm_open_shm(out, &peers, options, limit_ms, err);
     if (status < 0)
         uni__socket_mesh_free(mesh);
     else
@@ -137,6 +155,9 @@ int uni_comm_open_tf_config(uni_comm **out, const char *tf_config, const uni_com
     if (status == 0)
         status = open_cluster(out, &all, options, err);
     uni__text_free(&all.name);
+    for (int r = 0; r < all.size; r++)
+        free(all.labels[r]);
+    free(all.labels);
     uni_value_free(config);
     return status;
 }

@@ -151,7 +151,7 @@ static bool in_circle(uni_comm *comm, uni__watch *seen)
 }
 
 /* What may be wrong with those who are waited for. */
-static int look(uni_comm_request *request, uni__watch *seen, uni_error *err)
+static int look(uni_comm_request *request, uni__watch *seen, bool asleep, uni_error *err)
 {
     uni_comm *comm = request->comm;
     UNI_TRY(uni__board_aborted(comm, err));
@@ -173,13 +173,36 @@ static int look(uni_comm_request *request, uni__watch *seen, uni_error *err)
         return uni__board_fail(request, UNI_ETIMEOUT, err,
                                "rank %d did not come within %d ms (timeout_ms)", rank,
                                comm->options.timeout_ms);
-    if (now - seen->warned > WARN_NS) {
+    if (asleep && now - seen->warned > WARN_NS) {
         seen->warned = now;
         uni__warn("%s #%llu: rank %d waits for rank %d since %.0f s",
                   uni__kind_name(request->call.kind), (unsigned long long)request->number,
                   comm->rank, rank, (double)waited * 1e-9);
     }
     return 0;
+}
+
+/* It begins anew when something else is waited for. */
+static uni__watch *watch_of(uni_comm_request *request, uint64_t now)
+{
+    uni__watch *seen = &request->watch;
+    if (seen->target != target_of(request))
+        *seen = (uni__watch){
+            .target = target_of(request), .begun = now, .warned = now, .looked = now
+        };
+    return seen;
+}
+
+int uni__board_glance(uni_comm_request *request, uni_error *err)
+{
+    if (request->phase == 0 || request->next_member >= request->lane->members)
+        return 0;
+    uint64_t now = uni__monotonic_ns();
+    uni__watch *seen = watch_of(request, now);
+    if (now - seen->looked < LOOK_NS)
+        return 0;
+    seen->looked = now;
+    return look(request, seen, false, err);
 }
 
 /* Asleep until the peer moves or LOOK_NS are over. */
@@ -222,9 +245,7 @@ int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
         spin(word, target, spin_for(comm, uni__lane_rank(request->lane, request->next_member))))
         return 0;
     uint64_t entered = uni__monotonic_ns(), now = entered;
-    uni__watch *seen = &request->watch;
-    if (seen->target != target)
-        *seen = (uni__watch){ .target = target, .begun = now, .warned = now, .looked = now };
+    uni__watch *seen = watch_of(request, now);
     int status = 0;
     while (status == 0 && atomic_load_explicit(word, memory_order_acquire) >> 1 < target) {
         say_wait(request);
@@ -234,7 +255,7 @@ int uni__board_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *er
         now = uni__monotonic_ns();
         if (now - seen->looked >= LOOK_NS) {
             seen->looked = now;
-            status = look(request, seen, err);
+            status = look(request, seen, true, err);
         }
         if (limit_ns && now - entered >= limit_ns)
             break;

@@ -31,8 +31,7 @@ typedef struct mpi_state {
     void *state;
     _Atomic uint32_t aborted; /* 1: the text is being written, 2: it is there */
     char abort_text[UNI__MPI_NOTE_SIZE];
-    uint64_t waiting_since, looked, noted, warned; /* of the oldest request that waits */
-    uint64_t waiting_for; /* its order */
+    uint64_t looked; /* when somebody last looked after all */
     uni__stall stall;
     bool dead; /* MPI is not called any more */
 } mpi_state;
@@ -79,6 +78,8 @@ static int read_notes(uni_comm_request *request, uni_error *err)
             break;
         if (note.code != 0)
             return dead(request->comm, note.code, err, note.text);
+        if (uni__kind_is_pair(request->call.kind))
+            continue; /* its number counts something else */
         uint64_t mine = what_of(&request->call);
         bool same_number = note.number == request->number;
         if (!same_number || (note.what == mine && note.count == request->call.count))
@@ -127,7 +128,7 @@ static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
     uni__call *call = &request->call;
     char why[UNI__MPI_WHY_SIZE] = "";
     *again = false;
-    bool pair = call->kind == UNI__KIND_SEND || call->kind == UNI__KIND_RECV;
+    bool pair = uni__kind_is_pair(call->kind);
     request->number = pair ? comm->begun : comm->count;
     const _Atomic uint32_t *word = comm->peers.abort_word;
     if (atomic_load(&mpi->aborted) == 2)
@@ -148,6 +149,8 @@ static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
     if (call->op == UNI_COMM_MEAN)
         plain.weight = &request->total_weight;
     int status = mpi->plugin->start(mpi->state, &plain, &request->handle, why);
+    if (pair)
+        request->seq = uni__stall_count(&mpi->stall, request);
     return status < 0 ? dead(comm, status, err, why) : 0;
 }
 
@@ -175,24 +178,31 @@ static int mpi_step(uni_comm_request *request, uni_error *err)
     return 1;
 }
 
-static int look(uni_comm_request *request, uint64_t now, uni_error *err)
+/* Sends go unnoticed for long by nature; the collective that all must come to is the oldest. */
+static uni_comm_request *oldest_collective(uni_comm *comm)
+{
+    uni_comm_request *found = NULL;
+    for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
+        uni_comm_request *it = &comm->requests[i];
+        if (it->used && it->status == 0 && it->watch.begun && !uni__kind_is_pair(it->call.kind) &&
+            (!found || it->order < found->order))
+            found = it;
+    }
+    return found;
+}
+
+/* Do all ranks come to it, and does it move when they have? */
+static int look_at_collective(uni_comm_request *request, uint64_t now, uni_error *err)
 {
     uni_comm *comm = request->comm;
     mpi_state *mpi = comm->state;
-    uint64_t waited = now - mpi->waiting_since;
-    mpi->looked = now;
-    if (atomic_load(&mpi->aborted) == 2)
-        return give_up(request, UNI_ECANCELED, err, mpi->abort_text);
-    UNI_TRY(check_peers(request, err));
-    UNI_TRY(read_notes(request, err));
-    bool pair = request->call.kind == UNI__KIND_SEND || request->call.kind == UNI__KIND_RECV;
-    if (waited > NOTE_NS && now - mpi->noted > NOTE_NS && !pair) {
+    if (now - request->watch.begun > NOTE_NS && now - request->watch.noted > NOTE_NS) {
         char why[UNI__MPI_WHY_SIZE];
         uni__mpi_note note = { .rank = comm->rank,
                                .number = request->number,
                                .what = what_of(&request->call),
                                .count = request->call.count };
-        mpi->noted = now;
+        request->watch.noted = now;
         if (mpi->plugin->send_notes(mpi->state, &note, why) < 0)
             return give_up(request, UNI_EPEER, err, why);
     }
@@ -201,10 +211,42 @@ static int look(uni_comm_request *request, uint64_t now, uni_error *err)
                        "all ranks are in it or past it, and nothing moved for some seconds: the "
                        "network between the hosts drops what MPI sends (a firewall, a port, a "
                        "route)");
+    return 0;
+}
+
+static int look_at_messages(uni_comm_request *request, uint64_t now, uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    char reason[300];
+    int rank = uni__stall_pair_found(&mpi->stall, request->comm, now);
+    if (rank < 0)
+        return 0;
+    const uni__stall_pair *pair = &mpi->stall.pairs[rank];
+    snprintf(reason, sizeof reason,
+             "rank %d still waits for message #%llu of rank %d, which was sent %.1f s ago: the "
+             "network between the hosts drops what MPI sends (a firewall, a port, a route)",
+             rank, (unsigned long long)pair->wanted, request->comm->rank,
+             (double)(now - pair->sent_ns) * 1e-9);
+    return give_up(request, UNI_EPEER, err, reason);
+}
+
+static int look(uni_comm_request *request, uint64_t now, bool waits, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    mpi_state *mpi = comm->state;
+    uint64_t waited = now - request->watch.begun;
+    uni_comm_request *collective = oldest_collective(comm);
+    if (atomic_load(&mpi->aborted) == 2)
+        return give_up(request, UNI_ECANCELED, err, mpi->abort_text);
+    UNI_TRY(check_peers(request, err));
+    UNI_TRY(read_notes(collective ? collective : request, err));
+    if (collective)
+        UNI_TRY(look_at_collective(collective, now, err));
+    UNI_TRY(look_at_messages(request, now, err));
     if (comm->options.timeout_ms > 0 && waited > (uint64_t)comm->options.timeout_ms * 1000000u)
         return give_up(request, UNI_ETIMEOUT, err, "not all ranks came in time (timeout_ms)");
-    if (waited > WARN_NS && now - mpi->warned > WARN_NS) {
-        mpi->warned = now;
+    if (waits && waited > WARN_NS && now - request->watch.warned > WARN_NS) {
+        request->watch.warned = now;
         uni__warn("%s #%llu: rank %d waits for other ranks since %.0f s",
                   uni__kind_name(request->call.kind), (unsigned long long)request->number,
                   comm->rank, (double)waited * 1e-9);
@@ -212,20 +254,32 @@ static int look(uni_comm_request *request, uint64_t now, uni_error *err)
     return 0;
 }
 
+/* waits: it has nothing else to do. */
+static int attend(uni_comm_request *request, uint64_t now, bool waits, uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    if (request->watch.begun == 0)
+        request->watch = (uni__watch){ .begun = now, .warned = now, .noted = now };
+    if (now - mpi->looked < LOOK_NS && atomic_load(&mpi->aborted) != 2)
+        return 0;
+    mpi->looked = now;
+    return look(request, now, waits, err);
+}
+
+static int mpi_glance(uni_comm_request *request, uni_error *err)
+{
+    return attend(request, uni__monotonic_ns(), false, err);
+}
+
 /* MPI moves only when it is called, so nobody sleeps for long here. */
 static int mpi_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
 {
-    mpi_state *mpi = request->comm->state;
     uint64_t now = uni__monotonic_ns();
-    if (mpi->waiting_for != request->order) {
-        mpi->waiting_for = request->order;
-        mpi->waiting_since = mpi->looked = mpi->noted = mpi->warned = now;
-    }
-    if (now - mpi->looked > LOOK_NS || atomic_load(&mpi->aborted) == 2)
-        UNI_TRY(look(request, now, err));
-    if (now - mpi->waiting_since > NAP_AFTER_NS)
+    UNI_TRY(attend(request, now, true, err));
+    uint64_t waited = now - request->watch.begun;
+    if (waited > NAP_AFTER_NS)
         nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-    else if (now - mpi->waiting_since > SPIN_NS)
+    else if (waited > SPIN_NS)
         sched_yield();
     return 0;
 }
@@ -274,6 +328,7 @@ static const uni__transport mpi_transport = {
     .start = mpi_start,
     .step = mpi_step,
     .pause = mpi_pause,
+    .glance = mpi_glance,
     .alloc = mpi_alloc,
     .release = mpi_release,
     .abort = mpi_abort,
@@ -291,6 +346,7 @@ int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__r
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     mpi->plugin = all->plugin;
     mpi->stall.key = "stalled.leaders";
+    mpi->stall.pair_key = "missed.leaders";
     int status = all->plugin->split(all->state, color, &mpi->state, &mine.rank, &mine.size, why);
     if (status < 0)
         uni_error_set(err, status, "MPI's world cannot be split by hosts: %s", why);
@@ -318,6 +374,7 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     mpi->plugin = plugin;
     mpi->stall.key = "stalled.world";
+    mpi->stall.pair_key = "missed.world";
     int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
     if (status == 0) {
         status = uni__comm_new(out, &world, options, &mpi_transport, err);

@@ -5,7 +5,11 @@
  * Whoever has waited for TELL_NS without a byte of progress tells the others by the rendezvous, which does not go over MPI, which collective it waits
  * in. A rank that knows of all others that they have come that far, and still sees nothing move for LIMIT_NS, knows that it waits for
  * nobody's arrival: what was sent is lost. MPI's own collectives do not show their progress, so there the size counts. A rank that computes
- * says nothing, and is waited for without end. The rank's thread.
+ * says nothing, and is waited for without end.
+ *
+ * Sends and receives (parameter servers): both sides count what goes from one to the other. Who waits for a message says so every TELL_NS with its number,
+ * and the one who has sent that number long ago, and hears it twice since, knows that it is lost. Twice, because what was said may have been under way itself.
+ * A receiver that is asked nothing waits for a number that nobody has sent: all is well. The rank's thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +20,26 @@
 
 #define TELL_NS 2000000000ull
 #define LIMIT_NS 5000000000ull
+#define HEAR_NS 1000000000ull
 #define SLOWEST_BYTES_PER_S 10e6 /* without a view of the progress */
+
+/* What goes under the pair key, to all. */
+typedef struct wish {
+    int32_t from, zero; /* whose message is waited for */
+    uint64_t number;
+} wish;
 
 void uni__stall_free(uni__stall *stall)
 {
     free(stall->reached);
+    free(stall->pairs);
     stall->reached = NULL;
+    stall->pairs = NULL;
+}
+
+static bool can_talk(const uni__rendezvous *peers)
+{
+    return peers->vtable && peers->vtable->put && peers->vtable->get;
 }
 
 /* What the others told since the last look. */
@@ -52,8 +70,7 @@ bool uni__stall_found(uni__stall *stall, uni_comm_request *request, uint64_t pro
 {
     uni_comm *comm = request->comm;
     const uni__rendezvous *peers = &comm->peers;
-    bool pair = request->call.kind == UNI__KIND_SEND || request->call.kind == UNI__KIND_RECV;
-    if (!peers->vtable || !peers->vtable->put || !peers->vtable->get || pair)
+    if (!can_talk(peers))
         return false;
     if (stall->order != request->order || stall->progress != progress) {
         stall->told = stall->told && stall->order == request->order;
@@ -77,4 +94,79 @@ bool uni__stall_found(uni__stall *stall, uni_comm_request *request, uint64_t pro
         if (r != comm->rank && stall->reached[r] < request->number)
             return false;
     return quiet > limit;
+}
+
+/* ---- sends and receives ---- */
+
+uint64_t uni__stall_count(uni__stall *stall, const uni_comm_request *request)
+{
+    const uni__call *call = &request->call;
+    int size = request->comm->size;
+    if (!stall->pairs && !(stall->pairs = calloc((size_t)size, sizeof *stall->pairs)))
+        return 0; /* not watched */
+    uni__stall_pair *pair = &stall->pairs[call->root];
+    if (call->kind == UNI__KIND_RECV)
+        return ++pair->receives;
+    pair->sent_ns = request->begun_ns;
+    pair->sent_bytes = uni__call_bytes(call);
+    pair->late = 0;
+    return ++pair->sends;
+}
+
+static void hear(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
+{
+    const uni__rendezvous *peers = &comm->peers;
+    wish said;
+    size_t size;
+    for (int r = 0; r < comm->size; r++)
+        while (r != comm->rank &&
+               peers->vtable->get(peers->context, r, stall->pair_key, &said, sizeof said, &size, 0,
+                                  NULL) == 0 &&
+               size == sizeof said) {
+            uni__stall_pair *pair = &stall->pairs[r];
+            uint64_t due = pair->sent_ns + LIMIT_NS +
+                           (uint64_t)((double)pair->sent_bytes / SLOWEST_BYTES_PER_S * 1e9);
+            if (said.from != comm->rank)
+                continue;
+            pair->late = said.number == pair->wanted ? pair->late : 0;
+            pair->wanted = said.number;
+            pair->late += said.number <= pair->sends && now_ns > due;
+        }
+}
+
+/* The first message of each rank that has been waited for too long. */
+static void wish_for(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
+{
+    const uni__rendezvous *peers = &comm->peers;
+    for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
+        const uni_comm_request *it = &comm->requests[i];
+        bool waits = it->used && it->status == 0 && it->call.kind == UNI__KIND_RECV &&
+                     it->watch.begun && now_ns - it->watch.begun > TELL_NS;
+        for (int j = 0; j < UNI__COMM_REQUESTS && waits; j++) {
+            const uni_comm_request *other = &comm->requests[j];
+            waits = !(other->used && other->status == 0 && other->call.kind == UNI__KIND_RECV &&
+                      other->call.root == it->call.root && other->seq < it->seq);
+        }
+        wish mine = { .from = it->call.root, .number = it->seq };
+        if (waits && it->seq > 0)
+            (void)!peers->vtable->put(peers->context, stall->pair_key, &mine, sizeof mine, NULL);
+    }
+}
+
+int uni__stall_pair_found(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
+{
+    if (!can_talk(&comm->peers) || !stall->pairs)
+        return -1;
+    if (now_ns - stall->told_ns > TELL_NS) {
+        stall->told_ns = now_ns;
+        wish_for(stall, comm, now_ns);
+    }
+    if (now_ns - stall->heard_ns > HEAR_NS) {
+        stall->heard_ns = now_ns;
+        hear(stall, comm, now_ns);
+    }
+    for (int r = 0; r < comm->size; r++)
+        if (stall->pairs[r].late >= 2)
+            return r;
+    return -1;
 }

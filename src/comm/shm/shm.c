@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "comm/board.h"
+#include "comm/shm/pages.h"
 
 #define OPEN_MS 60000
 
@@ -30,7 +31,8 @@ static int make_memory(size_t bytes, const char *name, int *fd, uni_error *err)
     return uni_error_set_errno(err, saved, "cannot make %zu bytes of shared memory", bytes);
 }
 
-static int map_memory(int fd, size_t bytes, void **out, uni_error *err)
+/* `joined`: in huge pages. The board is not: most of its staging areas are never touched. */
+static int map_memory(int fd, size_t bytes, bool joined, void **out, uni_error *err)
 {
     struct stat info;
     *out = NULL;
@@ -39,10 +41,10 @@ static int map_memory(int fd, size_t bytes, void **out, uni_error *err)
                              "shared memory of %lld bytes came where %zu were expected: the ranks "
                              "ask for different sizes",
                              (long long)info.st_size, bytes);
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory = joined ? uni__pages_map(fd, bytes)
+                          : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return uni_error_set_errno(err, errno, "cannot map %zu bytes of shared memory", bytes);
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
     *out = memory;
     return 0;
 }
@@ -86,6 +88,7 @@ static int shm_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
 {
     int fd = -1, status = 0;
     void *memory = NULL;
+    buffer->mapped = uni__pages_room(buffer->mapped);
     UNI_TRY(compare_sizes(comm, buffer, err));
     if (comm->rank == 0)
         status = make_memory(buffer->mapped, "unisono-memory", &fd, err);
@@ -93,7 +96,7 @@ static int shm_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
     if (status == 0)
         status = hand_out(&comm->peers, &fd, OPEN_MS, err);
     if (status == 0)
-        status = map_memory(fd, buffer->mapped, &memory, err);
+        status = map_memory(fd, buffer->mapped, true, &memory, err);
     if (fd >= 0)
         close(fd);
     status = agree(comm, status, "map shared memory", err);
@@ -129,6 +132,7 @@ static const uni__transport shm_transport = {
     .start = uni__board_start,
     .step = uni__board_step,
     .pause = uni__board_pause,
+    .glance = uni__board_glance,
     .alloc = shm_alloc,
     .release = shm_release,
     .abort = shm_abort,
@@ -141,14 +145,14 @@ static int share_board(const uni__rendezvous *peers, size_t bytes, int timeout_m
     int fd = -1, status = 0;
     if (peers->rank == 0) {
         UNI_TRY(make_memory(bytes, "unisono-board", &fd, err));
-        status = map_memory(fd, bytes, out, err);
+        status = map_memory(fd, bytes, false, out, err);
         if (status == 0)
             uni__board_format(*out, peers->size);
     }
     if (status == 0)
         status = hand_out(peers, &fd, timeout_ms, err);
     if (status == 0 && peers->rank != 0)
-        status = map_memory(fd, bytes, out, err);
+        status = map_memory(fd, bytes, false, out, err);
     if (fd >= 0)
         close(fd);
     if (status < 0 && *out)

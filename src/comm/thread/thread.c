@@ -98,6 +98,7 @@ static const uni__transport thread_transport = {
     .start = uni__board_start,
     .step = uni__board_step,
     .pause = uni__board_pause,
+    .glance = uni__board_glance,
     .alloc = thread_alloc,
     .release = thread_release,
     .abort = thread_abort,
