@@ -269,23 +269,21 @@ static const char usage[] =
     "  --epochs N        30\n"
     "  --pace SECONDS    wait that long in every epoch, to have time to look (0)\n"
     "  --kill RANK       kill this rank with SIGKILL half way, once\n"
-    "  --data FILE       examples/data/digits.csv\n"
+    "  --data FILE       the digits of examples/data\n"
     "  --name NAME       of the run's directory (digits)\n"
     "  --storage DIR     ~/unisono_results\n"
     "  --command PATH    of the unisono command, to say what to try next\n";
 
-static bool read_options(job *it, int argc, char **argv)
+typedef enum asked { RUN, HELP, WRONG } asked;
+
+static asked read_options(job *it, int argc, char **argv)
 {
     static const struct option long_options[] = {
-        { "workers", required_argument, NULL, 'w' },
-        { "epochs", required_argument, NULL, 'e' },
-        { "pace", required_argument, NULL, 'p' },
-        { "kill", required_argument, NULL, 'k' },
-        { "data", required_argument, NULL, 'd' },
-        { "name", required_argument, NULL, 'n' },
-        { "storage", required_argument, NULL, 's' },
-        { "command", required_argument, NULL, 'c' },
-        { NULL, 0, NULL, 0 },
+        { "help", no_argument, NULL, 'h' },          { "workers", required_argument, NULL, 'w' },
+        { "epochs", required_argument, NULL, 'e' },  { "pace", required_argument, NULL, 'p' },
+        { "kill", required_argument, NULL, 'k' },    { "data", required_argument, NULL, 'd' },
+        { "name", required_argument, NULL, 'n' },    { "storage", required_argument, NULL, 's' },
+        { "command", required_argument, NULL, 'c' }, { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
@@ -315,10 +313,10 @@ static bool read_options(job *it, int argc, char **argv)
             it->command = optarg;
             break;
         default:
-            return false;
+            return option == 'h' ? HELP : WRONG;
         }
     }
-    return optind == argc;
+    return optind == argc ? RUN : WRONG;
 }
 
 static int driver(uni_program *program, int argc, char **argv)
@@ -326,11 +324,12 @@ static int driver(uni_program *program, int argc, char **argv)
     job it = { .workers = 4,
                .epochs = 30,
                .kill_rank = -1,
-               .data = "examples/data/digits.csv",
+               .data = EXAMPLE_DATA "/digits.csv",
                .name = "digits" };
-    if (!read_options(&it, argc, argv)) {
-        fputs(usage, stderr);
-        return 2;
+    asked what = read_options(&it, argc, argv);
+    if (what != RUN) {
+        fputs(usage, what == HELP ? stdout : stderr);
+        return what == HELP ? 0 : UNI_EXIT_USAGE;
     }
     uni_error err = { 0 };
     /* Workers may have another working directory. */

@@ -12,16 +12,15 @@
 
 /* ---- the command line ---- */
 
-static bool read_options(example_options *options, int argc, char **argv)
+typedef enum asked { RUN, HELP, WRONG } asked;
+
+static asked read_options(example_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
-        { "data", required_argument, NULL, 'd' },
-        { "epochs", required_argument, NULL, 'e' },
-        { "seed", required_argument, NULL, 's' },
-        { "output", required_argument, NULL, 'o' },
-        { "quiet", no_argument, NULL, 'q' },
-        { "strategy", required_argument, NULL, 't' },
-        { NULL, 0, NULL, 0 },
+        { "help", no_argument, NULL, 'h' },           { "data", required_argument, NULL, 'd' },
+        { "epochs", required_argument, NULL, 'e' },   { "seed", required_argument, NULL, 's' },
+        { "output", required_argument, NULL, 'o' },   { "quiet", no_argument, NULL, 'q' },
+        { "strategy", required_argument, NULL, 't' }, { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -38,9 +37,9 @@ static bool read_options(example_options *options, int argc, char **argv)
         else if (option == 't')
             options->strategy_name = optarg;
         else
-            return false;
+            return option == 'h' ? HELP : WRONG;
     }
-    return optind == argc && options->epochs > 0 && options->seed > 0;
+    return optind == argc && options->epochs > 0 && options->seed > 0 ? RUN : WRONG;
 }
 
 /* The strategy by its name, over the workers of `unisono run` (or of TF_CONFIG) where it has any. */
@@ -78,12 +77,16 @@ int example_main(int argc, char **argv, example_options defaults, const char *ab
     example_options options = defaults;
     options.seed = options.seed > 0 ? options.seed : 1;
     options.verbose = isatty(1) ? 1 : 2;
-    if (!read_options(&options, argc, argv)) {
-        fprintf(stderr,
-                "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n"
-                "       [--strategy none|mirrored[:DEVICES]|multi_worker|parameter_server]\n",
-                about, argv[0]);
-        return UNI_EXIT_USAGE;
+    asked what = read_options(&options, argc, argv);
+    if (what != RUN) {
+        fprintf(
+            what == HELP ? stdout : stderr,
+            "%s\nusage: %s [--epochs N] [--seed N] [--data FILE] [--output DIR] [--quiet]\n"
+            "       [--strategy none|mirrored[:DEVICES]|one_device:DEVICE|multi_worker[:N]|\n"
+            "                   parameter_server[:async|:bounded=N|:sync]]\n"
+            "multi_worker and parameter_server run under `unisono run -n 2` (and --servers 1).\n",
+            about, argv[0]);
+        return what == HELP ? 0 : UNI_EXIT_USAGE;
     }
     if (run_under_strategy(&options, run, &exit_code, &err) < 0) {
         fprintf(stderr, "%s: %s\n", argv[0], err.message);

@@ -104,6 +104,6 @@ done:
 int main(int argc, char **argv)
 {
     return example_main(argc, argv,
-                        (example_options){ .data = "examples/data/digits.csv", .epochs = 10 },
+                        (example_options){ .data = EXAMPLE_DATA "/digits.csv", .epochs = 10 },
                         "Handwritten digits straight from a CSV file.", run);
 }

@@ -83,6 +83,6 @@ done:
 int main(int argc, char **argv)
 {
     return example_main(argc, argv,
-                        (example_options){ .data = "examples/data/digits.csv", .epochs = 15 },
+                        (example_options){ .data = EXAMPLE_DATA "/digits.csv", .epochs = 15 },
                         "Handwritten digits by convolutions.", run);
 }

@@ -55,6 +55,6 @@ done:
 int main(int argc, char **argv)
 {
     return example_main(argc, argv,
-                        (example_options){ .data = "examples/data/digits.csv", .epochs = 20 },
+                        (example_options){ .data = EXAMPLE_DATA "/digits.csv", .epochs = 20 },
                         "Handwritten digits by dense layers.", run);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <unisono/native.h>
+#include <unisono/run.h>
 #include <unisono/trainer.h>
 
 #define SAMPLES 4096
@@ -204,11 +205,14 @@ done:
 
 static const uni_function functions[] = { { "train", train }, { NULL, NULL } };
 
-static int usage(void)
+static int usage(bool asked)
 {
-    fprintf(stderr, "usage: engine_parameter_server [--workers N] [--servers N] "
-                    "[--evaluators 0|1] [--mode async|sync|bounded=N]\n");
-    return 2;
+    fprintf(asked ? stdout : stderr,
+            "A coordinator schedules calls of a step function on workers; servers have the "
+            "weights.\n"
+            "usage: engine_parameter_server [--workers N] [--servers N] [--evaluators 0|1] [--mode "
+            "async|sync|bounded=N]\n");
+    return asked ? 0 : UNI_EXIT_USAGE;
 }
 
 static int driver(uni_program *program, int argc, char **argv)
@@ -221,7 +225,7 @@ static int driver(uni_program *program, int argc, char **argv)
     uni_value *config = uni_value_dict();
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
-            return usage();
+            return usage(strcmp(argv[i], "--help") == 0);
         if (strcmp(argv[i], "--workers") == 0)
             workers = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--servers") == 0)
@@ -230,7 +234,7 @@ static int driver(uni_program *program, int argc, char **argv)
             evaluators = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--mode") != 0 ||
                  uni_dict_take(config, "mode", uni_value_string(argv[i + 1])) < 0)
-            return usage();
+            return usage(false);
     }
     UNI_TRY_GOTO(uni_trainer_new(&trainer,
                                  &(uni_trainer_options){ .main = program,

@@ -234,7 +234,7 @@ done:
 int main(int argc, char **argv)
 {
     return example_main(argc, argv,
-                        (example_options){ .data = "examples/data/digits.csv",
+                        (example_options){ .data = EXAMPLE_DATA "/digits.csv",
                                            .strategy_name = "mirrored",
                                            .epochs = 6 },
                         "A CNN for SVHN, trained by a loop of one's own.", run);

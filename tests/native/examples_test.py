@@ -64,7 +64,7 @@ def under_every_strategy(name, what, storage):
     need(data)
     numbers = {}
     for strategy, (_, devices) in STRATEGIES.items():
-        out, _ = run(command(name, strategy, storage), storage, timeout=200)
+        out, _ = run(command(name, strategy, storage), storage, timeout=200, cwd=storage)  # any directory is good
         lines = [re.sub(r"^\S+:\d+ \| ?", "", line) for line in out.splitlines()]
         assert "Number of devices: %d" % devices in lines[:4], (strategy, lines[:5])
         found = re.findall(last, "\n".join(lines))
@@ -98,8 +98,15 @@ def typo_ends_the_run_at_once(storage):
         assert 'strategy "multi_wroker" is not known' in done.stdout, done.stdout
 
 
+def help_is_help(storage):
+    for name in [*SMALL, *LARGER, "parameter_server"]:
+        out, err = run([os.path.join(support.BUILD, "examples", "engine", "engine_" + name), "--help"], storage, cwd=storage)
+        assert "usage: " in out and err == "", (name, out, err)
+
+
 if not LARGE:
     test_a_typo_ends_the_run_at_once = typo_ends_the_run_at_once
+    test_help_is_help = help_is_help
 
 if __name__ == "__main__":
     support.main()

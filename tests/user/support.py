@@ -48,8 +48,8 @@ def environment(storage, **more):
     return env
 
 
-def start(command, storage, **more):
-    return subprocess.Popen(command, env=environment(storage, **more), cwd=SOURCE, text=True, errors="replace", stdin=subprocess.DEVNULL,
+def start(command, storage, cwd=SOURCE, **more):
+    return subprocess.Popen(command, env=environment(storage, **more), cwd=cwd, text=True, errors="replace", stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
