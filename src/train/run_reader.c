@@ -1,5 +1,5 @@
 /*
- * run_reader.c - run directories seen from outside (unisono/run.h).
+ * run_reader.c - one run directory seen from outside (unisono/run.h); run_find.c finds it.
  *
  * Everything comes from the files of docs/formats.md: run.json says what was asked and how it
  * stands, journal.jsonl what happened, results.jsonl what was reported. run.json is rewritten
@@ -10,9 +10,7 @@
  *
  * Thread: the caller's; a handle belongs to one at a time.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +19,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <unisono/run.h>
-
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/log.h"
 #include "track/results.h"
+#include "train/run_reader.h"
 
 #define RUN_FORMAT "unisono run"
 #define RUN_VERSION 1
@@ -38,165 +35,6 @@ struct uni_run {
     uni_value *events; /* NULL until asked for */
     uni_run_status status;
 };
-
-/* ---- names and places ---- */
-
-static int home_directory(char **out, uni_error *err)
-{
-    const char *home = getenv("HOME");
-    if (!home || home[0] != '/') {
-        const struct passwd *user = getpwuid(getuid());
-        home = user ? user->pw_dir : NULL;
-    }
-    if (!home)
-        return uni_error_set(
-            err, UNI_ENOTFOUND,
-            "no home directory is known for this user: give the storage path, or set "
-            "UNISONO_RESULTS");
-    *out = uni__path_join(home, "unisono_results", NULL);
-    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-}
-
-/* s3://bucket; and s3:/bucket, which is what path libraries make of it. A directory may be called "a:b". */
-static bool has_scheme(const char *path)
-{
-    size_t letters = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789+.-");
-    return letters > 0 && path[letters] == ':' && path[letters + 1] == '/';
-}
-
-int uni_run_storage(const char *storage, char **out, uni_error *err)
-{
-    *out = NULL;
-    if (!storage || !storage[0])
-        storage = getenv("UNISONO_RESULTS");
-    if (!storage || !storage[0])
-        return home_directory(out, err);
-    if (has_scheme(storage)) {
-        if (strncmp(storage, "file://", 7) != 0 || storage[7] != '/')
-            return uni_error_set(err, UNI_EUNSUPPORTED,
-                                 "storage path %s: only directories of this machine (a path or "
-                                 "file:///path) are supported; mount it and give the path",
-                                 storage);
-        storage += 7;
-    }
-    *out = uni__path_absolute(storage, err);
-    return *out ? 0 : (err && err->code ? err->code : UNI_ENOMEM);
-}
-
-/* 7 for "run_007", 0 for anything else. */
-static long run_number(const char *name)
-{
-    if (strncmp(name, "run_", 4) != 0 || name[4] < '0' || name[4] > '9')
-        return 0;
-    char *end = NULL;
-    long number = strtol(name + 4, &end, 10);
-    return *end == '\0' && number > 0 && number < 1000000000 ? number : 0;
-}
-
-static bool is_run_dir(const char *dir)
-{
-    char *file = uni__path_join(dir, "run.json", NULL);
-    bool found = file && uni__path_exists(file);
-    free(file);
-    return found;
-}
-
-/* The run_NNN below dir with the highest number, as a malloc'ed path; NULL when there is none. */
-static char *newest_below(const char *dir)
-{
-    DIR *entries = opendir(dir);
-    if (!entries)
-        return NULL;
-    char best[256] = "";
-    long best_number = 0;
-    for (struct dirent *entry = readdir(entries); entry; entry = readdir(entries)) {
-        long number = run_number(entry->d_name);
-        if (number <= best_number)
-            continue;
-        char *path = uni__path_join(dir, entry->d_name, NULL);
-        if (path && is_run_dir(path)) {
-            best_number = number;
-            snprintf(best, sizeof best, "%s", entry->d_name);
-        }
-        free(path);
-    }
-    closedir(entries);
-    return best_number ? uni__path_join(dir, best, NULL) : NULL;
-}
-
-/* dir itself when it is a run, otherwise the newest run directly below. Takes dir. */
-static char *run_at(char *dir)
-{
-    if (!dir || is_run_dir(dir))
-        return dir;
-    char *newest = newest_below(dir);
-    free(dir);
-    return newest;
-}
-
-/* ---- the nearest name, for messages ---- */
-
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[65];
-    size_t length_a = strnlen(a, 64), length_b = strnlen(b, 64);
-    for (size_t j = 0; j <= length_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= length_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= length_b; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[length_b];
-}
-
-static void nearest_name(const char *storage, const char *name, char *out, size_t size)
-{
-    out[0] = '\0';
-    char wanted[256];
-    snprintf(wanted, sizeof wanted, "%s", name);
-    char *slash = strchr(wanted, '/');
-    if (slash)
-        *slash = '\0';
-    size_t best = strlen(wanted) / 3 + 2;
-    DIR *entries = opendir(storage);
-    for (struct dirent *entry = entries ? readdir(entries) : NULL; entry;
-         entry = readdir(entries)) {
-        if (entry->d_name[0] == '.')
-            continue;
-        size_t distance = edit_distance(wanted, entry->d_name);
-        if (distance > 0 && distance < best) { /* its own name: a directory without a run */
-            best = distance;
-            snprintf(out, size, "%s", entry->d_name);
-        }
-    }
-    if (entries)
-        closedir(entries);
-}
-
-static int not_found(const char *name, const char *storage, uni_error *err)
-{
-    char nearest[256];
-    nearest_name(storage, name, nearest, sizeof nearest);
-    if (nearest[0])
-        return uni_error_set(
-            err, UNI_ENOTFOUND,
-            "there is no run \"%s\" in %s. Did you mean %s? (`unisono ls` lists them)", name,
-            storage, nearest);
-    return uni_error_set(err, UNI_ENOTFOUND,
-                         "there is no run \"%s\" in %s: `unisono ls` lists the runs, --storage or "
-                         "UNISONO_RESULTS says where to look",
-                         name, storage);
-}
 
 /* ---- is it alive ---- */
 
@@ -304,8 +142,7 @@ static char *make_id(const uni_run *run)
     return id;
 }
 
-/* Takes dir. */
-static int open_dir(uni_run **out, char *dir, uni_error *err)
+int uni__run_open_dir(uni_run **out, char *dir, uni_error *err)
 {
     *out = NULL;
     int status = 0;
@@ -326,54 +163,6 @@ static int open_dir(uni_run **out, char *dir, uni_error *err)
     return 0;
 fail:
     uni_run_close(run);
-    return status;
-}
-
-static int keep_first(void *context, uni_run *run, uni_error *err)
-{
-    *(char **)context = strdup(uni_run_dir(run));
-    return UNI_EEND;
-}
-
-static int newest_of_all(char **out, const char *storage, uni_error *err)
-{
-    *out = NULL;
-    int status = uni_run_list(storage, keep_first, out, err);
-    if (*out)
-        return 0;
-    if (status < 0 && status != UNI_EEND)
-        return status;
-    return uni_error_set(
-        err, UNI_ENOTFOUND,
-        "there are no runs in %s: start one with `unisono run -n 2 -- PROGRAM`, or "
-        "give --storage",
-        storage);
-}
-
-int uni_run_open(uni_run **out, const char *name, const char *storage, uni_error *err)
-{
-    *out = NULL;
-    char *place = NULL;
-    char *dir = NULL;
-    int status = 0;
-    UNI_TRY(uni_run_storage(storage, &place, err));
-    if (!name || !name[0]) {
-        UNI_TRY_GOTO(newest_of_all(&dir, place, err), done);
-    } else {
-        if (name[0] != '/' && name[0] != '~' && strncmp(name, "./", 2) != 0)
-            dir = run_at(uni__path_join(place, name, NULL));
-        if (!dir) {
-            char *absolute = uni__path_absolute(name, err);
-            dir = absolute ? run_at(absolute) : NULL;
-        }
-        if (!dir) {
-            status = not_found(name, place, err);
-            goto done;
-        }
-    }
-    status = open_dir(out, dir, err);
-done:
-    free(place);
     return status;
 }
 
@@ -518,97 +307,4 @@ int uni_run_remove(uni_run *run, uni_error *err)
     }
     free(parent);
     return 0;
-}
-
-/* ---- listing ---- */
-
-typedef struct run_list {
-    uni_run **items;
-    size_t count, capacity;
-} run_list;
-
-static int list_add(run_list *list, uni_run *run, uni_error *err)
-{
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 64;
-        uni_run **items = realloc(list->items, capacity * sizeof *items);
-        if (!items)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for %zu runs", capacity);
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = run;
-    return 0;
-}
-
-static int list_experiment(run_list *list, const char *dir, uni_error *err)
-{
-    DIR *entries = opendir(dir);
-    if (!entries)
-        return 0; /* a file, or somebody else's directory */
-    int status = 0;
-    for (struct dirent *entry = readdir(entries); entry && status == 0; entry = readdir(entries)) {
-        if (!run_number(entry->d_name))
-            continue;
-        char *path = uni__path_join(dir, entry->d_name, NULL);
-        if (!path || !is_run_dir(path)) {
-            free(path);
-            continue;
-        }
-        uni_run *run = NULL;
-        uni_error reason = { 0 };
-        if (open_dir(&run, path, &reason) < 0) {
-            uni__warn("%s/%s is passed over: %s", dir, entry->d_name, reason.message);
-            continue;
-        }
-        status = list_add(list, run, err);
-        if (status < 0)
-            uni_run_close(run);
-    }
-    closedir(entries);
-    return status;
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    const uni_run *left = *(uni_run *const *)a, *right = *(uni_run *const *)b;
-    double left_time = uni_dict_get_float(left->description, "created", 0);
-    double right_time = uni_dict_get_float(right->description, "created", 0);
-    if (left_time != right_time)
-        return left_time < right_time ? 1 : -1;
-    return strcmp(right->id, left->id);
-}
-
-int uni_run_list(const char *storage, uni_run_list_visit visit, void *context, uni_error *err)
-{
-    char *place = NULL;
-    run_list list = { 0 };
-    int status = 0;
-    UNI_TRY(uni_run_storage(storage, &place, err));
-    DIR *entries = opendir(place);
-    if (!entries && errno != ENOENT) {
-        status = uni_error_set_errno(err, errno, "listing the runs in %s", place);
-        goto done;
-    }
-    for (struct dirent *entry = entries ? readdir(entries) : NULL; entry && status == 0;
-         entry = readdir(entries)) {
-        if (entry->d_name[0] == '.')
-            continue;
-        char *dir = uni__path_join(place, entry->d_name, NULL);
-        status = dir ? list_experiment(&list, dir, err)
-                     : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-        free(dir);
-    }
-    if (list.count > 1)
-        qsort(list.items, list.count, sizeof *list.items, newest_first);
-    for (size_t i = 0; i < list.count && status == 0; i++)
-        status = visit(context, list.items[i], err);
-done:
-    for (size_t i = 0; i < list.count; i++)
-        uni_run_close(list.items[i]);
-    free(list.items);
-    if (entries)
-        closedir(entries);
-    free(place);
-    return status;
 }

@@ -1,0 +1,68 @@
+/*
+ * persist.h - shared by the two sides of persist.c and persist_thread.c: what is asked, and who owns which field.
+ */
+#ifndef UNISONO_TRAIN_PERSIST_H
+#define UNISONO_TRAIN_PERSIST_H
+
+#include <pthread.h>
+
+#include "checkpoint/stage.h"
+#include "checkpoint/store.h"
+#include "train/run_internal.h"
+
+/* One checkpoint on its way. Made by the controller thread; `draft`, `failed` and `scores` belong to the persist thread. */
+typedef struct uni__persist_checkpoint {
+    struct uni__persist_checkpoint
+        *next; /* in the controller's list until it is committed or given up */
+    int64_t iteration;
+    int attempt, metrics_rank;
+    bool alone;
+    uint8_t *metrics; /* msgpack of metrics_rank's report, or NULL */
+    size_t metrics_size;
+    double timestamp;
+    uni__draft *draft;
+    uni_value *scores;
+    bool failed;
+} uni__persist_checkpoint;
+
+typedef enum uni__persist_job_kind {
+    UNI__PERSIST_ADD_DICT,
+    UNI__PERSIST_ADD_DIRECTORY,
+    UNI__PERSIST_COMMIT,
+    UNI__PERSIST_GIVE_UP,
+    UNI__PERSIST_FIND_RESUME,
+    UNI__PERSIST_FLUSH,
+    UNI__PERSIST_QUIT
+} uni__persist_job_kind;
+
+typedef struct uni__persist_job {
+    struct uni__persist_job *next;
+    uni__persist_job_kind kind;
+    uni__persist_checkpoint *checkpoint;
+    int rank, slot, attempt;
+    const void *memory;
+    size_t size;
+    char *path;
+    bool copy;
+} uni__persist_job;
+
+struct uni__persist {
+    uni__run *run;
+    uni__store *store;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    uni__persist_job *first, *last; /* with lock */
+    uni__persist_checkpoint *waiting; /* controller thread */
+    int memory_fd; /* persist thread: the last dictionary when nothing is written, or -1 */
+    bool has_memory;
+    int64_t memory_iteration;
+};
+
+/* The persist thread itself. */
+void *uni__persist_thread(void *persist);
+/* The store's own news, on the persist thread. */
+int uni__persist_note_completed(void *persist, const uni__checkpoint_info *info, uni_error *err);
+void uni__persist_note_removed(void *persist, int64_t number);
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * run_reader.h - between run_find.c, which finds runs, and run_reader.c, which reads one.
+ */
+#ifndef UNISONO_TRAIN_RUN_READER_H
+#define UNISONO_TRAIN_RUN_READER_H
+
+#include <unisono/run.h>
+
+/* The run in this directory. Takes dir. */
+int uni__run_open_dir(uni_run **out, char *dir, uni_error *err) UNI_MUST_USE;
+
+#endif
