@@ -276,6 +276,8 @@ static int start_trial(uni__trial *trial, const uni_value *record, uni_error *er
 {
     trial->status = UNI_TRIAL_RUNNING;
     trial->verdict = 0;
+    trial->wants_resume = trial->wants_end =
+        false; /* that was decided before; this is its going on */
     trial->attempts++;
     trial->started = uni_dict_get_float(record, "time", 0);
     const uni_value *config = uni_dict_get(record, "c");

@@ -544,6 +544,33 @@ static pid_t fork_tuner(uni_program *program, const char *spec, const char *plac
     _exit(status < 0 ? 2 : 0);
 }
 
+static int64_t waiting_at(const uni_tune_results *results, int64_t iterations)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < uni_tune_count(results); i++)
+        count += uni_trial_status_of(results, i) == UNI_TRIAL_PAUSED &&
+                 uni_trial_iterations(results, i) == iterations;
+    return count;
+}
+
+/* A tuner that ends by SIGKILL as soon as two trials wait for the others of their bracket, after `iterations`: the best one, which goes on anyway, is the first. */
+static pid_t fork_tuner_until_two_wait(uni_program *program, const char *spec, const char *place,
+                                       int64_t iterations)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    uni_error err = { 0 };
+    char text[2000];
+    snprintf(text, sizeof text, "%s, \"storage_path\": \"%s\"}", spec, place);
+    uni_tuner *tuner = tuner_of(program, text);
+    while (uni_tuner_step(tuner, 1.0, &err) > 0)
+        if (waiting_at(uni_tuner_results(tuner), iterations) == 2)
+            raise(SIGKILL);
+    _exit(3); /* nobody waited */
+}
+
 static char *table_of(const char *place)
 {
     uni_tune_results *results = NULL;
@@ -628,6 +655,23 @@ static void kills_hyperband(uni_program *program)
     kill_again_and_again(program, hyperband_alone, true);
 }
 
+/* What was decided about a trial at its first mark must not be taken for a decision at its second: it went on by itself, without its bracket, when the tuner was killed
+ * while it waited there. */
+static void killed_while_two_wait(uni_program *program)
+{
+    char calm[600], wild[600];
+    int status = 0;
+    snprintf(calm, sizeof calm, "%s/calm", scenario_storage());
+    snprintf(wild, sizeof wild, "%s/wild", scenario_storage());
+    pid_t pid = fork_tuner(program, hyperband_alone, calm, false);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    pid = fork_tuner_until_two_wait(program, hyperband_alone, wild, 3);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    pid = fork_tuner(program, hyperband_alone, wild, true);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    compare_tables(calm, wild, true);
+}
+
 static void kills_pbt(uni_program *program)
 {
     kill_again_and_again(program, pbt_together, false);
@@ -650,4 +694,5 @@ const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
                                { "kills_tpe_asha", kills_tpe_asha },
                                { "kills_hyperband", kills_hyperband },
                                { "kills_pbt", kills_pbt },
+                               { "killed_while_two_wait", killed_while_two_wait },
                                { NULL, NULL } };
