@@ -42,6 +42,8 @@ static void *reserve(size_t bytes)
  * refused finds the huge page at its next touch. */
 static void join(char *memory, size_t bytes)
 {
+    (void)madvise(memory, bytes,
+                  MADV_HUGEPAGE); /* where that is enough, the first touch brings one */
     for (size_t at = 0; at < bytes; at += HUGE_PAGE) {
         (void)*(volatile char *)(memory + at);
         (void)madvise(memory + at, HUGE_PAGE, MADV_COLLAPSE);
