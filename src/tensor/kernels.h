@@ -34,6 +34,18 @@ typedef struct uni__product {
 /* Floats that the `gemm` kernel needs for itself. */
 #define UNI__GEMM_SCRATCH (256 * 272)
 
+/* A 3 x 3 convolution (kernels_winograd.h): x (.., height, width, in), y (.., out_height, out_width, out). Channels are multiples of 16. */
+typedef struct uni__winograd {
+    int64_t height, width, in;
+    int64_t out_height, out_width, out;
+    int64_t pad_top, pad_left;
+    bool relu;
+    size_t tiles, block; /* of 2 x 2 results, in all and at a time */
+    const float *x, *u, *bias; /* forward; bias may be NULL */
+    float *y;
+    const float *dy; /* weights */
+} uni__winograd;
+
 typedef struct uni__kernels {
     const char *name;
     /* y[n] = f(x[n]); y may be x */
@@ -103,6 +115,15 @@ typedef struct uni__kernels {
     void (*add_in_place)(float *into, const float *from, size_t n);
     /* a product on this thread; scratch: UNI__GEMM_SCRATCH floats. NULL in a table that has none of its own */
     void (*gemm)(const uni__product *product, float *scratch);
+    /* u[16, out / 16, in, 16] from kernel[3, 3, in, out]. All four are NULL where there is no gemm. */
+    void (*winograd_kernel)(const float *kernel, size_t in, size_t out, float *u);
+    /* y of the tiles [begin, end); scratch: 16 (block + 1) (in + out) floats */
+    void (*winograd_forward)(const uni__winograd *w, size_t begin, size_t end, float *scratch);
+    /* du[16, in, out] of the tiles [begin, end) */
+    void (*winograd_weights)(const uni__winograd *w, size_t begin, size_t end, float *scratch,
+                             float *du);
+    /* dkernel[3, 3, in, out] from du */
+    void (*winograd_kernel_back)(const float *du, size_t in, size_t out, float *dkernel);
     /* updates: see update.h */
     void (*sgd)(float *w, const float *g, size_t n, float lr, float scale, float decay);
     void (*momentum)(float *w, float *v, const float *g, size_t n, float lr, float momentum,

@@ -6,11 +6,12 @@
 #pragma GCC target("avx2,fma")
 #define KERNELS uni__kernels_avx2
 #define KERNELS_NAME "avx2"
-#define KERNELS_GEMM gemm
+#define KERNELS_PRODUCTS
 #define SIMD_BLEND
 #include "tensor/kernels_simd.h"
 #include "tensor/kernels_rows.h"
 #include "tensor/kernels_gemm.h"
+#include "tensor/kernels_winograd.h"
 #include "tensor/kernels_step.h"
 #else
 typedef int uni__no_avx2_here;

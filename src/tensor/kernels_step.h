@@ -345,8 +345,12 @@ const uni__kernels KERNELS = {
     .pointwise_loss = pointwise_loss,
     .pointwise_loss_backward = pointwise_loss_backward,
     .add_in_place = add_in_place,
-#ifdef KERNELS_GEMM
-    .gemm = KERNELS_GEMM,
+#ifdef KERNELS_PRODUCTS
+    .gemm = gemm,
+    .winograd_kernel = winograd_kernel,
+    .winograd_forward = winograd_forward,
+    .winograd_weights = winograd_weights,
+    .winograd_kernel_back = winograd_kernel_back,
 #endif
     .sgd = sgd,
     .momentum = momentum,

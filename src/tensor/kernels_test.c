@@ -249,6 +249,94 @@ static void products_by_the_definition(void **state)
                                       rows[i], cols[j], depths[(i + j) % 6]);
 }
 
+/* Sums of 288 and of 800 products: the distance from the sum in double must be that of a direct sum in float, within a factor of 4. */
+enum { SIDE = 10, IN = 32, OUT = 48, IMAGES = 8 };
+
+static double direct_sum(const float *x, const float *kernel, int64_t row, int64_t col, int64_t out,
+                         float *plain)
+{
+    double sum = 0;
+    *plain = 0;
+    for (int64_t tap = 0; tap < 9; tap++)
+        for (int64_t c = 0; c < IN; c++) {
+            int64_t h = row + tap / 3 - 1, w = col + tap % 3 - 1;
+            if (h < 0 || h >= SIDE || w < 0 || w >= SIDE)
+                continue;
+            float a = x[(h * SIDE + w) * IN + c], b = kernel[(tap * IN + c) * OUT + out];
+            sum += (double)a * b;
+            *plain += a * b;
+        }
+    return sum;
+}
+
+static void convolutions_keep_their_digits(void **state)
+{
+    (void)state;
+    enum { X = IMAGES * SIDE * SIDE * IN, Y = IMAGES * SIDE * SIDE * OUT, BLOCK = 24 };
+    float *x = malloc(X * sizeof *x), *y = malloc(Y * sizeof *y),
+          *kernel = malloc(9 * IN * OUT * 4), *u = malloc(16 * IN * OUT * 4),
+          *dkernel = malloc(9 * IN * OUT * 4), *scratch = malloc(16 * (BLOCK + 1) * (IN + OUT) * 4);
+    for (size_t i = 0; i < X; i++)
+        x[i] = pseudo(i);
+    for (size_t i = 0; i < 9 * IN * OUT; i++)
+        kernel[i] = pseudo(i + 5);
+    uni__winograd w = { .height = SIDE,
+                        .width = SIDE,
+                        .in = IN,
+                        .out_height = SIDE,
+                        .out_width = SIDE,
+                        .out = OUT,
+                        .pad_top = 1,
+                        .pad_left = 1,
+                        .tiles = IMAGES * SIDE * SIDE / 4,
+                        .block = BLOCK,
+                        .x = x,
+                        .u = u,
+                        .y = y };
+    for (int t = 0; t < num_tables; t++) {
+        const uni__kernels *k = tables[t];
+        double worst = 0, worst_plain = 0;
+        if (!k->winograd_forward)
+            continue;
+        k->winograd_kernel(kernel, IN, OUT, u);
+        k->winograd_forward(&w, 0, w.tiles, scratch);
+        for (int64_t i = 0; i < SIDE * SIDE * OUT; i++) { /* of the first image */
+            float plain;
+            double sum = direct_sum(x, kernel, i / OUT / SIDE, i / OUT % SIDE, i % OUT, &plain);
+            worst = fmax(worst, fabs(y[i] - sum));
+            worst_plain = fmax(worst_plain, fabs(plain - sum));
+        }
+        assert_true(worst <= 4 * worst_plain);
+        w.dy = y; /* as good as any */
+        k->winograd_weights(&w, 0, w.tiles, scratch, u);
+        k->winograd_kernel_back(u, IN, OUT, dkernel);
+        worst = worst_plain = 0;
+        for (int64_t i = 0; i < 9 * IN * OUT; i += 7) {
+            int64_t tap = i / (IN * OUT), c = i / OUT % IN, o = i % OUT;
+            double sum = 0;
+            float plain = 0;
+            for (int64_t p = 0; p < IMAGES * SIDE * SIDE; p++) {
+                int64_t h = p / SIDE % SIDE + tap / 3 - 1, v = p % SIDE + tap % 3 - 1;
+                if (h < 0 || h >= SIDE || v < 0 || v >= SIDE)
+                    continue;
+                float a = x[((p / (SIDE * SIDE) * SIDE + h) * SIDE + v) * IN + c],
+                      b = y[p * OUT + o];
+                sum += (double)a * b;
+                plain += a * b;
+            }
+            worst = fmax(worst, fabs(dkernel[i] - sum));
+            worst_plain = fmax(worst_plain, fabs(plain - sum));
+        }
+        assert_true(worst <= 4 * worst_plain);
+    }
+    free(x);
+    free(y);
+    free(kernel);
+    free(u);
+    free(dkernel);
+    free(scratch);
+}
+
 enum { WEIGHTS = 101, STEPS = 10 };
 
 typedef struct optimizer_state {
@@ -355,6 +443,7 @@ int main(void)
         cmocka_unit_test(dropout_draws_are_the_same_everywhere),
         cmocka_unit_test(uniform_draws_are_the_same_everywhere),
         cmocka_unit_test(products_by_the_definition),
+        cmocka_unit_test(convolutions_keep_their_digits),
         cmocka_unit_test(optimizers_over_ten_steps),
         cmocka_unit_test(flat_passes),
     };

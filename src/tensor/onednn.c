@@ -105,6 +105,11 @@ int uni__gemm_here(bool reference, const uni__product *p)
                            alpha, p->a, p->lda, p->b, p->ldb, beta, p->c, p->ldc);
 }
 
+bool uni__own_products(const uni_tape *tape)
+{
+    return tape->onednn->own_products;
+}
+
 /* Where oneDNN reads b without a copy although its rows are a multiple of 2 KB apart, all of them in a few sets of the cache: measured
  * 57 to 66 GFLOP/s there, ours 70 to 87. Everywhere else oneDNN is as good or better. */
 static bool own_is_faster(const uni_tape *tape, const uni__product *p)

@@ -40,6 +40,17 @@ bool uni__conv_backward_data(uni_tape *tape, const uni__conv *conv, const float 
 /* dkernel and dbias (may be NULL) are set. */
 bool uni__conv_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
                                 const float *dy, float *dkernel, float *dbias);
+/* winograd.c: the same by our own kernels, for what fits. */
+bool uni__own_products(
+    const uni_tape
+        *tape); /* are ours worth asking: AVX2, and nothing wider, which oneDNN would use */
+bool uni__winograd_fits(const uni_tape *tape, const uni__conv *conv);
+bool uni__winograd_forward(uni_tape *tape, const uni__conv *conv, const float *x,
+                           const float *kernel, const float *bias, float *y);
+bool uni__winograd_backward_data(uni_tape *tape, const uni__conv *conv, const float *kernel,
+                                 const float *dy, float *dx);
+bool uni__winograd_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
+                                    const float *dy, float *dkernel);
 /* The plain versions, conv_reference.c. */
 void uni__conv_forward_reference(const uni__conv *conv, const float *x, const float *kernel,
                                  const float *bias, float *y);

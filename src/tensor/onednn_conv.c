@@ -281,6 +281,8 @@ static bool run(uni_tape *tape, conv_kind kind, const uni__conv *conv, const poi
 bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y)
 {
+    if (!tape->reference && uni__winograd_fits(tape, conv))
+        return uni__winograd_forward(tape, conv, x, kernel, bias, y);
     if (!tape->reference)
         return run(tape, CONV_FORWARD, conv, &(pointers){ x, y, kernel, bias });
     uni__conv_forward_reference(conv, x, kernel, bias, y);
@@ -290,6 +292,8 @@ bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, co
 bool uni__conv_backward_data(uni_tape *tape, const uni__conv *conv, const float *kernel,
                              const float *dy, float *dx)
 {
+    if (!tape->reference && uni__winograd_fits(tape, conv))
+        return uni__winograd_backward_data(tape, conv, kernel, dy, dx);
     if (!tape->reference)
         return run(tape, CONV_BACKWARD_DATA, conv, &(pointers){ dx, dy, kernel, NULL });
     uni__conv_backward_data_reference(conv, kernel, dy, dx);
@@ -299,6 +303,8 @@ bool uni__conv_backward_data(uni_tape *tape, const uni__conv *conv, const float 
 bool uni__conv_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
                                 const float *dy, float *dkernel, float *dbias)
 {
+    if (!tape->reference && !dbias && uni__winograd_fits(tape, conv))
+        return uni__winograd_backward_weights(tape, conv, x, dy, dkernel);
     if (!tape->reference)
         return run(tape, CONV_BACKWARD_WEIGHTS, conv, &(pointers){ x, dy, dkernel, dbias });
     uni__conv_backward_weights_reference(conv, x, dy, dkernel, dbias);
