@@ -8,6 +8,7 @@ interrupted.
 import os
 import sys
 import threading
+import time
 
 from unisono import _codec, _key, _unisono
 from unisono._unisono import Error
@@ -78,13 +79,49 @@ def environment_of(backend):
 # ---- what the workers print ----
 
 
+class _Tail:
+    """Whole lines of a file of the run directory, as they come."""
+
+    def __init__(self, *parts):
+        self.parts, self.file, self.rest = parts, None, b""
+
+    def lines(self, run_dir):
+        if self.file is None:
+            try:
+                self.file = open(os.path.join(run_dir, *self.parts), "rb", buffering=0)
+            except OSError:
+                return
+        data = self.file.read(1 << 20)
+        if not data and os.fstat(self.file.fileno()).st_size < self.file.tell():
+            self.file.seek(0)  # it was rotated
+        while data:
+            lines = (self.rest + data).split(b"\n")
+            self.rest = lines.pop()
+            yield from lines
+            data = self.file.read(1 << 20)
+
+    def close(self):
+        """What came after the last line's end."""
+        if self.file:
+            self.file.close()
+        return [self.rest] if self.rest else []
+
+
+def _write(stream, text):
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError, AttributeError):  # closed, or there is none: nobody wants to see it
+        pass
+
+
 class LogFollower:
-    """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front."""
+    """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front; restarts and warnings go to stderr."""
 
     def __init__(self, trainer, num_workers, before):
         self.trainer, self.before = trainer, before
-        self.files = [None] * num_workers
-        self.rest = [b""] * num_workers
+        self.logs = [_Tail("logs", "rank_%d.log" % rank) for rank in range(num_workers)]
+        self.journal, self.cause, self.began = _Tail("journal.jsonl"), "", time.time()
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._follow, name="unisono-logs", daemon=True)
         self.thread.start()
@@ -93,48 +130,46 @@ class LogFollower:
         while not self.stop.wait(0.05):
             self._read()
 
-    def _open(self, rank):
+    def _read(self):
         run_dir = self.trainer.latest_run_dir
         if run_dir is None or run_dir == self.before:
-            return None
-        try:
-            return open(os.path.join(run_dir, "logs", "rank_%d.log" % rank), "rb", buffering=0)
-        except OSError:
-            return None
-
-    def _read(self):
-        for rank, file in enumerate(self.files):
-            if file is None:
-                file = self.files[rank] = self._open(rank)
-            if file is None:
-                continue
-            data = file.read(1 << 20)
-            if not data and os.fstat(file.fileno()).st_size < file.tell():
-                file.seek(0)  # it was rotated
-            while data:
-                lines = (self.rest[rank] + data).split(b"\n")
-                self.rest[rank] = lines.pop()
-                self._show(rank, lines)
-                data = file.read(1 << 20)
+            return
+        for rank, log in enumerate(self.logs):
+            self._show(rank, log.lines(run_dir))
+        for line in self.journal.lines(run_dir):
+            self._tell(line)
 
     def _show(self, rank, lines):
-        if lines:
-            text = "".join("(rank %d) %s\n" % (rank, line.decode("utf-8", "replace")) for line in lines)
-            try:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            except (OSError, ValueError):  # closed: nobody wants to see it
-                pass
+        text = "".join("(rank %d) %s\n" % (rank, line.decode("utf-8", "replace")) for line in lines)
+        if text:
+            _write(sys.stdout, text)
+
+    def _tell(self, line):
+        """One event of the journal. The last cause is the exception's, so only those that a restart follows are told."""
+        import json
+
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return
+        kind = event.get("event")
+        if event.get("time", 0) < self.began:  # of the run before it was resumed
+            return
+        if kind == "cause":
+            self.cause = event["cause"].get("message", "")
+        elif kind == "warning":
+            _write(sys.stderr, "unisono: warning: %s\n" % event.get("message"))
+        elif kind == "attempt" and event.get("attempt", 1) > 1:
+            origin = "the checkpoint in memory" if event.get("from_memory") else os.path.basename(event.get("from_checkpoint") or "") or "the beginning"
+            _write(sys.stderr, "unisono: %s\nunisono: restart %d from %s\n" % (self.cause, event["attempt"] - 1, origin))
 
     def end(self):
         self.stop.set()
         self.thread.join()
         self._read()
-        for rank, file in enumerate(self.files):
-            if self.rest[rank]:
-                self._show(rank, [self.rest[rank]])
-            if file:
-                file.close()
+        for rank, log in enumerate(self.logs):
+            self._show(rank, log.close())
+        self.journal.close()
 
 
 # ---- a call that can be interrupted ----

@@ -397,9 +397,12 @@ static void begin_attempt(uni__run *run)
     run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
     run->previous_progress = run->progress_mark;
     run->previous_number = run->latest_number;
-    if (uni_dict_take(record, "from_checkpoint",
-                      run->resume_path[0] ? uni_value_string(run->resume_path)
-                                          : uni_value_null()) == 0)
+    int status =
+        uni_dict_take(record, "from_checkpoint",
+                      run->resume_path[0] ? uni_value_string(run->resume_path) : uni_value_null());
+    if (run->resume_fd >= 0)
+        status |= uni_dict_take(record, "from_memory", uni_value_bool(true));
+    if (status == 0)
         uni__run_note(run, "attempt", record, false);
     else
         uni_value_free(record);

@@ -1,5 +1,7 @@
 """AIR and Ray Train 2.x on real workers, no framework."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -138,8 +140,11 @@ class Directories(unittest.TestCase):
         self.assertEqual(result.metrics["start"], 7)
 
     def test_killed_worker(self):
-        result = fit(save_directories, {"num_epochs": 5, "die": 2}, run_config=RunConfig(failure_config=FailureConfig(max_failures=1)))
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            result = fit(save_directories, {"num_epochs": 5, "die": 2}, run_config=RunConfig(failure_config=FailureConfig(max_failures=1)))
         self.assertGreater(result.metrics["start"], 0)
+        self.assertRegex(told.getvalue(), r"unisono: rank 1 \(pid \d+\) was killed by signal 9.*\nunisono: restart 1 from checkpoint_00000\d\n")
         with self.assertRaisesRegex(TrainingFailedError, "rank 1"):
             fit(save_directories, {"num_epochs": 5, "die": 2})
 
