@@ -111,7 +111,7 @@ void *uni__reader_scratch(uni__reader *reader, int slot, size_t size);
  * row (it was counted); negative: the error, with "FILE:LINE:COLUMN: " in front of the sentence. */
 int uni__reader_bad(uni__reader *reader, uni_error *err, const char *file, int64_t line,
                     int64_t column, const char *format, ...) UNI_PRINTF(6, 7) UNI_MUST_USE;
-/* true when bad rows are skipped (a whole damaged file is an error all the same). */
+/* true when bad rows are skipped. A file that cannot be opened or has changed is an error all the same. */
 bool uni__reader_skips(const uni__reader *reader);
 /* For tests and fuzz targets: a reader outside of an iterator. */
 int uni__reader_new(uni__reader **out, bool skip_bad, uni_error *err) UNI_MUST_USE;

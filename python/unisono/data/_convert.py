@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy
 
-from unisono._unisono import Array, Table
+from unisono._unisono import Array, Error, Table
 
 OBJECTS = "__object__"
 ITEM = "item"
 FORMATS = ("default", "numpy", "pandas", "pyarrow", "native")
 _KINDS = {"f": True, "i": True, "u": True, "b": True}
+_EXACT = 2 ** 53  # whole numbers below are exact in floating point
 
 
 class TensorArray:
@@ -81,14 +82,16 @@ def _texts(table: Any, index: int) -> Any:
     return out
 
 
-def _missing(column: str, valid: Any) -> Any:
-    """Whole numbers with gaps become floating point with NaN, bools and text objects with None."""
-    if column.dtype.kind in "iu" and column.ndim == 1:
-        column = column.astype(numpy.float64)
-        column[~valid] = numpy.nan
-    elif column.dtype != object:
+def _missing(column: Any, valid: Any) -> Any:
+    """Numbers with gaps become floating point with NaN; whole numbers that floating point would round, bools, lists and text become objects with None."""
+    kind = column.dtype.kind
+    if kind in "iu" and not (numpy.abs(column[valid].astype(numpy.float64)) >= _EXACT).any():
+        column, kind = column.astype(numpy.float64), "f"
+    elif kind != "f":
         column = column.astype(object)
-        column[~valid] = None
+    else:
+        column = column.copy()
+    column[~valid] = numpy.nan if kind == "f" else None
     return column
 
 
@@ -134,7 +137,9 @@ def _arrow_number(values: Any, valid: Any) -> Any:
     flat = pyarrow.array(column.reshape(-1))
     for size in reversed(column.shape[1:]):
         flat = pyarrow.FixedSizeListArray.from_arrays(flat, size)
-    return flat
+    if valid is None:
+        return flat
+    return pyarrow.Array.from_buffers(flat.type, len(column), [_arrow_valid(valid)], children=[flat.flatten()])
 
 
 def to_arrow(table: Any) -> Any:
@@ -146,7 +151,9 @@ def to_arrow(table: Any) -> Any:
         if kind == "number":
             columns[name] = _arrow_number(values, valid)
         elif kind == "list":
-            columns[name] = pyarrow.LargeListArray.from_arrays(array(offsets), array(values))
+            elements = pyarrow.array(array(values))
+            columns[name] = pyarrow.Array.from_buffers(pyarrow.large_list(elements.type), table.num_rows,
+                                                       [_arrow_valid(valid), pyarrow.py_buffer(offsets)], children=[elements])
         else:
             type_ = pyarrow.large_string() if kind == "string" else pyarrow.large_binary()
             buffers = [_arrow_valid(valid), pyarrow.py_buffer(offsets), pyarrow.py_buffer(values)]
@@ -225,7 +232,7 @@ def _offsets(sizes: Any) -> Any:
 
 
 def _valid(present: Any) -> Any:
-    if all(present):
+    if numpy.all(present):
         return None
     valid = numpy.array(present, dtype=bool)
     return Array("bool", valid.shape, valid)
@@ -266,6 +273,30 @@ def _as_array(value: Any) -> Any:
     return None
 
 
+def _rounded(value: Any) -> bool:
+    return isinstance(value, (int, numpy.integer)) and int(float(value)) != value
+
+
+def _numbers_with_gaps(name: str, values: list) -> Any:
+    """As floating point with NaN, unless that would round whole numbers: these keep their type and are marked as missing."""
+    large = [value for value in values if _rounded(value)]
+    if not large:
+        return number_column(name, numpy.array([numpy.nan if value is None else float(value) for value in values]))
+    whole = numpy.array([0 if value is None else value for value in values])
+    if whole.dtype.kind not in "iu":
+        raise TypeError("column %r has %d among other numbers, which would be rounded: give it as text, or all of them as floats" % (name, large[0]))
+    return number_column(name, whole, _valid([value is not None for value in values]))
+
+
+def _refuse_rounding(name: str, given: Any, made: Any) -> None:
+    """NumPy makes floating point of whole numbers that no integer type holds together."""
+    if made.dtype.kind == "f" and made.ndim == 1 and isinstance(given, (list, tuple)) and (numpy.abs(made) >= _EXACT).any():
+        large = [value for value in given if _rounded(value)]
+        if large:
+            raise TypeError("column %r has %d among other numbers, which would be rounded: give it as text, or all of them as floats"
+                            % (name, large[0]))
+
+
 def _object_column(name: str, values: Any) -> Any:
     """A column of Python values: numbers, text, arrays of one shape, arrays of different lengths."""
     values = list(values)
@@ -278,8 +309,9 @@ def _object_column(name: str, values: Any) -> Any:
             return number_column(name, numpy.stack(arrays))
         if all(each.ndim == 1 for each in arrays):
             return _list_column(name, arrays)
-    if all(value is None or isinstance(value, (bool, int, float, numpy.generic)) for value in values):
-        return number_column(name, numpy.array([numpy.nan if value is None else float(value) for value in values]))
+    if all(value is None or isinstance(value, (bool, int, float, numpy.bool_, numpy.number)) and not isinstance(value, numpy.complexfloating)
+           for value in values):
+        return _numbers_with_gaps(name, values)
     if len(known) < len(values) and any(isinstance(value, str) for value in known):
         return text_column(name, values)
     raise TypeError("column %r has values of %s, which no column can hold: use numbers, text, bytes, or arrays of numbers"
@@ -294,11 +326,15 @@ def column(name: str, values: Any) -> Any:
         values = values.to_numpy()
     if not isinstance(values, numpy.ndarray):
         found = _as_array(values)
-        values = found if found is not None and found.ndim > 0 else values
+        if found is not None and found.ndim > 0:
+            _refuse_rounding(name, values, found)
+            values = found
+    if isinstance(values, numpy.ndarray) and values.ndim == 0:
+        raise ValueError("column %r is a single value: rows need an axis" % name)
     if isinstance(values, numpy.ndarray) and values.dtype.kind in _KINDS and values.dtype.itemsize <= 8:
         return number_column(name, values)
     if isinstance(values, numpy.ndarray) and values.dtype.kind in "mM":
-        return number_column(name, values.astype("int64"))
+        return number_column(name, values.astype("int64"), _valid(~numpy.isnat(values)))
     if isinstance(values, numpy.ndarray) and values.dtype.name == "bfloat16":
         return number_column(name, values.astype(numpy.float32))
     return _object_column(name, values)
@@ -325,12 +361,14 @@ def _pandas_column(series: Any) -> Any:
     if getattr(series.dtype, "kind", "O") in "iuf" and not series.isna().any():
         return series.to_numpy(dtype=series.dtype.numpy_dtype if hasattr(series.dtype, "numpy_dtype") else None)
     if str(series.dtype).startswith("datetime"):
-        return series.to_numpy(dtype="datetime64[ns]").astype("int64")
+        return series.to_numpy(dtype="datetime64[ns]")
     return [None if missing else value for value, missing in zip(series.tolist(), series.isna())]
 
 
 def from_pandas(frame: Any) -> Any:
     """A Table of a data frame."""
+    if not frame.columns.is_unique:
+        raise ValueError("two columns of the data frame are called %r" % frame.columns[frame.columns.duplicated()][0])
     return from_columns({str(name): _pandas_column(frame[name]) for name in frame.columns})
 
 
@@ -364,6 +402,11 @@ def from_arrow(table: Any) -> Any:
     batch._export_to_c(int(ffi.cast("uintptr_t", c_array)), int(ffi.cast("uintptr_t", c_schema)))
     try:
         return Table.from_arrow(int(ffi.cast("uintptr_t", c_schema)), int(ffi.cast("uintptr_t", c_array)))
+    except Error as error:
+        refused = [field for field in fields if 'column "%s"' % field.name in error.message]
+        if error.code != "EUNSUPPORTED" or not refused:
+            raise
+        raise TypeError("column %r is of Arrow's type %s, which is not read: leave it out, or cast it" % (refused[0].name, refused[0].type)) from None
     finally:
         if c_schema.release != ffi.NULL:
             c_schema.release(c_schema)

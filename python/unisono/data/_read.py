@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -17,10 +18,10 @@ _ERRORS = ("raise", "skip")
 
 
 def _paths(paths: Any) -> list[str]:
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
     if not isinstance(paths, Iterable):
         raise TypeError("paths must be a path or a list of paths, not %s" % type(paths).__name__)
-    return [os.path.expanduser(os.fspath(path)) for path in paths]
+    return [os.path.expanduser(os.fsdecode(path)) for path in paths]
 
 
 def _bad(options: dict, on_error: str, max_errors: int | None) -> dict:
@@ -232,12 +233,24 @@ class _Parquet:
     def __init__(self, paths: Any, columns: Any) -> None:
         parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
         self.columns, self.groups, self.rows = columns, [], 0
+        schema = None
         for path in paths:
-            file = parquet.ParquetFile(path)
+            try:
+                file = parquet.ParquetFile(path)
+            except OSError as error:
+                raise type(error)("%s: %s" % (path, error)) from None
+            except Exception as error:  # ArrowInvalid: cut off, or no Parquet
+                raise ValueError("%s is no Parquet file that can be read: %s" % (path, error)) from None
             if columns:
                 missing = [name for name in columns if name not in file.schema_arrow.names]
                 if missing:
                     raise KeyError("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names)))
+            fields = [(name, file.schema_arrow.field(name).type) for name in columns or file.schema_arrow.names]
+            if schema is None:
+                schema = fields
+            elif file.metadata.num_rows > 0 and fields != schema:
+                different = next((one, other) for one, other in itertools.zip_longest(fields, schema, fillvalue=("nothing", "")) if one != other)
+                raise ValueError("%s has other columns than %s: %s %s where that has %s %s" % ((path, paths[0]) + different[0] + different[1]))
             for group in builtins.range(file.num_row_groups):
                 count = file.metadata.row_group(group).num_rows
                 self.groups.append((path, group, self.rows, self.rows + count))

@@ -154,8 +154,10 @@ static int lists(uni_table_column *column, holder *held, const struct ArrowSchem
     uni_dtype dtype = dtype_of(type->children[0]->format);
     const struct ArrowArray *items = from->children[0];
     if (dtype == 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED, "lists of Arrow's type \"%s\"",
-                             type->children[0]->format);
+        return uni_error_set(
+            err, UNI_EUNSUPPORTED,
+            "lists of Arrow's type \"%s\" are not read: leave the column out, or cast it",
+            type->children[0]->format);
     UNI_TRY(offsets_of(&column->offsets, held, from, type->format[1] == 'L', rows, err));
     int64_t count = ((const int64_t *)uni_array_data(column->offsets))[rows];
     column->field.kind = UNI_FIELD_LIST;
@@ -184,7 +186,10 @@ static int tensors(uni_table_column *column, holder *held, const struct ArrowSch
     }
     uni_dtype dtype = dtype_of(type->format);
     if (dtype == 0)
-        return uni_error_set(err, UNI_EUNSUPPORTED, "tensors of Arrow's type \"%s\"", type->format);
+        return uni_error_set(
+            err, UNI_EUNSUPPORTED,
+            "tensors of Arrow's type \"%s\" are not read: leave the column out, or cast it",
+            type->format);
     column->field.kind = UNI_FIELD_NUMBER;
     column->field.dtype = dtype;
     column->field.ndim = ndim - 1;
@@ -210,7 +215,9 @@ static int read_column(uni_table *table, holder *held, const struct ArrowSchema 
         column.field.kind = UNI_FIELD_NUMBER;
         status = numbers(&column.values, held, from, column.field.dtype, 1, &rows, 0, err);
     } else
-        status = uni_error_set(err, UNI_EUNSUPPORTED, "Arrow's type \"%s\"", format);
+        status = uni_error_set(err, UNI_EUNSUPPORTED,
+                               "Arrow's type \"%s\" is not read: leave the column out, or cast it",
+                               format);
     if (status == 0)
         status = missing(&column, from, rows, err);
     if (status == 0)

@@ -9,6 +9,7 @@
 #include "data/table.h"
 
 #define HEAD_BYTES ((size_t)256 << 10)
+#define MAX_HEAD ((size_t)64 << 20) /* while not even one row is whole */
 #define STREAM_BYTES ((size_t)1 << 20)
 
 static void csv_free(void *self)
@@ -57,11 +58,12 @@ static int pass_header(const uni__csv *csv, const char *path, const char **text,
             return uni_error_set(err, UNI_EFORMAT,
                                  "%s:1:%d: the header has not the column %s of %s here; files of "
                                  "one dataset have the same columns in the same order",
-                                 path, i + 1, csv->columns[i].name, csv->files->items[0].path);
+                                 path, i + 1, csv->columns[i].name,
+                                 csv->files->items[csv->first].path);
         if (!fits)
             return uni_error_set(err, UNI_EFORMAT,
                                  "%s:1:%d: the header has not the %d columns of %s", path, i + 1,
-                                 csv->num_columns, csv->files->items[0].path);
+                                 csv->num_columns, csv->files->items[csv->first].path);
         if (!more)
             break;
         p = cell.next + 1;
@@ -182,8 +184,10 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
         const char *text = NULL, *path = uni__stream_path(cursor->stream);
         size_t size = 0;
         uni__csv_place place = { .path = path };
-        UNI_TRY(uni__stream_lines(cursor->stream, STREAM_BYTES, csv->quote, &text, &size,
-                                  &place.line, err));
+        int status = uni__stream_lines(cursor->stream, STREAM_BYTES, csv->quote, csv->delimiter,
+                                       &text, &size, &place.line, err);
+        if (status < 0)
+            UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
         if (size == 0) {
             uni__stream_close(cursor->stream);
             cursor->stream = NULL;
@@ -220,21 +224,40 @@ static const uni__source_class csv_class = { .name = "csv",
 
 /* ---- opening ---- */
 
-/* The head of the first file that has any bytes; the caller frees it. */
-static int read_head(const uni__csv *csv, char **out, size_t *size, uni_error *err)
+/* The first bytes of the file that names and types are taken from; the caller frees them. */
+static int read_head(const uni__csv *csv, size_t want, char **out, size_t *size, uni_error *err)
 {
-    int first = 0;
-    while (first + 1 < csv->files->count && csv->files->items[first].size == 0)
-        first++;
-    const char *path = csv->files->items[first].path;
-    *out = malloc(HEAD_BYTES + 64);
+    const char *path = csv->files->items[csv->first].path;
+    *out = malloc(want + 64);
     if (*out == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the head of %s", path);
     uni__stream *stream = NULL;
     UNI_TRY(uni__stream_open(&stream, path, err));
-    int status = uni__stream_read(stream, *out, HEAD_BYTES, size, err);
+    int status = uni__stream_read(stream, *out, want, size, err);
     uni__stream_close(stream);
     return status;
+}
+
+static bool has_a_row(const uni__csv *csv, const char *head, const char *end)
+{
+    const char *p = uni__csv_head(csv, head, end);
+    if (csv->header)
+        p = uni__csv_record_end(csv, p, end);
+    return p < end && uni__csv_record_end(csv, p, end) < end;
+}
+
+/* As much of the file's beginning as has one row, at least. */
+static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error *err)
+{
+    while (csv->first + 1 < csv->files->count && csv->files->items[csv->first].size == 0)
+        csv->first++;
+    for (size_t want = HEAD_BYTES;; want *= 8) {
+        UNI_TRY(read_head(csv, want, out, size, err));
+        if (*size < want || want >= MAX_HEAD || has_a_row(csv, *out, *out + *size))
+            return 0;
+        free(*out);
+        *out = NULL;
+    }
 }
 
 static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
@@ -242,8 +265,16 @@ static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
     UNI_TRY(uni_table_new(out, 0, err));
     for (int wanted = 0; wanted < csv->num_out; wanted++) {
         for (int i = 0; i < csv->num_columns; i++) {
-            if (csv->columns[i].out == wanted)
-                UNI_TRY(uni__table_add_field(*out, &csv->columns[i].field, err));
+            if (csv->columns[i].out != wanted)
+                continue;
+            int status = uni__table_add_field(*out, &csv->columns[i].field, err);
+            if (status == UNI_EEXISTS)
+                return uni_error_set(err, UNI_EEXISTS,
+                                     "%s:1:%d: two columns are called %s; give names of your own "
+                                     "(column_names)",
+                                     csv->files->items[csv->first].path, i + 1,
+                                     csv->columns[i].name);
+            UNI_TRY(status);
         }
     }
     csv->schema = *out;
@@ -282,7 +313,7 @@ static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *o
     char *head = NULL;
     size_t size = 0;
     double row_text = 0;
-    int status = read_head(csv, &head, &size, err);
+    int status = read_head_with_row(csv, &head, &size, err);
     if (status == 0)
         status = uni__csv_infer(csv, options, head, size, &row_text, err);
     free(head);

@@ -21,10 +21,12 @@ typedef struct uni__csv_column {
     char *name; /* in the file */
     uni_field field; /* kind and dtype of what it becomes */
     int out; /* which column of the table; -1: not wanted */
+    bool given; /* its type, by the user */
 } uni__csv_column;
 
 typedef struct uni__csv {
     uni__files *files;
+    int first; /* the first file that is not empty: names and types are from there */
     uni__block *blocks;
     int64_t num_blocks;
     char delimiter, quote;
@@ -91,6 +93,8 @@ bool uni__csv_is_null(const uni__csv *csv, const uni__csv_cell *cell);
 bool uni__csv_slow_double(const uni__csv_cell *cell, double *out);
 bool uni__csv_slow_float(const uni__csv_cell *cell, float *out);
 bool uni__csv_slow_int(const uni__csv_cell *cell, int64_t *out);
+bool uni__csv_slow_natural(const uni__csv_cell *cell, uint64_t *out);
+bool uni__csv_is_whole(const uni__csv_cell *cell); /* digits, however many */
 bool uni__csv_bool(const uni__csv_cell *cell, uint8_t *out);
 
 /* ---- csv_infer.c ---- */

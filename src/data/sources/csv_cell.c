@@ -71,8 +71,8 @@ static bool trimmed(const uni__csv_cell *cell, char *out, size_t room)
         return false;
     memcpy(out, begin, size);
     out[size] = 0;
-    /* What strtod takes but data does not mean: hexadecimal numbers and nan(...). */
-    return strpbrk(out, "xXpP(") == NULL;
+    /* What strtod takes but data does not mean: hexadecimal numbers and nan(...). It would not see what is behind a zero byte. */
+    return memchr(out, 0, size) == NULL && strpbrk(out, "xXpP(") == NULL;
 }
 
 bool uni__csv_slow_double(const uni__csv_cell *cell, double *out)
@@ -101,6 +101,27 @@ bool uni__csv_slow_int(const uni__csv_cell *cell, int64_t *out)
     errno = 0;
     *out = strtoll(text, &end, 10);
     return *end == 0 && errno == 0;
+}
+
+bool uni__csv_slow_natural(const uni__csv_cell *cell, uint64_t *out)
+{
+    char text[64], *end;
+    if (!trimmed(cell, text, sizeof text) || *text == '-')
+        return false;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *end == 0 && errno == 0;
+}
+
+bool uni__csv_is_whole(const uni__csv_cell *cell)
+{
+    const char *p = cell->begin;
+    while (p < cell->end && (*p == ' ' || *p == '-' || *p == '+'))
+        p++;
+    const char *digits = p;
+    while (p < cell->end && *p >= '0' && *p <= '9')
+        p++;
+    return p > digits && p == cell->end;
 }
 
 bool uni__csv_bool(const uni__csv_cell *cell, uint8_t *out)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "data/sources/csv.h"
 
 #define DEFAULT_ROWS 1000
@@ -15,7 +16,8 @@ static const char *const default_nulls[] = {
 
 /* What the cells of a column have been so far. */
 struct guess {
-    bool whole, real, flag; /* still possible */
+    bool whole, natural, digits, real,
+        flag; /* still possible: int64, uint64, a whole number of any size ... */
     bool any; /* a cell that is not missing */
 };
 
@@ -38,6 +40,28 @@ static int add_column(uni__csv *csv, char *name, uni_error *err)
     return 0;
 }
 
+static const char *path_of(const uni__csv *csv)
+{
+    return csv->files->items[csv->first].path;
+}
+
+/* What the first record cannot have. */
+static int check_name(const uni__csv *csv, const uni__csv_cell *cell, int column, uni_error *err)
+{
+    size_t size = (size_t)(cell->end - cell->begin);
+    if (!cell->quoted && memchr(cell->begin, '\r', size) != NULL)
+        return uni_error_set(err, UNI_EFORMAT,
+                             "%s:1:%d: lines end with a carriage return alone here, which is no "
+                             "CSV: tr '\\r' '\\n' makes newlines of them",
+                             path_of(csv), column);
+    if (csv->header && !csv->named && !uni__utf8_valid(cell->begin, size))
+        return uni_error_set(err, UNI_EFORMAT,
+                             "%s:1:%d: a column's name that is no valid UTF-8; give names of your "
+                             "own (column_names)",
+                             path_of(csv), column);
+    return 0;
+}
+
 /* The first record's cells: names, or how many there are. Returns what is behind it. */
 static int read_names(uni__csv *csv, const uni_csv_options *options, const char *head,
                       const char *end, const char **next, uni_error *err)
@@ -48,12 +72,15 @@ static int read_names(uni__csv *csv, const uni_csv_options *options, const char 
     for (int i = 0; status == 0; i++) {
         uni__csv_cell cell;
         if (!uni__csv_cell_at(csv, p, end, buffer, &cell)) {
-            status = uni_error_set(err, UNI_EFORMAT, "%s:1:%d: a quote is not closed",
-                                   csv->files->items[0].path, i + 1);
+            status = uni_error_set(err, UNI_EFORMAT, "%s:1:%d: a quote is not closed", path_of(csv),
+                                   i + 1);
             break;
         }
         char made[24];
         snprintf(made, sizeof made, "f%d", i);
+        status = check_name(csv, &cell, i + 1, err);
+        if (status < 0)
+            break;
         status = add_column(csv, csv->header ? cell_copy(&cell) : strdup(made), err);
         p = cell.next;
         if (p >= end || *p != csv->delimiter)
@@ -65,8 +92,9 @@ static int read_names(uni__csv *csv, const uni_csv_options *options, const char 
     for (int i = 0; status == 0 && options->column_names != NULL; i++) {
         const char *given = options->column_names[i];
         if ((given == NULL) != (i == csv->num_columns))
-            return uni_error_set(err, UNI_EINVAL, "%s has %d columns, and other names are given",
-                                 csv->files->items[0].path, csv->num_columns);
+            return uni_error_set(err, UNI_EINVAL,
+                                 "%s has %d columns, and column_names gives another number of them",
+                                 path_of(csv), csv->num_columns);
         if (given == NULL)
             break;
         free(csv->columns[i].name);
@@ -80,11 +108,14 @@ static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess
 {
     double real;
     int64_t whole;
+    uint64_t natural;
     uint8_t flag;
     if (uni__csv_is_null(csv, cell))
         return;
     guess->any = true;
     guess->whole = guess->whole && uni__csv_slow_int(cell, &whole);
+    guess->natural = guess->natural && uni__csv_slow_natural(cell, &natural);
+    guess->digits = guess->digits && uni__csv_is_whole(cell);
     guess->real = guess->real && uni__csv_slow_double(cell, &real);
     guess->flag = guess->flag && cell->end - cell->begin > 1 && uni__csv_bool(cell, &flag);
 }
@@ -101,8 +132,10 @@ static int64_t look_at_rows(const uni__csv *csv, const char *p, const char *end,
         bool blank = *p == '\n' || (*p == '\r' && p[1] == '\n');
         for (int i = 0; i < csv->num_columns && !blank; i++) {
             uni__csv_cell cell;
-            if (!uni__csv_cell_at(csv, p, record_end, buffer, &cell))
+            if (!uni__csv_cell_at(csv, p, record_end, buffer, &cell)) {
+                guesses[i] = (struct guess){ .any = true }; /* its end is not here: text */
                 break;
+            }
             look_at(csv, &cell, &guesses[i]);
             if (cell.next >= record_end || *cell.next != csv->delimiter)
                 break;
@@ -139,14 +172,19 @@ static int set_type(uni__csv_column *column, const struct guess *guess,
                                  column->name);
         column->field.kind = text ? UNI_FIELD_STRING : UNI_FIELD_NUMBER;
         column->field.dtype = text ? UNI_U8 : given->dtype;
+        column->given = true;
         return 0;
     }
+    /* Whole numbers that no int64 holds (identifiers) are not rounded to floating point. */
     uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
-    if (!guess->any || (guess->real && !guess->whole))
+    bool large = !guess->whole && guess->digits;
+    if (!guess->any || (guess->real && !guess->whole && !large))
         column->field.dtype = real;
     else if (guess->whole)
         column->field.dtype = UNI_I64;
-    else if (guess->flag)
+    else if (large && guess->natural)
+        column->field.dtype = UNI_U64;
+    else if (guess->flag && !large)
         column->field.dtype = UNI_B8;
     else
         column->field =
@@ -175,24 +213,44 @@ static int set_nulls(uni__csv *csv, const uni_csv_options *options, uni_error *e
                : uni_error_set(err, UNI_ENOMEM, "no memory for a CSV file");
 }
 
+static int find_column(const uni__csv *csv, const char *name)
+{
+    int found = -1;
+    for (int i = 0; i < csv->num_columns; i++) {
+        if (strcmp(csv->columns[i].name, name) == 0)
+            found = i;
+    }
+    return found;
+}
+
+static int no_column(const uni__csv *csv, const char *name, uni_error *err)
+{
+    char list[200] = "";
+    size_t size = 0;
+    for (int i = 0; i < csv->num_columns && size < sizeof list; i++)
+        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s", i > 0 ? ", " : "",
+                                 csv->columns[i].name);
+    return uni_error_set(err, UNI_ENOTFOUND, "%s has no column %s; its columns are %s%s",
+                         path_of(csv), name, list, size < sizeof list ? "" : " ...");
+}
+
 /* Which columns of the file go where. */
 static int choose_columns(uni__csv *csv, const uni_csv_options *options, uni_error *err)
 {
     for (int i = 0; options->columns == NULL && i < csv->num_columns; i++)
         csv->columns[i].out = csv->num_out++;
     for (int i = 0; options->columns != NULL && options->columns[i] != NULL; i++) {
-        int found = -1;
-        for (int j = 0; j < csv->num_columns; j++) {
-            if (strcmp(csv->columns[j].name, options->columns[i]) == 0)
-                found = j;
-        }
+        int found = find_column(csv, options->columns[i]);
         if (found < 0)
-            return uni_error_set(err, UNI_ENOTFOUND, "%s has no column %s",
-                                 csv->files->items[0].path, options->columns[i]);
+            return no_column(csv, options->columns[i], err);
         if (csv->columns[found].out >= 0)
             return uni_error_set(err, UNI_EEXISTS, "column %s is asked for twice",
                                  options->columns[i]);
         csv->columns[found].out = csv->num_out++;
+    }
+    for (int i = 0; i < options->num_types; i++) {
+        if (options->types[i].name != NULL && find_column(csv, options->types[i].name) < 0)
+            return no_column(csv, options->types[i].name, err);
     }
     return 0;
 }
@@ -206,7 +264,7 @@ int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *he
         p++;
     if (p >= end)
         return uni_error_set(err, UNI_EFORMAT, "%s is empty: a CSV file has a header or rows",
-                             csv->files->items[0].path);
+                             path_of(csv));
     const char *rows = p;
     UNI_TRY(read_names(csv, options, p, end, &rows, err));
     if (!csv->header)
@@ -218,7 +276,9 @@ int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *he
                      : uni_error_set(err, UNI_ENOMEM, "no memory to look at a CSV file");
     if (status == 0) {
         for (int i = 0; i < csv->num_columns; i++)
-            guesses[i] = (struct guess){ .whole = true, .real = true, .flag = true };
+            guesses[i] = (struct guess){
+                .whole = true, .natural = true, .digits = true, .real = true, .flag = true
+            };
         int64_t most = options->infer_rows > 0 ? options->infer_rows : DEFAULT_ROWS;
         (void)look_at_rows(csv, rows, end, most, guesses, buffer);
         size_t lines = uni__csv_scanner()->count(rows, (size_t)(end - rows), '\n');

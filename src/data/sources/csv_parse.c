@@ -81,9 +81,13 @@ static int bad(struct parse *parse, uni_error *err, const char *at, int column, 
     const char *name = column < parse->csv->num_columns ? parse->csv->columns[column].name : "";
     if (cell == NULL)
         return uni__reader_bad(parse->reader, err, place->path, line, column + 1, "%s", what);
+    bool guessed = parse->columns[column].target != STRING && !parse->csv->columns[column].given;
     return uni__reader_bad(parse->reader, err, place->path, line, column + 1,
-                           "\"%.*s\" in column %s is %s", size < 40 ? size : 40, cell->begin, name,
-                           what);
+                           "\"%.*s\" in column %s is %s%s", size < 40 ? size : 40, cell->begin,
+                           name, what,
+                           guessed ? "; the column's type was taken from the first rows: give it "
+                                     "(types), or let more be looked at (infer_rows)"
+                                   : "");
 }
 
 /* ---- cells ---- */
@@ -137,6 +141,7 @@ static int store_slow(struct parse *parse, struct making *making, const uni__csv
 {
     double real = NAN;
     int64_t whole = 0;
+    uint64_t natural = 0;
     bool missing = uni__csv_is_null(parse->csv, cell);
     switch (making->target) {
     case FLOAT64:
@@ -159,7 +164,10 @@ static int store_slow(struct parse *parse, struct making *making, const uni__csv
         break;
     }
     default:
-        if ((!missing && !uni__csv_slow_int(cell, &whole)) || !store_int(making, parse->row, whole))
+        if (!missing && making->dtype == UNI_U64 && uni__csv_slow_natural(cell, &natural))
+            ((uint64_t *)making->data)[parse->row] = natural;
+        else if ((!missing && !uni__csv_slow_int(cell, &whole)) ||
+                 !store_int(making, parse->row, whole))
             return 0;
     }
     if (missing)

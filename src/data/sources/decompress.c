@@ -19,6 +19,8 @@
 
 #define INPUT_BYTES ((size_t)256 << 10)
 #define MAX_LINE ((size_t)1 << 30)
+#define MAX_RECORD                                                                                 \
+    ((size_t)64 << 20) /* with quotes: one that is not closed takes all that follows */
 #define BEHIND 64
 
 struct uni__stream {
@@ -30,6 +32,7 @@ struct uni__stream {
     const uint8_t *at;
     size_t left;
     bool open_member, file_end;
+    uni_error failure; /* what stands behind the bytes that could be read; without the path */
     /* lines */
     char *text;
     size_t capacity, size, used; /* used: handed out by the call before */
@@ -139,7 +142,7 @@ static int read_some(uni__stream *stream, void *out, size_t size, size_t *got, u
         count = read(stream->fd, out, size);
     while (count < 0 && errno == EINTR);
     if (count < 0)
-        return uni_error_set_errno(err, errno, "cannot read %s", stream->path);
+        return uni_error_set_errno(err, errno, "cannot be read");
     *got = (size_t)count;
     return 0;
 }
@@ -161,15 +164,25 @@ static int inflate_some(uni__stream *stream, uint8_t **out, size_t *room, bool *
     size_t left = stream->left, space = *room;
     int result = stream->codec->run(stream->state, &stream->at, &stream->left, out, room, &why);
     if (result < 0)
-        return uni_error_set(err, UNI_EFORMAT, "%s: the %s bytes are damaged: %s", stream->path,
-                             stream->codec->name, why);
+        return uni_error_set(err, UNI_EFORMAT, "the %s bytes are damaged: %s", stream->codec->name,
+                             why);
     stream->open_member = result == 0;
     if (stream->file_end && stream->open_member && left == stream->left && space == *room)
         return uni_error_set(
             err, UNI_ECORRUPT,
-            "%s ends in the middle of its %s data: it was cut off; fetch or write it again",
-            stream->path, stream->codec->name);
+            "the file ends in the middle of its %s data: it was cut off; fetch or write it again",
+            stream->codec->name);
     return 0;
+}
+
+/* What ended the bytes before their end, with the place: a line, or 0. */
+static int tell_failure(const uni__stream *stream, int64_t line, uni_error *err)
+{
+    const uni_error *failure = &stream->failure;
+    if (line > 0)
+        return uni_error_set(err, failure->code, "%s:%lld: %s", stream->path, (long long)line,
+                             failure->message);
+    return uni_error_set(err, failure->code, "%s: %s", stream->path, failure->message);
 }
 
 int uni__stream_read(uni__stream *stream, void *out, size_t size, size_t *got, uni_error *err)
@@ -177,23 +190,44 @@ int uni__stream_read(uni__stream *stream, void *out, size_t size, size_t *got, u
     uint8_t *at = out;
     size_t room = size;
     bool done = false;
-    while (room > 0 && !done) {
+    int status = stream->failure.code;
+    while (room > 0 && !done && status == 0) {
+        size_t count = 0;
         if (stream->codec != NULL) {
-            UNI_TRY(inflate_some(stream, &at, &room, &done, err));
+            status = inflate_some(stream, &at, &room, &done, &stream->failure);
             continue;
         }
-        size_t count = 0;
-        UNI_TRY(read_some(stream, at, room, &count, err));
+        status = read_some(stream, at, room, &count, &stream->failure);
         at += count;
         room -= count;
         done = count == 0;
     }
     *got = size - room;
-    return 0;
+    return status < 0 && *got == 0 ? tell_failure(stream, 0, err) : 0;
 }
 
-/* Behind the last newline that ends a line, or 0; *quoted is carried from piece to piece. */
-static size_t last_line_end(const char *text, size_t begin, size_t size, char quote, bool *quoted)
+bool uni__stream_good(const uni__stream *stream)
+{
+    return stream->failure.code == 0;
+}
+
+int uni__stream_pass_over(const uni__stream *stream, uni__reader *reader, int status,
+                          uni_error *err)
+{
+    int code = stream->failure.code;
+    if (status != code || (code != UNI_EFORMAT && code != UNI_ECORRUPT) ||
+        !uni__reader_skips(reader))
+        return status;
+    return uni__reader_bad(reader, err, stream->path, stream->text != NULL ? stream->line : 0, 0,
+                           "%s", stream->failure.message);
+}
+
+/* Where a look at CSV stands; the rules are those of csv_block.c. */
+enum { CELL_START, PLAIN, QUOTED, QUOTE_IN_QUOTED };
+
+/* Behind the last newline that ends a line, or 0; *state is carried from piece to piece. */
+static size_t last_line_end(const char *text, size_t begin, size_t size, char quote, char delimiter,
+                            int *state)
 {
     size_t end = 0;
     if (quote == 0) {
@@ -201,10 +235,15 @@ static size_t last_line_end(const char *text, size_t begin, size_t size, char qu
         return newline != NULL ? (size_t)(newline - text) + 1 : 0;
     }
     for (size_t i = begin; i < size; i++) {
-        if (text[i] == quote)
-            *quoted = !*quoted;
-        else if (text[i] == '\n' && !*quoted)
-            end = i + 1;
+        char c = text[i];
+        if (*state == QUOTED) {
+            *state = c == quote ? QUOTE_IN_QUOTED : QUOTED;
+        } else if (c == quote && *state != PLAIN) {
+            *state = QUOTED;
+        } else {
+            *state = c == delimiter || c == '\n' ? CELL_START : PLAIN;
+            end = c == '\n' ? i + 1 : end;
+        }
     }
     return end;
 }
@@ -233,34 +272,37 @@ static void step_over_used(uni__stream *stream)
     stream->used = 0;
 }
 
-int uni__stream_lines(uni__stream *stream, size_t want, char quote, const char **text, size_t *size,
-                      int64_t *line, uni_error *err)
+int uni__stream_lines(uni__stream *stream, size_t want, char quote, char delimiter,
+                      const char **text, size_t *size, int64_t *line, uni_error *err)
 {
-    bool quoted = false;
-    size_t looked = 0, end = 0;
+    int state = CELL_START;
+    size_t looked = 0, end = 0, most = quote != 0 ? MAX_RECORD : MAX_LINE;
     UNI_TRY(grow(stream, want, err));
     if (stream->used > 0)
         step_over_used(stream);
+    *line = stream->line;
     for (;;) {
-        size_t got = 0;
-        UNI_TRY(uni__stream_read(stream, stream->text + stream->size,
-                                 stream->capacity - stream->size, &got, err));
-        bool last = got < stream->capacity - stream->size;
+        size_t got = 0, room = stream->capacity - stream->size;
+        if (uni__stream_read(stream, stream->text + stream->size, room, &got, err) < 0)
+            return tell_failure(stream, stream->line, err);
+        bool last = got < room && uni__stream_good(stream);
         stream->size += got;
-        end = last_line_end(stream->text, looked, stream->size, quote, &quoted);
+        end = last_line_end(stream->text, looked, stream->size, quote, delimiter, &state);
         looked = stream->size;
         if (last)
             end = stream->size;
         if (end > 0 || last)
             break;
-        if (stream->capacity >= MAX_LINE)
-            return uni_error_set(err, UNI_ELIMIT, "%s:%lld: a line of more than 1 GiB",
-                                 stream->path, (long long)stream->line);
+        if (got < room) /* no whole line before what cannot be read */
+            return tell_failure(stream, stream->line, err);
+        if (stream->capacity >= most)
+            return uni_error_set(err, UNI_ELIMIT, "%s:%lld: a line of more than %zu MiB%s",
+                                 stream->path, (long long)stream->line, most >> 20,
+                                 quote != 0 ? "; is a quote not closed?" : "");
         UNI_TRY(grow(stream, stream->capacity * 2, err));
     }
     stream->used = end;
     *text = stream->text;
     *size = end;
-    *line = stream->line;
     return 0;
 }

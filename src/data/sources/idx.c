@@ -159,9 +159,11 @@ static int unpack(idx_column *column, uni__stream *stream, uni_error *err)
     UNI_TRY(uni_array_new(&column->unpacked, header->dtype, header->ndim, header->shape, err));
     if (size > 0)
         UNI_TRY(uni__stream_read(stream, uni_array_data(column->unpacked), size, &got, err));
-    if (got < size)
+    if (got < size && uni__stream_good(stream))
         return uni_error_set(err, UNI_EFORMAT, "%s has %zu bytes of data, its header says %zu",
                              uni__stream_path(stream), got, size);
+    if (got < size)
+        return uni__stream_read(stream, uni_array_data(column->unpacked), size, &got, err);
     uni__idx_swap(uni_array_data(column->unpacked), header->dtype, size);
     return 0;
 }

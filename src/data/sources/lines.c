@@ -59,7 +59,7 @@ int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *s
         const char *head = NULL;
         int64_t line = 0;
         UNI_TRY(uni__stream_open(&stream, files->items[i].path, err));
-        int status = uni__stream_lines(stream, want, 0, &head, size, &line, err);
+        int status = uni__stream_lines(stream, want, 0, 0, &head, size, &line, err);
         if (status == 0 && *size > 0) {
             *path = files->items[i].path;
             *text = malloc(*size + 1);
@@ -166,7 +166,10 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
             UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
             cursor->file += cursor->step;
         }
-        UNI_TRY(uni__stream_lines(cursor->stream, STREAM_BYTES, 0, &text, &size, &place.line, err));
+        int status =
+            uni__stream_lines(cursor->stream, STREAM_BYTES, 0, 0, &text, &size, &place.line, err);
+        if (status < 0)
+            UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
         place.path = uni__stream_path(cursor->stream);
         if (size == 0) {
             uni__stream_close(cursor->stream);

@@ -48,9 +48,13 @@ static int parse_dtype(uni__npy *out, const char *p, const char *end, const char
             return 0;
         }
     }
+    const char *quote = memchr(p + 1, *p, (size_t)(end - p - 1));
+    int length = quote != NULL && quote - p < 20 ? (int)(quote - p - 1) : 4;
     return uni_error_set(err, UNI_EUNSUPPORTED,
-                         "%s holds elements of type %.4s (strings and objects are not read)", name,
-                         p + 1);
+                         "%s holds elements of type %.*s; only numbers of up to 64 bits are read "
+                         "(strings, objects, dates and complex numbers are not): save the array as "
+                         "such",
+                         name, length, p + 1);
 }
 
 static int parse_shape(uni__npy *out, const char *p, const char *end, const char *name,
@@ -68,8 +72,11 @@ static int parse_shape(uni__npy *out, const char *p, const char *end, const char
         const char *first = p;
         for (; p < end && *p >= '0' && *p <= '9' && p - first < 18; p++)
             number = number * 10 + (*p - '0');
-        if (p == first || out->ndim == UNI_MAX_DIMS)
+        if (p == first)
             return damaged(err, name, "its shape is not one");
+        if (out->ndim == UNI_MAX_DIMS)
+            return uni_error_set(err, UNI_EUNSUPPORTED, "%s has more than %d dimensions", name,
+                                 UNI_MAX_DIMS);
         out->shape[out->ndim++] = number;
         if (__builtin_mul_overflow(elements, (size_t)number, &elements))
             return damaged(err, name, "its shape is too large");

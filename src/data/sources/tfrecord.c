@@ -295,8 +295,15 @@ static int fill(tfrecord_cursor *cursor, int64_t want, bool *last, uni_error *er
     UNI_TRY(uni__stream_read(cursor->stream, cursor->bytes + cursor->size,
                              (size_t)(cursor->capacity - cursor->size), &got, err));
     cursor->size += (int64_t)got;
-    *last = cursor->size < cursor->capacity;
+    *last = cursor->size < cursor->capacity && uni__stream_good(cursor->stream);
     return 0;
+}
+
+static void close_file(tfrecord_cursor *cursor)
+{
+    uni__stream_close(cursor->stream);
+    cursor->stream = NULL;
+    cursor->size = 0;
 }
 
 static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *reader,
@@ -321,10 +328,8 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
     memmove(cursor->bytes, cursor->bytes + walk.at, (size_t)(cursor->size - walk.at));
     cursor->size -= walk.at;
     cursor->offset += walk.at;
-    if (last && cursor->size == 0) {
-        uni__stream_close(cursor->stream);
-        cursor->stream = NULL;
-    }
+    if (last && cursor->size == 0)
+        close_file(cursor);
     return 1;
 }
 
@@ -333,15 +338,21 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
 {
     tfrecord *self = self_;
     tfrecord_cursor *cursor = cursor_;
-    if (cursor->stream == NULL) {
-        if (cursor->file >= self->files->count)
-            return 0;
-        UNI_TRY(uni__files_check(self->files, cursor->file, err));
-        UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
-        cursor->file += cursor->step;
-        cursor->offset = 0;
+    for (;;) {
+        if (cursor->stream == NULL) {
+            if (cursor->file >= self->files->count)
+                return 0;
+            UNI_TRY(uni__files_check(self->files, cursor->file, err));
+            UNI_TRY(uni__stream_open(&cursor->stream, self->files->items[cursor->file].path, err));
+            cursor->file += cursor->step;
+            cursor->offset = 0;
+        }
+        int status = stream_file(self, cursor, reader, out, err);
+        if (status >= 0)
+            return status;
+        UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
+        close_file(cursor);
     }
-    return stream_file(self, cursor, reader, out, err);
 }
 
 static int64_t num_files(void *self)
