@@ -10,38 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/text/text.h"
 #include "nn/text/shapes.h"
-
-struct vectorization {
-    uni__tokenizer tokenizer;
-    uni_text_output output;
-    int64_t max_tokens, sequence_length;
-    bool pad_to_max_tokens;
-    int64_t expected; /* size of the vocabulary that a file's asset will bring; 0: not known */
-    uni__vocabulary vocabulary;
-    const char **listing; /* with the special tokens, for uni_layer_vocabulary */
-    size_t listing_size;
-    float *idf; /* the unknown word's, then one a word */
-};
-
-static const char *const outputs[] = { "int", "multi_hot", "count",
-                                       "tf_idf" }; /* by uni_text_output */
-
-/* Numbers before the first word: padding and unknown, or unknown only. */
-static size_t specials(const struct vectorization *self)
-{
-    return self->output == UNI_TEXT_INT ? 2 : 1;
-}
+#include "nn/text/text.h"
+#include "nn/text/vectorization.h"
 
 /* Columns of the forms that have one a word. */
-static int64_t depth_of(const struct vectorization *self, size_t words)
+static int64_t depth_of(const uni__vectorization *self, size_t words)
 {
-    return self->pad_to_max_tokens && self->max_tokens > 0 ? self->max_tokens
-                                                           : (int64_t)(words + specials(self));
+    return self->pad_to_max_tokens && self->max_tokens > 0
+               ? self->max_tokens
+               : (int64_t)(words + uni__vectorization_specials(self));
 }
 
-static int64_t depth(const struct vectorization *self)
+static int64_t depth(const uni__vectorization *self)
 {
     return self->listing == NULL && self->expected > 0 && !self->pad_to_max_tokens
                ? self->expected
@@ -51,9 +32,9 @@ static int64_t depth(const struct vectorization *self)
 /* ---- the vocabulary ---- */
 
 /* NULL without memory. */
-static const char **list_words(const struct vectorization *self, const uni__vocabulary *vocabulary)
+static const char **list_words(const uni__vectorization *self, const uni__vocabulary *vocabulary)
 {
-    size_t before = specials(self);
+    size_t before = uni__vectorization_specials(self);
     const char **listing = malloc((before + vocabulary->count) * sizeof *listing);
     if (listing == NULL)
         return NULL;
@@ -66,7 +47,7 @@ static const char **list_words(const struct vectorization *self, const uni__voca
 
 const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
 {
-    const struct vectorization *self = layer->self;
+    const uni__vectorization *self = layer->self;
     bool has = layer->class_ == &uni__class_text_vectorization && self->listing != NULL;
     if (size != NULL)
         *size = has ? self->listing_size : 0;
@@ -76,9 +57,10 @@ const char *const *uni_layer_vocabulary(const uni_layer *layer, size_t *size)
 /* A built layer's output has a width that depends on the vocabulary, except in the int form. */
 static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_error *err)
 {
-    struct vectorization *self = layer->self;
+    uni__vectorization *self = layer->self;
     int64_t before = depth(self), after = depth_of(self, vocabulary->count);
-    if (self->max_tokens > 0 && (int64_t)(vocabulary->count + specials(self)) > self->max_tokens)
+    if (self->max_tokens > 0 &&
+        (int64_t)(vocabulary->count + uni__vectorization_specials(self)) > self->max_tokens)
         return uni_error_set(err, UNI_EINVAL,
                              "%s: the vocabulary has %zu words, more than max_tokens %lld allows",
                              uni_layer_name(layer), vocabulary->count, (long long)self->max_tokens);
@@ -92,7 +74,7 @@ static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_er
         return uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary");
     free(self->listing);
     self->listing = listing;
-    self->listing_size = specials(self) + vocabulary->count;
+    self->listing_size = uni__vectorization_specials(self) + vocabulary->count;
     uni__vocabulary old = self->vocabulary;
     self->vocabulary = *vocabulary;
     *vocabulary = old; /* the caller clears it */
@@ -102,7 +84,7 @@ static int take_vocabulary(uni_layer *layer, uni__vocabulary *vocabulary, uni_er
 /* Zeros until the weights of the new words come. */
 static int clear_idf(uni_layer *layer, uni_error *err)
 {
-    struct vectorization *self = layer->self;
+    uni__vectorization *self = layer->self;
     if (self->output != UNI_TEXT_TF_IDF)
         return 0;
     float *zeros = calloc(self->vocabulary.count + 1, sizeof *zeros);
@@ -135,7 +117,7 @@ int uni__text_set_vocabulary(uni_layer *layer, size_t count, const char *const *
 int uni__text_set_idf(uni_layer *layer, size_t count, const float *weights, float unknown,
                       uni_error *err)
 {
-    struct vectorization *self = layer->self;
+    uni__vectorization *self = layer->self;
     if (self->output != UNI_TEXT_TF_IDF || count != self->vocabulary.count)
         return uni_error_set(err, UNI_EINVAL,
                              "%s: %zu inverse document frequencies for %zu words%s",
@@ -154,7 +136,7 @@ int uni__text_set_idf(uni_layer *layer, size_t count, const float *weights, floa
 
 const float *uni__text_idf(const uni_layer *layer, size_t *count)
 {
-    const struct vectorization *self = layer->self;
+    const uni__vectorization *self = layer->self;
     bool has = layer->class_ == &uni__class_text_vectorization && self->idf != NULL;
     if (count != NULL)
         *count = has ? self->vocabulary.count + 1 : 0;
@@ -191,7 +173,7 @@ static int count_token(void *context, const char *token, size_t size)
 /* log(1 + documents / (1 + documents with the word)); an unknown word gets the average. */
 static int learn_idf(uni_layer *layer, int64_t documents, uni_error *err)
 {
-    struct vectorization *self = layer->self;
+    uni__vectorization *self = layer->self;
     size_t count = self->vocabulary.count;
     float *weights = malloc((count + 1) * sizeof *weights);
     if (weights == NULL)
@@ -211,7 +193,7 @@ static int learn_idf(uni_layer *layer, int64_t documents, uni_error *err)
 static int vectorization_adapt(uni_layer *layer, void *self_, const uni_column *data,
                                uni_error *err)
 {
-    struct vectorization *self = self_;
+    uni__vectorization *self = self_;
     uni__vocabulary vocabulary = { 0 };
     struct counting counting = { &self->tokenizer, &vocabulary, 0, err };
     UNI_TRY(uni__text_expect(uni_layer_name(layer), data->dtype, data->ndim, data->shape, err));
@@ -222,7 +204,9 @@ static int vectorization_adapt(uni_layer *layer, void *self_, const uni_column *
                                texts[counting.document].size, count_token, &counting);
     if (status == 0)
         status = uni__vocabulary_sort(
-            &vocabulary, self->max_tokens > 0 ? (size_t)self->max_tokens - specials(self) : 0, err);
+            &vocabulary,
+            self->max_tokens > 0 ? (size_t)self->max_tokens - uni__vectorization_specials(self) : 0,
+            err);
     if (status == 0)
         status = take_vocabulary(layer, &vocabulary, err);
     if (status == 0 && self->output == UNI_TEXT_TF_IDF)
@@ -236,7 +220,7 @@ static int vectorization_adapt(uni_layer *layer, void *self_, const uni_column *
 static int vectorization_build(uni_layer *layer, void *self_, int num_inputs,
                                const uni_spec *inputs, uni_error *err)
 {
-    const struct vectorization *self = self_;
+    const uni__vectorization *self = self_;
     UNI_TRY(uni__expect_inputs(layer, num_inputs, 1, 1, err));
     UNI_TRY(
         uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
@@ -251,7 +235,7 @@ static int vectorization_build(uni_layer *layer, void *self_, int num_inputs,
 static int vectorization_infer(const uni_layer *layer, const void *self_, int num_inputs,
                                const uni_spec *inputs, uni_spec *output, uni_error *err)
 {
-    const struct vectorization *self = self_;
+    const uni__vectorization *self = self_;
     UNI_TRY(
         uni__text_expect(uni_layer_name(layer), inputs->dtype, inputs->ndim, inputs->dims, err));
     *output = inputs[0];
@@ -266,7 +250,7 @@ static int vectorization_infer(const uni_layer *layer, const void *self_, int nu
 }
 
 struct writing {
-    const struct vectorization *self;
+    const uni__vectorization *self;
     int64_t count, limit;
     int64_t *numbers; /* int form; NULL: only count */
     float *columns; /* the other forms */
@@ -281,7 +265,7 @@ static int count_only(void *context, const char *token, size_t size)
 static int write_number(void *context, const char *token, size_t size)
 {
     struct writing *writing = context;
-    const struct vectorization *self = writing->self;
+    const uni__vectorization *self = writing->self;
     if (writing->count >= writing->limit)
         return UNI_EEND; /* cut: the rest need not be looked at */
     int64_t number = uni__vocabulary_find(&self->vocabulary, &self->tokenizer, token, size);
@@ -295,7 +279,7 @@ static int write_number(void *context, const char *token, size_t size)
 static int write_column(void *context, const char *token, size_t size)
 {
     struct writing *writing = context;
-    const struct vectorization *self = writing->self;
+    const uni__vectorization *self = writing->self;
     int64_t number = uni__vocabulary_find(&self->vocabulary, &self->tokenizer, token, size) + 1;
     if (number == 0 && uni__token_size(&self->tokenizer, token, size) == 0)
         return 0;
@@ -306,7 +290,7 @@ static int write_column(void *context, const char *token, size_t size)
     return 0;
 }
 
-static uni_tensor *call_columns(const struct vectorization *self, uni_tape *tape,
+static uni_tensor *call_columns(const uni__vectorization *self, uni_tape *tape,
                                 const uni_string *texts, int64_t rows)
 {
     int64_t width = depth(self);
@@ -325,7 +309,7 @@ static uni_tensor *call_columns(const struct vectorization *self, uni_tape *tape
     return out;
 }
 
-static uni_tensor *call_numbers(const struct vectorization *self, uni_tape *tape,
+static uni_tensor *call_numbers(const uni__vectorization *self, uni_tape *tape,
                                 const uni_tensor *text, int64_t rows)
 {
     const uni_string *texts = uni_tensor_data(text);
@@ -358,7 +342,7 @@ static uni_tensor *call_numbers(const struct vectorization *self, uni_tape *tape
 static uni_tensor *vectorization_call(const uni_layer *layer, const void *self_, uni_tape *tape,
                                       int num_inputs, uni_tensor *const *inputs)
 {
-    const struct vectorization *self = self_;
+    const uni__vectorization *self = self_;
     int64_t rows = uni__text_rows(tape, inputs[0]);
     if (rows < 0)
         return NULL;
@@ -370,205 +354,23 @@ static uni_tensor *vectorization_call(const uni_layer *layer, const void *self_,
                : call_columns(self, tape, uni_tensor_data(inputs[0]), rows);
 }
 
-/* ---- making and configs ---- */
-
-static void check(uni_layer *layer)
-{
-    const struct vectorization *self = layer->self;
-    if (self->max_tokens < 0 ||
-        (self->max_tokens > 0 && self->max_tokens <= (int64_t)specials(self)))
-        uni_layer_fail(layer, UNI_EINVAL,
-                       "max_tokens must be above %zu (padding and unknown words count), got %lld",
-                       specials(self), (long long)self->max_tokens);
-    if (self->sequence_length < 0 ||
-        (self->sequence_length > 0 &&
-         (self->output != UNI_TEXT_INT || self->tokenizer.split == UNI__SPLIT_NONE)))
-        uni_layer_fail(layer, UNI_EINVAL,
-                       "sequence_length (%lld) is for the int output of texts that are split",
-                       (long long)self->sequence_length);
-    if (self->tokenizer.ngrams < 1 || self->tokenizer.ngrams > UNI__MAX_NGRAMS)
-        uni_layer_fail(layer, UNI_EINVAL, "ngrams must be from 1 to %d, got %d", UNI__MAX_NGRAMS,
-                       self->tokenizer.ngrams);
-}
-
-static int put_vocabulary(const struct vectorization *self, uni_value *config)
-{
-    uni_value *words = self->listing != NULL ? uni_value_list() : uni_value_null();
-    uni_value *weights = self->idf != NULL ? uni_value_list() : uni_value_null();
-    int status = words == NULL || weights == NULL ? UNI_ENOMEM : 0;
-    for (size_t i = 0; status == 0 && self->listing != NULL && i < self->vocabulary.count; i++)
-        status = uni_list_take(words, uni_value_string_n(self->vocabulary.words[i].text,
-                                                         self->vocabulary.words[i].size));
-    for (size_t i = 0; status == 0 && self->idf != NULL && i < self->vocabulary.count; i++)
-        status = uni_list_take(weights, uni_value_float((double)self->idf[i + 1]));
-    if (status < 0) {
-        uni_value_free(words);
-        uni_value_free(weights);
-        return status;
-    }
-    status = uni_dict_take(config, "vocabulary", words);
-    if (status < 0) {
-        uni_value_free(weights);
-        return status;
-    }
-    return uni_dict_take(config, "idf_weights", weights);
-}
-
-static uni_value *number_or_null(int64_t number)
-{
-    return number > 0 ? uni_value_int(number) : uni_value_null();
-}
-
-static int vectorization_get_config(const uni_layer *layer, const void *self_, uni_value *config,
-                                    uni_error *err)
-{
-    const struct vectorization *self = self_;
-    const uni__tokenizer *tokenizer = &self->tokenizer;
-    const char *standardize = tokenizer->lower && tokenizer->strip ? "lower_and_strip_punctuation"
-                              : tokenizer->lower                   ? "lower"
-                              : tokenizer->strip                   ? "strip_punctuation"
-                                                                   : NULL;
-    const char *split = tokenizer->split == UNI__SPLIT_NONE        ? NULL
-                        : tokenizer->split == UNI__SPLIT_CHARACTER ? "character"
-                                                                   : "whitespace";
-    UNI_TRY(uni_dict_take(config, "max_tokens", number_or_null(self->max_tokens)));
-    UNI_TRY(uni_dict_take(config, "standardize",
-                          standardize != NULL ? uni_value_string(standardize) : uni_value_null()));
-    UNI_TRY(
-        uni_dict_take(config, "split", split != NULL ? uni_value_string(split) : uni_value_null()));
-    UNI_TRY(
-        uni_dict_take(config, "ngrams",
-                      tokenizer->ngrams > 1 ? uni_value_int(tokenizer->ngrams) : uni_value_null()));
-    UNI_TRY(uni_dict_take(config, "output_mode", uni_value_string(outputs[self->output])));
-    UNI_TRY(uni_dict_take(config, "output_sequence_length", number_or_null(self->sequence_length)));
-    UNI_TRY(uni_dict_take(config, "pad_to_max_tokens", uni_value_bool(self->pad_to_max_tokens)));
-    UNI_TRY(uni_dict_take(config, "sparse", uni_value_bool(false)));
-    UNI_TRY(uni_dict_take(config, "ragged", uni_value_bool(false)));
-    UNI_TRY(uni_dict_take(config, "encoding", uni_value_string("utf-8")));
-    return put_vocabulary(self, config);
-}
-
-static int read_vocabulary(uni_layer *layer, const uni_value *config, uni_error *err)
-{
-    const uni_value *list = uni_dict_get(config, "vocabulary"),
-                    *weights = uni_dict_get(config, "idf_weights");
-    if (uni_value_type_of(list) == UNI_TYPE_NULL)
-        return 0;
-    if (uni_value_type_of(list) !=
-        UNI_TYPE_LIST) /* Keras also takes a path: a file that a file names is not opened */
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "a vocabulary must be a list of words, not a %s",
-                             uni_value_type_name(uni_value_type_of(list)));
-    size_t count = uni_list_size(list);
-    const char **words = calloc(count + 1, sizeof *words);
-    size_t *sizes = calloc(count + 1, sizeof *sizes);
-    float *idf = calloc(count + 1, sizeof *idf);
-    int status = words == NULL || sizes == NULL || idf == NULL
-                     ? uni_error_set(err, UNI_ENOMEM, "no memory for the vocabulary")
-                     : 0;
-    for (size_t i = 0; status == 0 && i < count; i++) {
-        words[i] = uni_value_type_of(uni_list_get(list, i)) == UNI_TYPE_STRING
-                       ? uni_value_as_bytes(uni_list_get(list, i), &sizes[i])
-                       : NULL;
-        idf[i] = (float)uni_value_as_float(uni_list_get(weights, i), 0);
-        if (words[i] == NULL)
-            status = uni_error_set(err, UNI_EFORMAT, "word %zu of the vocabulary is not text", i);
-    }
-    if (status == 0)
-        status = uni__text_set_vocabulary(layer, count, words, sizes, err);
-    const struct vectorization *self = layer->self;
-    if (status == 0 && self->output == UNI_TEXT_TF_IDF) {
-        double sum = 0;
-        size_t skipped = count - self->vocabulary.count;
-        for (size_t i = skipped; i < count; i++)
-            sum += (double)idf[i];
-        status = uni_list_size(weights) != count
-                     ? uni_error_set(err, UNI_EFORMAT,
-                                     "idf_weights must have one number a word of the vocabulary")
-                     : uni__text_set_idf(layer, self->vocabulary.count, idf + skipped,
-                                         self->vocabulary.count > 0
-                                             ? (float)(sum / (double)self->vocabulary.count)
-                                             : 0,
-                                         err);
-    }
-    free(words);
-    free(sizes);
-    free(idf);
-    return status;
-}
-
-static int read_standardize(uni__tokenizer *tokenizer, const uni_value *config, uni_error *err)
-{
-    const uni_value *standardize = uni_dict_get(config, "standardize"),
-                    *split = uni_dict_get(config, "split");
-    const char *name = uni_value_as_string(standardize, ""),
-               *split_name = uni_value_as_string(split, "");
-    bool both = standardize == NULL || strcmp(name, "lower_and_strip_punctuation") == 0;
-    tokenizer->lower = both || strcmp(name, "lower") == 0;
-    tokenizer->strip = both || strcmp(name, "strip_punctuation") == 0;
-    if (!tokenizer->lower && !tokenizer->strip && uni_value_type_of(standardize) != UNI_TYPE_NULL)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "standardize = %.60s is not supported (functions are not)", name);
-    if (split == NULL || strcmp(split_name, "whitespace") == 0)
-        tokenizer->split = UNI__SPLIT_WHITESPACE;
-    else if (strcmp(split_name, "character") == 0)
-        tokenizer->split = UNI__SPLIT_CHARACTER;
-    else if (uni_value_type_of(split) == UNI_TYPE_NULL)
-        tokenizer->split = UNI__SPLIT_NONE;
-    else
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "split = %.60s is not supported (functions are not)", split_name);
-    return 0;
-}
-
-static int vectorization_set_config(uni_layer *layer, void *self_, const uni_value *config,
-                                    uni_error *err)
-{
-    struct vectorization *self = self_;
-    UNI_TRY(uni__config_refuse(config, "sparse", NULL, err));
-    UNI_TRY(uni__config_refuse(config, "ragged", NULL, err));
-    UNI_TRY(uni__config_refuse(config, "encoding", "utf-8", err));
-    UNI_TRY(read_standardize(&self->tokenizer, config, err));
-    const uni_value *ngrams = uni_dict_get(config, "ngrams");
-    if (uni_value_type_of(ngrams) != UNI_TYPE_NULL && uni_value_type_of(ngrams) != UNI_TYPE_INT)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "ngrams must be a number; lists of widths are not supported");
-    int64_t width = uni_value_as_int(ngrams, 1);
-    self->tokenizer.ngrams = width < 0 || width > UNI__MAX_NGRAMS ? 0 : (int)width;
-    const char *output = uni_dict_get_string(config, "output_mode", "int");
-    size_t mode = 0;
-    while (mode < 4 && strcmp(outputs[mode], output) != 0)
-        mode++;
-    if (mode == 4)
-        return uni_error_set(
-            err, UNI_EUNSUPPORTED,
-            "output_mode = %.60s is not supported; there are int, multi_hot, count and tf_idf",
-            output);
-    self->output = (uni_text_output)mode;
-    self->max_tokens = uni_dict_get_int(config, "max_tokens", 0);
-    self->sequence_length = uni_dict_get_int(config, "output_sequence_length", 0);
-    self->pad_to_max_tokens = uni_dict_get_bool(config, "pad_to_max_tokens", false);
-    self->expected = uni_dict_get_int(config, "vocabulary_size", 0);
-    check(layer);
-    UNI_TRY(uni__layer_check(layer, err));
-    return read_vocabulary(layer, config, err);
-}
+/* ---- making ---- */
 
 static void vectorization_free(void *self_)
 {
-    struct vectorization *self = self_;
+    uni__vectorization *self = self_;
     uni__vocabulary_clear(&self->vocabulary);
     free(self->listing);
     free(self->idf);
 }
 
 const uni_layer_class uni__class_text_vectorization = { .name = "TextVectorization",
-                                                        .size = sizeof(struct vectorization),
+                                                        .size = sizeof(uni__vectorization),
                                                         .build = vectorization_build,
                                                         .infer = vectorization_infer,
                                                         .call = vectorization_call,
-                                                        .get_config = vectorization_get_config,
-                                                        .set_config = vectorization_set_config,
+                                                        .get_config = uni__vectorization_get_config,
+                                                        .set_config = uni__vectorization_set_config,
                                                         .adapt = vectorization_adapt,
                                                         .free = vectorization_free };
 
@@ -579,7 +381,7 @@ uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
     uni_layer *layer = uni_layer_new(&uni__class_text_vectorization);
     if (layer == NULL)
         return NULL;
-    struct vectorization *self = layer->self;
+    uni__vectorization *self = layer->self;
     self->tokenizer = (uni__tokenizer){ .lower = !options->keep_case,
                                         .strip = !options->keep_punctuation,
                                         .split = options->no_split     ? UNI__SPLIT_NONE
@@ -589,7 +391,7 @@ uni_layer *uni_layer_text_vectorization(const uni_text_options *options)
     self->output = options->output;
     self->max_tokens = options->max_tokens;
     self->sequence_length = options->sequence_length;
-    check(layer);
+    uni__vectorization_check(layer);
     if (options->output > UNI_TEXT_TF_IDF)
         uni_layer_fail(layer, UNI_EINVAL, "%d is no output of a TextVectorization layer",
                        (int)options->output);
