@@ -40,7 +40,7 @@ typedef struct side {
     const char *name;
     FILE *to, *from;
     int pids[4], num_pids;
-    int child; /* the process to wait for */
+    int child; /* shm: the second rank's orders, see measure; else -1 */
     bool there;
     double us[MAX_ROUNDS];
 } side;
@@ -48,14 +48,15 @@ typedef struct side {
 typedef struct length {
     const char *name;
     size_t count;
-    int repetitions, rounds;
+    int repetitions, slow_repetitions, rounds; /* slow: for gloo */
 } length;
 
 static const length lengths[] = {
-    { "4kb", 1024, 5000, 20 },
-    { "64kb", 16384, 1000, 20 },
-    { "11mb", 11u * 1000 * 1000 / 4, 10, 15 },
-    { "100mb", MAX_COUNT, 2, 10 },
+    { "4kb", 1024, 20000, 50,
+      20 }, /* some tens of milliseconds: who was just continued needs one or two to find its core */
+    { "64kb", 16384, 4000, 50, 20 },
+    { "11mb", 11u * 1000 * 1000 / 4, 10, 2, 15 },
+    { "100mb", MAX_COUNT, 2, 1, 10 },
 };
 
 static double now_us(void)
@@ -186,17 +187,24 @@ static double plain_times(float *data[2], size_t count, int repetitions)
     return us;
 }
 
-/* --- one rank over MPI: comm_bench --mpi-rank, started by mpirun; rank 0 reads orders and hands them on --- */
+/* --- one rank over MPI: comm_bench --mpi-rank, started by mpirun; rank 0 reads orders and hands them on, by a socket: in a collective the other would
+ * wait while both stand still, and complain of it --- */
 
 static int mpi_rank(void)
 {
     uni_error err = { 0 };
     place at = { 0 };
     int64_t pids[2] = { 0 }, pid = getpid(), order[2];
+    uni__socket_mesh *mesh = NULL;
+    char name[64];
     if (uni__comm_open_mpi(&at.comm, NULL, NULL, NULL, &err) < 0 || uni_comm_size(at.comm) != 2 ||
         uni_comm_all_gather(at.comm, &pid, pids, 1, UNI_I64, &err) < 0)
         give_up("%s", err.message);
     bool first = uni_comm_rank(at.comm) == 0;
+    snprintf(name, sizeof name, "unisono-comm-bench-%d", (int)pids[0]);
+    if (uni__socket_mesh_connect(&mesh, name, first ? 0 : 1, 2, NULL, 10000, &err) < 0)
+        give_up("%s", err.message);
+    uni__rendezvous peers = uni__socket_mesh_rank(mesh, first ? 0 : 1);
     at.data = malloc(MAX_COUNT * sizeof(float));
     if (first)
         printf("pid %d\npid %d\n", (int)pids[0], (int)pids[1]);
@@ -209,14 +217,23 @@ static int mpi_rank(void)
             count = -1;
         order[0] = count;
         order[1] = repetitions;
-        if (uni_comm_broadcast(at.comm, order, 2, UNI_I64, 0, &err) < 0 || order[0] < 0)
+        size_t size = sizeof order;
+        int status = first ? peers.vtable->put(peers.context, "order", order, sizeof order, &err)
+                           : peers.vtable->get(peers.context, 0, "order", order, sizeof order,
+                                               &size, -1, &err);
+        if (status < 0 || order[0] < 0)
             break;
         double us = reduce_times(&at, (size_t)order[0], (int)order[1]);
         if (first)
             printf("%.3f\n", us);
         fflush(stdout);
     }
-    _exit(0);
+    if (uni_comm_finalize(at.comm, &err) < 0)
+        _exit(1);
+    uni_comm_close(at.comm);
+    uni__socket_mesh_free(mesh);
+    free(at.data);
+    return 0;
 }
 
 /* --- the recorder (./bench strategies has its cost in a training step): in the smallest step there is, the fused one of the NNLM head's 49,000 parameters with
@@ -416,7 +433,7 @@ static void open_thread_side(side *s, way w)
 }
 
 /* A peer is a command that prints "pid N" for its two ranks, then answers orders. */
-static void open_peer(side *s, char *const command[])
+static void open_peer(side *s, char *const command[], int when_we_die)
 {
     int answers[2], orders[2], unused = 0;
     char line[256];
@@ -425,7 +442,7 @@ static void open_peer(side *s, char *const command[])
         give_up("cannot open pipes");
     int pid = fork();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* mpirun then ends its ranks */
+        prctl(PR_SET_PDEATHSIG, when_we_die);
         dup2(orders[0], 0);
         dup2(answers[1], 1);
         for (int fd = 3; fd < 64; fd++)
@@ -494,10 +511,10 @@ static void run_length(side *sides, const length *l, bool quick, bool peers)
     static const char *const suffix[] = { "", "_any", "_thread" };
     int rounds = quick ? 3 : l->rounds;
     int repetitions = quick && l->repetitions > 20 ? l->repetitions / 20 : l->repetitions;
+    int slow = quick ? (l->slow_repetitions + 9) / 10 : l->slow_repetitions;
     for (int i = -1; i < rounds; i++) /* the first round warms up */
         for (int w = 0; w < NUM_WAYS; w++) {
-            bool slow = w == GLOO;
-            double us = measure(&sides[w], l->count, slow ? (repetitions + 9) / 10 : repetitions);
+            double us = measure(&sides[w], l->count, w == GLOO ? slow : repetitions);
             if (i >= 0)
                 sides[w].us[i] = us;
         }
@@ -566,11 +583,32 @@ static void open_peers(side *sides, const char *program)
                      as_root_option(), (char *)(uintptr_t)program, "--mpi-rank", NULL };
     char *gloo[] = { python, script, NULL };
     if (access(mpi, X_OK) == 0) {
-        open_peer(&sides[OPEN_MPI], mpirun);
+        open_peer(&sides[OPEN_MPI], mpirun, SIGTERM); /* it then ends its ranks */
         name_plugins(program);
-        open_peer(&sides[OVER_MPI], ours);
+        open_peer(&sides[OVER_MPI], ours, SIGTERM);
     }
-    open_peer(&sides[GLOO], gloo);
+    open_peer(&sides[GLOO], gloo, SIGKILL); /* it may stand still then */
+}
+
+/* Without orders they end by themselves; who does not within some seconds is ours to kill. */
+static void end_sides(side *sides)
+{
+    for (int w = 0; w < NUM_WAYS; w++) {
+        if (sides[w].to)
+            fclose(sides[w].to);
+        if (w == SHARED || w == ANY)
+            close(sides[w].child);
+        signal_side(&sides[w], SIGCONT);
+    }
+    double deadline = now_us() + 5e6;
+    int left;
+    while ((left = waitpid(-1, NULL, WNOHANG)) >= 0 && now_us() < deadline)
+        if (left == 0)
+            usleep(10000);
+    for (int w = 0; w < NUM_WAYS && left >= 0; w++)
+        signal_side(&sides[w], SIGKILL);
+    while (wait(NULL) > 0)
+        ;
 }
 
 int main(int argc, char **argv)
@@ -607,17 +645,6 @@ int main(int argc, char **argv)
             run_length(sides, &lengths[i], quick, peers);
     if (!only)
         run_recorder();
-    for (int w = 0; w < NUM_WAYS; w++) {
-        if (sides[w].to)
-            fclose(sides[w].to);
-        if (w == SHARED || w == ANY)
-            close(sides[w].child);
-        signal_side(&sides[w], SIGCONT);
-        /* Stopped in the middle of nothing: they end by themselves; who does not is ours to kill. */
-        usleep(50000);
-        signal_side(&sides[w], SIGKILL);
-    }
-    while (wait(NULL) > 0)
-        ;
+    end_sides(sides);
     return 0;
 }

@@ -18,7 +18,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("UNISONO_BUILD", os.path.join(ROOT, "build-release"))
 os.environ["UNISONO_TEST_COMMAND"] = os.path.join(BUILD, "src", "cli", "unisono")
-os.environ["UNISONO_TEST_WORKER"] = os.path.join(BUILD, "tests", "hosts", "hosts_worker")
+os.environ["UNISONO_TEST_WORKER"] = os.path.join(BUILD, "benchmarks", "hosts_bench_worker")
 os.environ["UNISONO_TEST_CONTRACT"] = ""
 os.environ["UNISONO_PLUGINS"] = os.path.join(BUILD, "src", "comm")
 sys.path.insert(0, os.path.join(ROOT, "tests", "hosts"))

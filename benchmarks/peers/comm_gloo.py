@@ -4,6 +4,7 @@ Started by comm_bench; prints "pid N" for both ranks, then rank 0 reads orders "
 microseconds a call. The result is checked before it is timed.
 """
 
+import ctypes
 import os
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def main():
         store = os.path.join(folder, "store")
         child = os.fork()
         if child == 0:
+            ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: a bench that is killed leaves nobody behind, also who stands still
             run(1, store)
             os._exit(0)
         run(0, store)

@@ -98,6 +98,9 @@ class Network:
     def link_down(self, name):
         sh("ip", "-n", self.router, "link", "set", "p" + name, "down")
 
+    def link_up(self, name):
+        sh("ip", "-n", self.router, "link", "set", "p" + name, "up")
+
     def drop_port(self, port):
         """What is sent to or from that TCP port is swallowed on its way, silently."""
         for word in ("dport", "sport"):
