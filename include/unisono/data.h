@@ -297,6 +297,10 @@ UNI_API UNI_MUST_USE int uni_dataset_iterator_next(uni_dataset_iterator *it, uni
 /* The same within one epoch: 0 at its end, and the next call begins the next one (iter_epochs). After the last one uni_dataset_iterator_done is true. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it,
                                                             uni_table **out, uni_error *err);
+/* uni_table_concat in the iterator's recycled memory, for who hands many batches on at once; all numbers begin at multiples of 64 bytes, for which one table may be copied, too. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out,
+                                                     uni_table *const *tables, int count,
+                                                     uni_error *err);
 UNI_API bool uni_dataset_iterator_done(const uni_dataset_iterator *it);
 UNI_API uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it); /* from 0 */
 /* Goes on to the epochs before end_epoch as well, whose first batches are read while the last ones of the present are used. false, and nothing changes: it is through

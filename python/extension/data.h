@@ -24,10 +24,14 @@ typedef struct dataset_object {
 PyObject *door_table_take(door_state *state, uni_table *table);
 PyObject *door_dataset_take(door_state *state, uni_dataset *dataset);
 uni_table *door_table_of(door_state *state, PyObject *object); /* borrowed; NULL with a TypeError */
+/* The tables of a list that is kept meanwhile; PyMem_Free. */
+uni_table **door_tables_of(door_state *state, PyObject *list, int *count);
 
 /* A NULL-terminated array of the strings of a list or tuple (None: NULL and no error), borrowed from them; PyMem_Free. */
 int door_names(PyObject *list, const char ***out, Py_ssize_t *count);
 
+/* data_dlpack.c: Table.dlpack(names, unsqueeze). */
+PyObject *door_table_dlpack(PyObject *object, PyObject *arguments);
 /* data_read.c: Dataset.read(kind, paths, options). */
 PyObject *door_dataset_read(PyObject *class_, PyObject *arguments);
 /* data_map.c: a Python function as a stage, and Python's rows as a source. */

@@ -118,6 +118,26 @@ static PyObject *iterator_next_in_epoch(PyObject *self, PyObject *unused)
     return step(self, uni_dataset_iterator_next_in_epoch);
 }
 
+/* concat([table, ...]): one below the other in the iterator's memory, aligned. */
+static PyObject *iterator_concat(PyObject *object, PyObject *list)
+{
+    data_iterator *self = (data_iterator *)object;
+    door_state *state = door_state_of(object);
+    uni_dataset_iterator *it = enter(self);
+    int count = 0, status;
+    uni_table *out = NULL, **tables = it ? door_tables_of(state, list, &count) : NULL;
+    uni_error err = { 0 };
+    if (!tables)
+        return NULL;
+    self->busy = true;
+    Py_BEGIN_ALLOW_THREADS; /* it may be megabytes */
+    status = uni_dataset_iterator_concat(it, &out, tables, count, &err);
+    Py_END_ALLOW_THREADS;
+    self->busy = false;
+    PyMem_Free(tables);
+    return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
+}
+
 static PyObject *own_value(PyObject *self, int status, uni_value *value, const uni_error *err)
 {
     if (status < 0)
@@ -208,6 +228,7 @@ static PyGetSetDef getters[] = {
 static PyMethodDef methods[] = {
     { "next", iterator_next, METH_NOARGS, NULL },
     { "next_in_epoch", iterator_next_in_epoch, METH_NOARGS, NULL },
+    { "concat", iterator_concat, METH_O, NULL },
     { "state", iterator_state, METH_NOARGS, NULL },
     { "stats", iterator_stats, METH_NOARGS, NULL },
     { "close", iterator_close, METH_NOARGS, NULL },

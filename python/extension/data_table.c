@@ -258,16 +258,13 @@ static PyObject *table_gather(PyObject *self, PyObject *argument)
                       : door_table_take(door_state_of(self), out);
 }
 
-/* concat([table, ...]): one below the other. */
-static PyObject *table_concat(PyObject *class_, PyObject *list)
+uni_table **door_tables_of(door_state *state, PyObject *list, int *count)
 {
-    door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
-    Py_ssize_t count = PySequence_Size(list);
-    uni_table *out = NULL, **tables = NULL;
-    uni_error err = { 0 };
-    if (count < 0 || !(tables = PyMem_Calloc((size_t)count + 1, sizeof(uni_table *))))
-        return count < 0 ? NULL : PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < count; i++) {
+    Py_ssize_t size = PySequence_Size(list);
+    uni_table **tables = size < 0 ? NULL : PyMem_Calloc((size_t)size + 1, sizeof(uni_table *));
+    if (!tables)
+        return size < 0 ? NULL : (uni_table **)(void *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < size; i++) {
         PyObject *item = PySequence_GetItem(list, i);
         tables[i] = item ? door_table_of(state, item) : NULL;
         Py_XDECREF(item); /* the list has it */
@@ -276,7 +273,20 @@ static PyObject *table_concat(PyObject *class_, PyObject *list)
             return NULL;
         }
     }
-    int status = uni_table_concat(&out, tables, (int)count, &err);
+    *count = (int)size;
+    return tables;
+}
+
+/* concat([table, ...]): one below the other. */
+static PyObject *table_concat(PyObject *class_, PyObject *list)
+{
+    door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
+    int count;
+    uni_table *out = NULL, **tables = door_tables_of(state, list, &count);
+    uni_error err = { 0 };
+    if (!tables)
+        return NULL;
+    int status = uni_table_concat(&out, tables, count, &err);
     PyMem_Free(tables);
     return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
 }
@@ -334,6 +344,7 @@ static PyMethodDef methods[] = {
     { "columns", table_columns, METH_NOARGS, NULL },
     { "texts", table_texts, METH_O, NULL },
     { "schema", table_schema, METH_NOARGS, NULL },
+    { "dlpack", door_table_dlpack, METH_VARARGS, NULL },
     { "slice", table_slice, METH_VARARGS, NULL },
     { "gather", table_gather, METH_O, NULL },
     { "concat", table_concat, METH_O | METH_CLASS, NULL },

@@ -240,6 +240,13 @@ int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out, uni_err
     return 0;
 }
 
+int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out, uni_table *const *tables,
+                                int count, uni_error *err)
+{
+    return count == 1 ? uni__table_align(out, it->reader, tables[0], err)
+                      : uni__table_concat(out, it->reader, tables, count, err);
+}
+
 bool uni_dataset_iterator_done(const uni_dataset_iterator *it)
 {
     return it->done;

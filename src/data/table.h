@@ -28,6 +28,10 @@ int uni__table_gather(uni_table **out, struct uni__reader *reader, uni_table *co
 /* uni_table_concat in recycled memory. */
 int uni__table_concat(uni_table **out, struct uni__reader *reader, uni_table *const *tables,
                       int count, uni_error *err) UNI_MUST_USE;
+/* The same table, the numbers of which begin at multiples of UNI__ALIGNMENT bytes: columns that do not are copied. */
+#define UNI__ALIGNMENT 64
+int uni__table_align(uni_table **out, struct uni__reader *reader, uni_table *table,
+                     uni_error *err) UNI_MUST_USE;
 /* A table of no rows with the same columns. */
 int uni__table_empty(uni_table **out, const uni_table *like, uni_error *err) UNI_MUST_USE;
 /* A table of no rows and one column more; for making schemas. */

@@ -325,6 +325,38 @@ int uni_table_concat(uni_table **out, uni_table *const *tables, int count, uni_e
     return uni__table_concat(out, NULL, tables, count, err);
 }
 
+static bool is_aligned(const uni_table_column *column)
+{
+    return column->field.kind != UNI_FIELD_NUMBER ||
+           (uintptr_t)uni_array_data(column->values) % UNI__ALIGNMENT == 0;
+}
+
+int uni__table_align(uni_table **out, struct uni__reader *reader, uni_table *table, uni_error *err)
+{
+    struct join join = { .tables = &table, .count = 1, .rows = uni_table_num_rows(table) };
+    int columns = uni_table_num_columns(table), first = 0, status = 0;
+    *out = NULL;
+    while (first < columns && is_aligned(uni_table_column_at(table, first)))
+        first++;
+    if (first == columns) {
+        *out = uni_table_ref(table);
+        return 0;
+    }
+    uni_table *made = NULL;
+    UNI_TRY(uni_table_new(&made, join.rows, err));
+    for (; status == 0 && join.column < columns; join.column++) {
+        const uni_table_column *column = joined(&join, 0);
+        status = is_aligned(column) ? uni_table_add(made, column, err)
+                                    : join_column(&join, reader, made, err);
+    }
+    if (status < 0) {
+        uni_table_unref(made);
+        return status;
+    }
+    *out = made;
+    return 0;
+}
+
 /* ---- schemas ---- */
 
 int uni__table_add_field(uni_table *schema, const uni_field *field, uni_error *err)

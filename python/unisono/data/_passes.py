@@ -106,6 +106,10 @@ class Pass:
         self.taken += 1
         return table
 
+    def concat(self, tables: list[Table]) -> Table:
+        """What was taken, one below the other, in memory that others can share (TensorFlow takes what is aligned)."""
+        return self.guard(self.handle.native.concat, tables)
+
     def place(self) -> dict:
         """Where this pass stands: what was taken so far."""
         out = {"epoch": self.epoch, "taken": self.taken, "ended": self.ended, "how": self.how, "shards": self.shards, **self.extra}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy
 
@@ -22,39 +22,62 @@ def check_columns(have: list[str], asked: list[str]) -> None:
         raise KeyError("the dataset has no column %s; it has %s" % (", ".join(map(repr, missing)), ", ".join(have)))
 
 
-def _column(torch: Any, name: str, column: numpy.ndarray, dtype: Any = None) -> Any:
+def _column(torch: Any, name: str, column: numpy.ndarray) -> Any:
+    """A tensor of what DLPack does not have."""
     if column.dtype == object:
         raise TypeError("column %r is text or of varying length and cannot become a tensor; leave it out (feature_columns) or encode it" % name)
     if not column.flags.writeable:
         column = column.copy()
     if column.dtype.kind == "u" and column.dtype.itemsize > 1:  # older versions have no such types
         column = column.astype(numpy.int64)
-    tensor = torch.from_numpy(column)
-    return tensor if dtype is None else tensor.to(dtype)
+    return torch.from_numpy(column)
 
 
-def _joined(torch: Any, batch: dict, columns: list[str], dtype: Any, unsqueeze: bool) -> Any:
-    """Columns side by side, as Ray has them: (rows, columns), or (rows, 1, ...) of each before they are joined."""
-    tensors = []
-    for index, name in enumerate(columns):
-        tensor = _column(torch, name, batch[name], dtype[index] if isinstance(dtype, (list, tuple)) else dtype)
-        tensors.append(tensor.unsqueeze(1) if unsqueeze and tensor.dim() == 1 else tensor)
-    if len(tensors) == 1:
-        return tensors[0]
-    kind = tensors[0].dtype
-    for tensor in tensors[1:]:
-        kind = torch.promote_types(kind, tensor.dtype)
-    return torch.cat([tensor.to(kind) for tensor in tensors], dim=1)
+def _tensors(torch: Any, names: tuple[str, ...], dtypes: list, unsqueeze: bool) -> Callable[[Any], list]:
+    """What makes tensors of these columns of a Table, without a copy; unsqueeze: (rows) becomes (rows, 1)."""
+    take = torch.utils.dlpack.from_dlpack
+
+    def make(table: Any) -> list:
+        out, arrays = [], None
+        for name, capsule, dtype in zip(names, table.dlpack(names, unsqueeze), dtypes):
+            if capsule is not None:
+                tensor = take(capsule)
+            else:
+                arrays = _convert.to_numpy(table) if arrays is None else arrays
+                tensor = _column(torch, name, arrays[name])
+                tensor = tensor.unsqueeze(1) if unsqueeze and tensor.dim() == 1 else tensor
+            out.append(tensor if dtype is None else tensor.to(dtype))
+        return out
+
+    return make
 
 
-def _features(torch: Any, batch: dict, columns: Any, dtypes: Any, unsqueeze: bool) -> Any:
+def _joined(torch: Any, columns: list[str], dtype: Any, unsqueeze: bool) -> Callable[[Any], Any]:
+    """What makes one tensor of columns side by side, as Ray has them: (rows, columns), or (rows, 1, ...) of each before they are joined."""
+    make = _tensors(torch, tuple(columns), list(dtype) if isinstance(dtype, (list, tuple)) else [dtype] * len(columns), unsqueeze)
+
+    def join(table: Any) -> Any:
+        tensors = make(table)
+        if len(tensors) == 1:
+            return tensors[0]
+        kind = tensors[0].dtype
+        for tensor in tensors[1:]:
+            kind = torch.promote_types(kind, tensor.dtype)
+        return torch.cat([tensor.to(kind) for tensor in tensors], dim=1)
+
+    return join
+
+
+def _features(torch: Any, columns: Any, dtypes: Any, unsqueeze: bool) -> Callable[[Any], Any]:
+    """What makes the features of a Table: a tensor, a list or a dictionary of them."""
     if isinstance(columns, dict):
-        return {key: _joined(torch, batch, names_of(names), (dtypes or {}).get(key) if isinstance(dtypes, dict) else dtypes, unsqueeze)
-                for key, names in columns.items()}
+        named = {key: _joined(torch, names_of(names), (dtypes or {}).get(key) if isinstance(dtypes, dict) else dtypes, unsqueeze)
+                 for key, names in columns.items()}
+        return lambda table: {key: join(table) for key, join in named.items()}
     if columns and isinstance(columns[0], (list, tuple)):
-        return [_joined(torch, batch, names, dtypes[i] if isinstance(dtypes, (list, tuple)) else dtypes, unsqueeze)
-                for i, names in enumerate(columns)]
-    return _joined(torch, batch, columns, dtypes, unsqueeze)
+        several = [_joined(torch, names, dtypes[i] if isinstance(dtypes, (list, tuple)) else dtypes, unsqueeze) for i, names in enumerate(columns)]
+        return lambda table: [join(table) for join in several]
+    return _joined(torch, columns, dtypes, unsqueeze)
 
 
 def _flat(columns: Any) -> list[str]:
@@ -82,16 +105,17 @@ class TorchBatches:
         """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}; collate_fn makes what is wanted of a batch of NumPy arrays."""
         import torch
 
+        make, names = None, ()
         for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
                                seed=local_shuffle_seed):
             if collate_fn is not None:
                 yield collate_fn(_convert.to_user(table))
                 continue
-            out = {}
-            for name, column in _convert.to_numpy(table).items():
-                tensor = _column(torch, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
-                out[name] = tensor if device in (None, "auto") else tensor.to(device)
-            yield out
+            if make is None:
+                names = tuple(field[0] for field in table.schema())
+                make = _tensors(torch, names, [dtypes.get(name) if isinstance(dtypes, dict) else dtypes for name in names], False)
+            tensors = make(table)
+            yield dict(zip(names, tensors if device in (None, "auto") else [tensor.to(device) for tensor in tensors]))
 
     def to_torch(self, *, label_column: str | None = None, feature_columns: Any = None, label_column_dtype: Any = None,
                  feature_column_dtypes: Any = None, batch_size: int | None = 1, prefetch_batches: int | None = None,
@@ -107,14 +131,12 @@ class TorchBatches:
         features = feature_columns or [name for name in have if name != label_column]
         needed = list(dict.fromkeys(_flat(features) + ([label_column] if label_column else [])))
 
+        of_features = _features(torch, features, feature_column_dtypes, unsqueeze_feature_tensors)
+        of_label = _tensors(torch, (label_column,) if label_column is not None else (), [label_column_dtype], unsqueeze_label_tensor)
+
         def epoch() -> Iterator[Any]:
             for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
                                    seed=local_shuffle_seed, columns=needed if len(needed) < len(have) else None):
-                batch, label = _convert.to_numpy(table), None
-                if label_column is not None:
-                    label = _column(torch, label_column, batch[label_column], label_column_dtype)
-                    if unsqueeze_label_tensor and label.dim() == 1:
-                        label = label.unsqueeze(1)
-                yield _features(torch, batch, features, feature_column_dtypes, unsqueeze_feature_tensors), label
+                yield of_features(table), of_label(table)[0] if label_column is not None else None
 
         return _iterable(torch, epoch)
