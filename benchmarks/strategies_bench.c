@@ -6,10 +6,11 @@
  *   alone      one worker with one thread, batch 64
  *   together   two such workers with a communicator between them (found by TF_CONFIG, as processes that were started by hand), batch 128
  *   apart      two such workers at the same time that know nothing of each other: what the machine itself allows
+ *   meeting    the same two with a communicator that they meet by twice after every step, without a byte of data: what it costs that nobody is faster than the slower one
  *   mirrored   one process, two replicas, batch 128
  *   threads    one process, one replica whose kernels have two threads, batch 128
  * scaling_2w is the median of the rounds' together / (2 alone), scaling_ceiling_2w that of apart / (2 alone): two cores that share a cache, a memory bus or (as
- * hardware threads) a core do not do twice the work of one. mirrored_vs_threads is mirrored / threads.
+ * hardware threads) a core do not do twice the work of one. scaling_meeting_2w is that of meeting / (2 alone). mirrored_vs_threads is mirrored / threads.
  * A model is seen to learn before it is timed. The peers (peers/strategies_torch.py, strategies_keras.py) start this program with --serve and measure in turn with
  * it: one window for every line on stdin. JSON lines as everywhere. Options: --quick; --model NAME; --serve --seconds S --batch 128 --stop PID,PID.
  */
@@ -37,7 +38,7 @@ static const char *const names[] = { "nnlm_head", "mnist_cnn", "svhn_cnn" };
 static const int steps_of[] = { 1200, 30, 6 };
 #define MODELS 3
 
-typedef enum way { ALONE, TOGETHER, APART, MIRRORED, THREADS, NUM_WAYS } way;
+typedef enum way { ALONE, TOGETHER, APART, MEETING, MIRRORED, THREADS, NUM_WAYS } way;
 
 static void give_up(const char *what, const char *why)
 {
@@ -52,6 +53,7 @@ typedef struct worker {
     uni_model *model;
     bench_feed feed;
     uni_batches *batches;
+    uni_comm *peers; /* meeting: who is waited for */
     int threads;
     int64_t batch; /* over all replicas and workers */
 } worker;
@@ -62,20 +64,34 @@ static double last_loss(const uni_value *history)
     return uni_value_as_float(uni_list_get(losses, uni_list_size(losses) - 1), 0);
 }
 
+/* As often as a fused step does. */
+static int meet(void *self, uni_model *model, int64_t batch, const uni_logs *logs, uni_error *err)
+{
+    UNI_TRY(uni_comm_barrier(self, err));
+    return uni_comm_barrier(self, err);
+}
+
 /* Seconds of a fit of so many steps. */
 static double fit(worker *w, int steps, int epochs, double *loss)
 {
+    static const uni_fit_callback_class meets = { .name = "meet", .batch_end = meet };
     uni_error err = { 0 };
     uni_value *history = NULL;
+    uni_fit_callback *callback = NULL;
+    if (w->peers && uni_fit_callback_new(&callback, &meets, w->peers, &err) < 0)
+        give_up("a callback", err.message);
     double begun = now_s();
     if (uni_strategy_fit(w->strategy, w->model,
                          &(uni_fit_options){ .batches = w->batches,
                                              .steps_per_epoch = steps,
                                              .epochs = epochs,
+                                             .callbacks = &callback,
+                                             .num_callbacks = w->peers ? 1 : 0,
                                              .threads = w->threads },
                          &history, &err) < 0)
         give_up("fit", err.message);
     double seconds = now_s() - begun;
+    uni_fit_callback_free(callback);
     if (loss)
         *loss = last_loss(history);
     uni_value_free(history);
@@ -137,15 +153,20 @@ static void work(worker *w, FILE *orders, FILE *answers)
     _exit(0);
 }
 
-static int open_cluster(uni_strategy **out, int rank, int token, uni_error *err)
+static int open_peers(uni_comm **out, int rank, int token, uni_error *err)
 {
     char cluster[256];
     snprintf(cluster, sizeof cluster,
              "{\"cluster\": {\"worker\": [\"localhost:%d\", \"localhost:%d\"]}, \"task\": "
              "{\"type\": \"worker\", \"index\": %d}}",
              token, token + 1, rank);
+    return uni_comm_open_tf_config(out, cluster, NULL, err);
+}
+
+static int open_cluster(uni_strategy **out, int rank, int token, uni_error *err)
+{
     uni_comm *comm = NULL;
-    UNI_TRY(uni_comm_open_tf_config(&comm, cluster, NULL, err));
+    UNI_TRY(open_peers(&comm, rank, token, err));
     return uni_strategy_multi_worker(out, comm, NULL, err);
 }
 
@@ -155,10 +176,12 @@ static void open_worker(worker *w, way how, int rank, int token)
     int status = how == TOGETHER   ? open_cluster(&w->strategy, rank, token, &err)
                  : how == MIRRORED ? uni_strategy_mirrored(&w->strategy, 2, &err)
                                    : uni_strategy_none(&w->strategy, &err);
+    if (status == 0 && how == MEETING)
+        status = open_peers(&w->peers, rank, token + 2, &err);
     if (status < 0)
         give_up("cannot open a strategy", err.message);
     w->threads = how == MIRRORED || how == THREADS ? 2 : 1;
-    w->batch = how == ALONE || how == APART ? BATCH : 2 * BATCH;
+    w->batch = how == ALONE || how == APART || how == MEETING ? BATCH : 2 * BATCH;
 }
 
 /* ---- groups ---- */
@@ -173,8 +196,8 @@ static void open_group(group *groups, way how)
 {
     group *g = &groups[how];
     int answers[2];
-    g->processes = how == TOGETHER || how == APART ? 2 : 1;
-    g->answers = how == APART ? 2 : 1;
+    g->processes = how == TOGETHER || how == APART || how == MEETING ? 2 : 1;
+    g->answers = how == APART || how == MEETING ? 2 : 1;
     if (pipe(answers) < 0)
         give_up("pipe", strerror(errno));
     for (int r = 0; r < g->processes; r++) {
@@ -263,6 +286,8 @@ static double run_model(group *groups, int index, int rounds)
         print_recorder(name, 2e6 * BATCH / numbers_of(groups[TOGETHER].rates, rounds).median);
     print_ratio("scaling_ceiling_2w", name, &groups[APART], &groups[ALONE], 2, rounds,
                 "two workers without a communicator / (2 rate(1))");
+    print_ratio("scaling_meeting_2w", name, &groups[MEETING], &groups[ALONE], 2, rounds,
+                "two workers that meet twice a step without data / (2 rate(1))");
     print_ratio("mirrored_vs_threads", name, &groups[MIRRORED], &groups[THREADS], 1, rounds,
                 "mirrored on 2 devices / one replica with 2 threads, batch 128 both");
     return print_ratio("scaling_2w", name, &groups[TOGETHER], &groups[ALONE], 2, rounds,
