@@ -69,12 +69,14 @@ UNI_API uni_tensor *uni_loss_per_example(const uni_loss *loss, uni_tape *tape, u
 UNI_API uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example,
                                              uni_tensor *weights, int64_t global_batch_size);
 /* How `loss` came from the losses per example that this step computed last, as its value tells: the sum over the replica's examples divided
- * by the global batch (right), by the replica's own number of examples (wrong when there are more replicas), or twice. */
+ * by the global batch (right), by the replica's own number of examples (wrong when there are more replicas), or twice; with or without the
+ * regularisation of uni_model_regularization. */
 typedef enum uni_loss_division {
-    UNI_LOSS_DIVISION_UNKNOWN = 0, /* something else, as with regularisation */
+    UNI_LOSS_DIVISION_UNKNOWN = 0, /* something else */
     UNI_LOSS_DIVISION_RIGHT,
     UNI_LOSS_DIVISION_BY_REPLICA,
-    UNI_LOSS_DIVISION_TWICE
+    UNI_LOSS_DIVISION_TWICE,
+    UNI_LOSS_PENALTY_UNSCALED /* right, but every replica adds the whole regularisation */
 } uni_loss_division;
 UNI_API uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss,
                                                   int64_t global_batch_size, int num_replicas);

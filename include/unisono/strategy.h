@@ -143,6 +143,7 @@ UNI_API UNI_MUST_USE int uni_strategy_run(uni_strategy *strategy, uni_replica_fu
 
 UNI_API int uni_replica_id(const uni_replica_context *replica); /* 0 .. num_replicas_in_sync - 1 */
 UNI_API int uni_replica_count(const uni_replica_context *replica); /* num_replicas_in_sync */
+/* Samples that all replicas have together in this step; where each worker has data of its own (UNI_SHARD_OFF) they are counted. */
 UNI_API int64_t uni_replica_global_batch(const uni_replica_context *replica);
 /* Begins a step of this replica and returns its tape: seed is of dropout; a model that is not under the strategy is an error on the
  * tape. model may be NULL for what has no weights. */

@@ -15,6 +15,8 @@ typedef struct uni__part {
     uni_batches *global;
     uni_batches *own; /* a dataset's part, which `global` then is; freed with this */
     int rank, size;
+    bool
+        alone; /* the source knows nothing of the other workers' batches: uni_strategy_run asks them */
     uni_strategy *strategy; /* NULL: it ended before */
     const uni_batches *batches; /* what this is the inside of */
     struct uni__part *next;
@@ -59,7 +61,9 @@ static int part_next(void *self, uni_batch *out, uni_error *err)
         return found;
     int64_t begin = whole.size * mine->rank / mine->size,
             end = whole.size * (mine->rank + 1) / mine->size;
-    *out = uni__batch_part(&whole, begin, end);
+    *out = mine->size > 1 ? uni__batch_part(&whole, begin, end) : whole;
+    if (mine->alone)
+        out->first_sample = out->global_size = 0;
     return 1;
 }
 
@@ -106,11 +110,15 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
                  uni__is_part(strategy, dataset);
     bool by_files = policy == UNI_SHARD_FILE;
     uni_batches *own = NULL;
+    uni_error why = { 0 };
     int cut = whole ? 0
                     : uni_batches_dataset_part(&own, dataset, strategy->rank, strategy->size,
-                                               by_files, err);
-    if (cut < 0 && (by_files || cut != UNI_EUNSUPPORTED))
+                                               by_files, &why);
+    if (cut < 0 && (by_files || cut != UNI_EUNSUPPORTED)) {
+        if (err)
+            *err = why;
         return cut;
+    }
     part *mine = calloc(1, sizeof *mine);
     if (!mine) {
         uni_batches_free(own);
@@ -120,7 +128,8 @@ int uni_strategy_distribute_dataset(uni_strategy *strategy, uni_batches *dataset
     *mine = (part){ .global = own ? own : dataset,
                     .own = own,
                     .rank = slices ? strategy->rank : 0,
-                    .size = slices ? strategy->size : 1 };
+                    .size = slices ? strategy->size : 1,
+                    .alone = policy == UNI_SHARD_OFF && strategy->size > 1 };
     int status = uni_batches_new(out, &class_, mine, err);
     if (status < 0) {
         uni_batches_free(own);

@@ -100,6 +100,34 @@ static int distribute_sources(uni_strategy *strategy, const uni_fit_options *ask
     return 0;
 }
 
+static int64_t known_length(const uni_batches *batches)
+{
+    int64_t length = batches ? uni_batches_length(batches) : 0;
+    return length >= 0 ? length : UNI__NOT_KNOWN;
+}
+
+/* Ranks that do not train as long as the others would leave them waiting in the middle. */
+static int agree_on_steps(uni_strategy *strategy, const uni_fit_options *options,
+                          const uni_fit_options *asked, uni_error *err)
+{
+    static const char alike[] = "give fit the same options on every rank",
+                      data[] = "give every rank the same data, or as many batches";
+    bool counted = asked->steps_per_epoch > 0, arrays = asked->x && asked->num_x > 0;
+    const uni__common rows[] = {
+        { "epochs", asked->epochs, alike, false },
+        { "as its initial epoch", asked->initial_epoch, alike, false },
+        { "steps per epoch", asked->steps_per_epoch, alike, false },
+        { "samples", arrays ? asked->x[0].shape[0] : UNI__NOT_KNOWN, data, false },
+        { "batches an epoch", counted ? UNI__NOT_KNOWN : known_length(options->batches), data,
+          false },
+        { "batches to validate with",
+          asked->validation_steps > 0 ? asked->validation_steps
+                                      : known_length(options->validation_batches),
+          data, false },
+    };
+    return uni__agree(strategy, rows, sizeof rows / sizeof rows[0], err);
+}
+
 /* The user's callbacks between ours. */
 static int wrap_callbacks(uni_strategy *strategy, const uni_fit_options *asked,
                           uni_fit_options *options, uni_fit_callback *own[2],
@@ -146,6 +174,7 @@ static int fit_together(uni_strategy *strategy, uni_model *model, const uni_fit_
     asked = &cut;
     options = cut;
     UNI_TRY_GOTO(distribute_sources(strategy, asked, &options, &made, err), done);
+    UNI_TRY_GOTO(agree_on_steps(strategy, &options, asked, err), done);
     UNI_TRY_GOTO(wrap_callbacks(strategy, asked, &options, own, &callbacks, err), done);
     options.replica = &strategy->replica;
     options.replicas = strategy->replicas;
@@ -198,6 +227,7 @@ int uni_strategy_fit(uni_strategy *strategy, uni_model *model, const uni_fit_opt
 {
     if (history)
         *history = NULL;
+    UNI_TRY(uni__check_alive(strategy, err));
     int status = check_scope(strategy, model, err);
     if (strategy->kind == UNI__STRATEGY_MULTI_WORKER) {
         if (status == 0)

@@ -59,15 +59,31 @@ struct uni_strategy {
     uni__fused fused;
     uni__crew *crew; /* replicas of loops of one's own; made by the first run */
     uint64_t steps; /* training steps of loops of one's own */
-    bool warned_twice, warned_mean;
+    bool warned_twice, warned_mean, warned_penalty;
+    uni_error ended; /* multi_worker: what ended it; its ranks cannot meet any more */
 };
 
 /* strategy.c */
 int uni__seen_add(uni__seen *seen, uint64_t id, uni_error *err) UNI_MUST_USE;
 bool uni__seen_has(const uni__seen *seen, uint64_t id);
 const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model);
-/* A call failed on this rank: the others must not wait for it. Returns the status. */
+/* A call failed on this rank: the others must not wait for it, and hear its sentence. Returns the status. */
 int uni__give_up(uni_strategy *strategy, int status, const uni_error *err);
+/* An error when an earlier call has ended the strategy so. */
+int uni__check_alive(const uni_strategy *strategy, uni_error *err) UNI_MUST_USE;
+
+/* agree.c: numbers that must be the same on all ranks. */
+#define UNI__NOT_KNOWN INT64_MIN /* this rank cannot tell: not compared */
+typedef struct uni__common {
+    const char *what; /* "batches an epoch": the end of "rank 1 has 3 ..." */
+    int64_t value;
+    const char *advice;
+    bool is_hash; /* the number itself says nothing: `what` is "another ..." */
+} uni__common;
+int uni__agree(uni_strategy *strategy, const uni__common *rows, size_t count,
+               uni_error *err) UNI_MUST_USE;
+int uni__agree_on_model(uni_strategy *strategy, const uni_model *model,
+                        uni_error *err) UNI_MUST_USE;
 
 /* devices.c: the calling thread on the strategy's CPUs, and back. */
 void uni__pin(const uni_strategy *strategy, const uni_device *device, cpu_set_t *before);
@@ -98,6 +114,9 @@ int uni__fused_adopt(uni_strategy *strategy, uni_gradients *gradients, uni_error
 int uni__fused_sum(uni_strategy *strategy, uni_span piece, uni_error *err) UNI_MUST_USE;
 /* Does the optimizer clip by a norm, for which it must see the whole gradient? */
 int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err) UNI_MUST_USE;
+
+/* pass.c: a pass has found no batch. */
+int uni__no_batch(const uni_pass_options *options, uni_error *err) UNI_MUST_USE;
 
 /* distribute.c */
 /* Was the source made by uni_strategy_distribute? */

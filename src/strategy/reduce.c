@@ -9,6 +9,7 @@
 int uni_strategy_reduce_numbers(uni_strategy *strategy, uni_replica_op op, double *values,
                                 size_t count, uni_error *err)
 {
+    UNI_TRY(uni__check_alive(strategy, err));
     if (strategy->comm)
         UNI_TRY(
             uni_comm_all_reduce(strategy->comm, values, values, count, UNI_F64, UNI_COMM_SUM, err));
@@ -45,12 +46,16 @@ int uni_strategy_reduce(uni_strategy *strategy, uni_replica_op op, const uni_per
     if (axis != UNI_AXIS_NONE && axis != 0)
         return uni_error_set(err, UNI_EINVAL, "reduce: the axis is UNI_AXIS_NONE or 0, got %d",
                              axis);
+    if (!values)
+        return uni_error_set(err, UNI_EINVAL,
+                             "reduce: there are no values; uni_strategy_run gives them");
     double *sums = calloc(count + 1, sizeof *sums);
     if (!sums)
         return uni_error_set(err, UNI_ENOMEM, "no memory to reduce %zu numbers", count);
     int status = 0;
     for (int i = 0; i < values->crew->count && status == 0; i++)
         status = add(&values->crew->replicas[i], axis, sums, count, err);
+    status = uni__give_up(strategy, status, err);
     if (status == 0)
         status = uni_strategy_reduce_numbers(strategy, UNI_REPLICA_SUM, sums, count + 1, err);
     double divisor = op == UNI_REPLICA_MEAN && sums[count] > 0 ? sums[count] : 1;
@@ -66,6 +71,7 @@ int uni_strategy_metric_result(uni_strategy *strategy, const uni_metric *metric,
     *out = uni_metric_result(metric);
     if (strategy->size == 1)
         return 0;
+    UNI_TRY(uni__check_alive(strategy, err));
     uni_metric *all = uni_metric_copy(metric);
     if (!all)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a metric");

@@ -231,6 +231,12 @@ static void check_division(uni_replica_context *replica, const uni_tensor *loss)
                   (long long)replica->part.size, uni_replica_count(replica),
                   (long long)replica->global);
     }
+    if (how == UNI_LOSS_PENALTY_UNSCALED && !strategy->warned_penalty) {
+        strategy->warned_penalty = true;
+        uni__warn("the regularisation is counted %d times, once by each replica: divide it by the "
+                  "replicas (uni_scale_regularization_loss does)",
+                  uni_replica_count(replica));
+    }
 }
 
 typedef struct update {

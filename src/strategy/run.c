@@ -214,6 +214,22 @@ static int run_crew(uni__crew *crew, uni_error *err)
     return failed < 0 ? failed : status;
 }
 
+/* A batch that is a rank's own (sharding OFF or by files): the global one is what all ranks have, in their order. */
+static int find_place(uni_strategy *strategy, uni_batch *batch, uni_error *err)
+{
+    int64_t *sizes = calloc((size_t)strategy->size, sizeof *sizes);
+    if (!sizes)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", strategy->size);
+    int status = uni_comm_all_gather(strategy->comm, &batch->size, sizes, 1, UNI_I64, err);
+    batch->first_sample = batch->global_size = 0;
+    for (int rank = 0; rank < strategy->size; rank++) {
+        batch->first_sample += rank < strategy->rank ? sizes[rank] : 0;
+        batch->global_size += sizes[rank];
+    }
+    free(sizes);
+    return status;
+}
+
 int uni_strategy_run(uni_strategy *strategy, uni_replica_function function, void *context,
                      const uni_batch *batch, const uni_per_replica **values, uni_error *err)
 {
@@ -231,9 +247,16 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
                       const uni_batch *batch, const uni_per_replica **values, uni_error *err)
 {
     cpu_set_t before;
+    uni_batch placed;
     if (values)
         *values = NULL;
+    UNI_TRY(uni__check_alive(strategy, err));
     UNI_TRY(make_crew(strategy, err));
+    if (batch && strategy->size > 1 && batch->global_size <= 0) {
+        placed = *batch;
+        UNI_TRY(uni__give_up(strategy, find_place(strategy, &placed, err), err));
+        batch = &placed;
+    }
     uni__crew *crew = strategy->crew;
     for (int i = 0; i < crew->count; i++)
         forget_run(&crew->replicas[i]);
@@ -244,8 +267,7 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
     int status = run_crew(crew, err);
     uni__unpin(strategy, &before);
     if (status < 0) {
-        if (strategy->comm)
-            uni_comm_abort(strategy->comm, err ? err->message : "a replica failed");
+        (void)uni__give_up(strategy, status, err);
         if (crew->peers) {
             uni__crew_free(crew);
             strategy->crew = NULL;

@@ -4,6 +4,7 @@
  * There is one engine. none, one_device and mirrored are settings of its fit (replica threads); multi_worker gives it a uni_replica over a
  * communicator (multi_worker.c) and each rank's part of every global batch (distribute.c). Loops of one's own are run.c.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,26 @@ bool uni__seen_has(const uni__seen *seen, uint64_t id)
 
 int uni__give_up(uni_strategy *strategy, int status, const uni_error *err)
 {
-    if (status < 0 && strategy->comm)
-        uni_comm_abort(strategy->comm, err && err->message[0] ? err->message : "a rank failed");
+    char reason[sizeof err->message];
+    if (status >= 0 || !strategy->comm || strategy->ended.code < 0)
+        return status;
+    const char *sentence = err && err->message[0] ? err->message : "it failed without a message";
+    uni_error_set(&strategy->ended, status, "%s", sentence);
+    /* The first reason counts: where another rank's is known already, this one is not heard. */
+    snprintf(reason, sizeof reason, "rank %d failed: %.*s", strategy->rank, (int)sizeof reason - 32,
+             sentence);
+    uni_comm_abort(strategy->comm, reason);
     return status;
+}
+
+int uni__check_alive(const uni_strategy *strategy, uni_error *err)
+{
+    if (strategy->ended.code >= 0)
+        return 0;
+    return uni_error_set(err, strategy->ended.code,
+                         "this strategy has ended by an earlier error, and its ranks cannot meet "
+                         "again (a run that is restarted goes on): %.700s",
+                         strategy->ended.message);
 }
 
 static int new_strategy(uni_strategy **out, uni__strategy_kind kind, int replicas, uni_error *err)
@@ -117,6 +135,10 @@ int uni_strategy_multi_worker(uni_strategy **out, uni_comm *comm,
 {
     static const uni_multi_worker_options defaults = { 0 };
     *out = NULL;
+    if (options && (options->replicas < 0 || options->replicas > UNI_DEVICE_MAX_CPUS))
+        return uni_error_set(err, UNI_EINVAL,
+                             "multi_worker needs a positive number of replicas a worker, not %d",
+                             options->replicas);
     if (!comm)
         return uni_error_set(
             err, UNI_EINVAL,
@@ -229,9 +251,7 @@ static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
         size_t weights = 0, states = 0;
         float *weight_data = uni_parameters_weights(store, &weights),
               *state_data = uni_parameters_states(store, &states);
-        double sizes[2] = { (double)weights, (double)states };
-        UNI_TRY(uni_comm_check_equal(strategy->comm, sizes, sizeof sizes,
-                                     "the numbers of weights of the models", err));
+        UNI_TRY(uni__agree_on_model(strategy, model, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, weight_data, weights, UNI_F32, 0, err));
         UNI_TRY(uni_comm_broadcast(strategy->comm, state_data, states, UNI_F32, 0, err));
     }
@@ -242,6 +262,7 @@ static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
 
 int uni_strategy_place(uni_strategy *strategy, uni_model *model, uni_error *err)
 {
+    UNI_TRY(uni__check_alive(strategy, err));
     return uni__give_up(strategy, place(strategy, model, err), err);
 }
 

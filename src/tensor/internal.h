@@ -98,6 +98,7 @@ struct uni_tape {
     const uni_descent *descent; /* of the backward pass under way */
     uint32_t said; /* bits of uni__tape_once */
     uni_tensor *per_example; /* losses per example that were computed last in this step */
+    uni__penalty penalty; /* regularisation that was computed last in this step */
     bool profiling;
     size_t num_profile;
     uni_profile_entry profile[UNI__MAX_PROFILE];

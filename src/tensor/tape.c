@@ -72,6 +72,7 @@ void uni_tape_begin(uni_tape *tape, const uni_step *step)
     tape->num_names = 0;
     tape->gradient_done = false;
     tape->per_example = NULL;
+    tape->penalty = (uni__penalty){ 0 };
     uni__onednn_begin(tape->onednn);
 }
 
@@ -549,6 +550,11 @@ size_t uni_tape_bytes(const uni_tape *tape)
 uni_tensor **uni__tape_per_example(uni_tape *tape)
 {
     return &tape->per_example;
+}
+
+uni__penalty *uni__tape_penalty(uni_tape *tape)
+{
+    return &tape->penalty;
 }
 
 bool uni__tape_once(uni_tape *tape, unsigned what)

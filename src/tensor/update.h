@@ -67,5 +67,11 @@ enum { UNI__ONCE_AVERAGE_LOSS };
 bool uni__tape_once(uni_tape *tape, unsigned what);
 /* The losses per example that this step computed last, for the check of how a loss was divided. */
 uni_tensor **uni__tape_per_example(uni_tape *tape);
+/* The regularisation that it computed last, for the same check. */
+typedef struct uni__penalty {
+    const uni_tensor *value; /* NULL: none */
+    bool scaled; /* to the replicas: scale_regularization_loss */
+} uni__penalty;
+uni__penalty *uni__tape_penalty(uni_tape *tape);
 
 #endif

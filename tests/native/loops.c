@@ -23,11 +23,25 @@ static uni_tensor *scale_loss(const training *t, uni_replica_context *replica, u
     int64_t global = uni_replica_global_batch(replica);
     if (strcmp(t->scaling, "sum") == 0)
         return uni_op_scale(tape, uni_op_sum(tape, each), 1.0f / (float)global, 0);
-    if (strcmp(t->scaling, "mean") == 0)
+    if (strncmp(t->scaling, "mean", 4) == 0)
         return uni_compute_average_loss(tape, each, NULL, 0);
     uni_tensor *average = uni_compute_average_loss(tape, each, NULL, global);
-    return strcmp(t->scaling, "twice") == 0 ? uni_op_scale(tape, average, 1.0f / (float)global, 0)
-                                            : average;
+    return strncmp(t->scaling, "twice", 5) == 0
+               ? uni_op_scale(tape, average, 1.0f / (float)global, 0)
+               : average;
+}
+
+/* "mean" and "twice" leave it out; with "+" it is there, with "++" not divided by the replicas. */
+static uni_tensor *add_penalty(const training *t, uni_replica_context *replica, uni_tape *tape,
+                               uni_tensor *loss)
+{
+    const char *plus = strchr(t->scaling, '+');
+    if (!plus && strcmp(t->scaling, "average") != 0 && strcmp(t->scaling, "sum") != 0)
+        return loss;
+    uni_tensor *penalty = uni_model_regularization(t->model, tape);
+    if (!plus || !plus[1])
+        penalty = uni_scale_regularization_loss(tape, penalty, uni_replica_count(replica));
+    return uni_op_add(tape, loss, penalty);
 }
 
 static int train_step(uni_replica_context *replica, const uni_batch *batch, void *context,
@@ -39,12 +53,7 @@ static int train_step(uni_replica_context *replica, const uni_batch *batch, void
                *y = uni_tape_input_column(tape, &batch->y[0]);
     uni_tensor *predicted = uni_model_call(t->model, tape, x);
     uni_tensor *each = uni_loss_call(t->loss, tape, y, predicted, NULL);
-    uni_tensor *loss = scale_loss(t, replica, tape, each);
-    if (strcmp(t->scaling, "average") == 0 || strcmp(t->scaling, "sum") == 0)
-        loss =
-            uni_op_add(tape, loss,
-                       uni_scale_regularization_loss(tape, uni_model_regularization(t->model, tape),
-                                                     uni_replica_count(replica)));
+    uni_tensor *loss = add_penalty(t, replica, tape, scale_loss(t, replica, tape, each));
     UNI_TRY(uni_replica_apply_gradients(replica, loss, t->optimizer, err));
     UNI_TRY(uni_replica_update_metric(replica, t->error, y, predicted, NULL, err));
     return uni_replica_return(replica, loss, err);
@@ -251,6 +260,10 @@ static void mistakes_are_told(uni_program *program)
         /* strategy, scaling, in the log, not in the log */
         { "mirrored:2", "mean", "the mean over this replica's", "divided twice" },
         { "mirrored:2", "twice", "divided twice", "the mean over" },
+        { "mirrored:2", "mean+", "the mean over this replica's", "divided twice" },
+        { "mirrored:2", "twice+", "divided twice", "the mean over" },
+        { "mirrored:2", "average++", "the regularisation is counted 2 times", "the loss" },
+        { "none", "average++", "", "regularisation" },
         { "mirrored:2", "average", "", "loss" },
         { "mirrored:2", "sum", "", "loss" },
         { "none", "mean", "", "loss" },

@@ -275,9 +275,25 @@ uni_tensor *uni_compute_average_loss(uni_tape *tape, uni_tensor *per_example, un
     return uni_op_scale(tape, sum, (float)(1.0 / (double)divisor), 0);
 }
 
-static bool near(double a, double b)
+/* rounding: of the number that a was computed from. */
+static bool near(double a, double b, double rounding)
 {
-    return fabs(a - b) <= 1e-5 * fabs(b);
+    return fabs(a - b) <= 1e-5 * fabs(b) + rounding;
+}
+
+/* What the loss per example was divided by, when `value` is what came of it. */
+static uni_loss_division division_of(double value, double sum, double mine, double global,
+                                     int num_replicas, double rounding)
+{
+    double replicas = num_replicas;
+    if (near(value, sum / global, rounding))
+        return UNI_LOSS_DIVISION_RIGHT;
+    if (near(value, sum / mine, rounding))
+        return UNI_LOSS_DIVISION_BY_REPLICA;
+    bool twice = near(value, sum / global / global, rounding) ||
+                 near(value, sum / global / mine, rounding) ||
+                 (num_replicas > 1 && near(value, sum / global / replicas, rounding));
+    return twice ? UNI_LOSS_DIVISION_TWICE : UNI_LOSS_DIVISION_UNKNOWN;
 }
 
 uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss,
@@ -287,18 +303,20 @@ uni_loss_division uni_loss_check_division(uni_tape *tape, const uni_tensor *loss
     if (each == NULL || loss == NULL || uni_tensor_ndim(each) == 0 || global_batch_size < 2)
         return UNI_LOSS_DIVISION_UNKNOWN;
     double sum = 0, global = (double)global_batch_size, value = uni_tensor_scalar(loss);
-    double mine = (double)uni_tensor_dim(each, 0), replicas = num_replicas;
+    double mine = (double)uni_tensor_dim(each, 0);
     for (size_t i = 0; i < uni_tensor_count(each); i++)
         sum += (double)((const float *)uni_tensor_data(each))[i];
     if (sum == 0 || mine < 1)
         return UNI_LOSS_DIVISION_UNKNOWN;
-    if (near(value, sum / global))
-        return UNI_LOSS_DIVISION_RIGHT;
-    if (near(value, sum / mine))
-        return UNI_LOSS_DIVISION_BY_REPLICA;
-    bool twice = near(value, sum / global / global) || near(value, sum / global / mine) ||
-                 (num_replicas > 1 && near(value, sum / global / replicas));
-    return twice ? UNI_LOSS_DIVISION_TWICE : UNI_LOSS_DIVISION_UNKNOWN;
+    uni_loss_division how = division_of(value, sum, mine, global, num_replicas, 0);
+    const uni__penalty *penalty = uni__tape_penalty(tape);
+    if (how != UNI_LOSS_DIVISION_UNKNOWN || penalty->value == NULL)
+        return how;
+    /* With regularisation: what is left without it. */
+    double rest = value - uni_tensor_scalar(penalty->value);
+    how = division_of(rest, sum, mine, global, num_replicas, 3e-7 * fabs(value));
+    bool often = how == UNI_LOSS_DIVISION_RIGHT && !penalty->scaled && num_replicas > 1;
+    return often ? UNI_LOSS_PENALTY_UNSCALED : how;
 }
 
 uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *loss, int num_replicas)
@@ -307,7 +325,9 @@ uni_tensor *uni_scale_regularization_loss(uni_tape *tape, uni_tensor *loss, int 
         return uni_tape_fail(tape, UNI_EINVAL,
                              "scale_regularization_loss: there is at least 1 replica, got %d",
                              num_replicas);
-    return uni_op_scale(tape, loss, 1.0f / (float)num_replicas, 0);
+    uni_tensor *scaled = uni_op_scale(tape, loss, 1.0f / (float)num_replicas, 0);
+    *uni__tape_penalty(tape) = (uni__penalty){ .value = scaled, .scaled = true };
+    return scaled;
 }
 
 /* ---- configs ---- */

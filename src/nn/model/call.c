@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/update.h"
+
 /* Keras's _adjust_input_rank: a last axis of 1 is put on or taken off. Then the shape must fit, and
  * numbers become the spec's type. */
 static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, uni_tensor *x)
@@ -120,5 +122,9 @@ uni_tensor *uni_model_regularization(uni_model *model, uni_tape *tape)
                *added = uni_tape_added_losses(tape);
     if (weights == NULL && added == NULL)
         return uni_tape_constant(tape, 0);
-    return weights == NULL ? added : added == NULL ? weights : uni_op_add(tape, weights, added);
+    uni_tensor *all = weights == NULL ? added
+                      : added == NULL ? weights
+                                      : uni_op_add(tape, weights, added);
+    *uni__tape_penalty(tape) = (uni__penalty){ .value = all };
+    return all;
 }

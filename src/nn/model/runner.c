@@ -396,14 +396,18 @@ int uni__runner_reduce_totals(uni__runner *runner, const uni_replica *replica, b
 
 static int first_error(const uni__runner *runner, uni_error *err)
 {
-    int canceled = 0;
+    const uni__share *canceled = NULL; /* by somebody else, whose reason it tells */
     for (int i = 0; i < runner->active; i++) {
         const uni__share *share = &runner->shares[i];
         if (share->status < 0 && share->status != UNI_ECANCELED)
             return uni_error_set(err, share->status, "%s", share->error.message);
-        canceled = share->status < 0 ? share->status : canceled;
+        canceled = share->status < 0 && !canceled ? share : canceled;
     }
-    return canceled < 0 ? uni_error_set(err, canceled, "the step was cancelled") : 0;
+    if (!canceled)
+        return 0;
+    return uni_error_set(err, canceled->status, "%s",
+                         canceled->error.message[0] ? canceled->error.message
+                                                    : "the step was cancelled");
 }
 
 /* Shares' counts into the totals; their metrics are of this batch only. */

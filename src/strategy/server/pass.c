@@ -184,7 +184,9 @@ static int run_coordinator(pass *p, double *sum, int64_t *steps, uni_error *err)
     uni__ps *ps = p->ps;
     int64_t count = 0;
     UNI_TRY(schedule_batches(p, &count, err));
-    if (sum && count > 0 && p->row[VALUES] != (double)(count * uni__ps_lanes(ps)))
+    if (count == 0)
+        return uni__no_batch(p->options, err);
+    if (sum && p->row[VALUES] != (double)(count * uni__ps_lanes(ps)))
         return uni_error_set(err, UNI_ESHAPE,
                              "a sum over the pass was asked for, but the function did not return "
                              "one number a call (uni_replica_return)");

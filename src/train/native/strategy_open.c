@@ -11,6 +11,15 @@
 
 #define MAX_DEVICES 64
 
+/* "4": a number from 1 to the most. */
+static bool read_count(const char *text, int *out)
+{
+    char *end = NULL;
+    long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0;
+    *out = (int)number;
+    return end && !*end && number >= 1 && number <= UNI_DEVICE_MAX_CPUS;
+}
+
 /* "mirrored", "mirrored:4" or "mirrored:cpu:0,cpu:1" (a comma in "cpus:0-1,3" would be one too many: give such lists in C). */
 static int open_mirrored(uni_strategy **out, const char *argument, uni_error *err)
 {
@@ -18,12 +27,11 @@ static int open_mirrored(uni_strategy **out, const char *argument, uni_error *er
     const char *devices[MAX_DEVICES];
     int count = 0;
     if (!argument || isdigit((unsigned char)*argument)) {
-        char *end = NULL;
-        long number = argument ? strtol(argument, &end, 10) : 0;
-        if (argument && (*end || number < 1 || number > UNI_DEVICE_MAX_CPUS))
+        int number = 0;
+        if (argument && !read_count(argument, &number))
             return uni_error_set(err, UNI_EINVAL, "mirrored:%s: that is no number of devices",
                                  argument);
-        return uni_strategy_mirrored(out, (int)number, err);
+        return uni_strategy_mirrored(out, number, err);
     }
     if (snprintf(text, sizeof text, "%s", argument) >= (int)sizeof text)
         return uni_error_set(err, UNI_EINVAL, "the list of devices is too long");
@@ -40,10 +48,9 @@ static int open_multi_worker(uni_strategy **out, const char *argument, uni_sessi
                              uni_error *err)
 {
     const char *cluster = getenv("TF_CONFIG");
-    uni_multi_worker_options options = { .take_comm = true,
-                                         .replicas = argument ? atoi(argument) : 0 };
+    uni_multi_worker_options options = { .take_comm = true };
     uni_comm *comm = NULL;
-    if (argument && options.replicas < 1)
+    if (argument && !read_count(argument, &options.replicas))
         return uni_error_set(err, UNI_EINVAL,
                              "multi_worker:%s: that is no number of replicas a worker", argument);
     if (session && uni_session_is_worker(session))

@@ -1,0 +1,134 @@
+/*
+ * agree.c - what all ranks must have in common before they train together: the model, its optimizer, how many batches and epochs.
+ *
+ * A difference that is found here is told with its numbers and what to do. Later it would be a collective that the ranks do not call alike, or worse, weights that are
+ * those of nobody's program. One small all_gather a call of place, fit and pass. The caller's thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "strategy/internal.h"
+
+#define MAX_ROWS 8
+
+static int differ(const uni__common *row, int rank, int64_t theirs, int first, int64_t expected,
+                  uni_error *err)
+{
+    if (row->is_hash)
+        return uni_error_set(err, UNI_EMISMATCH, "rank %d has %s than rank %d: %s", rank, row->what,
+                             first, row->advice);
+    return uni_error_set(err, UNI_EMISMATCH, "rank %d has %lld %s, rank %d has %lld: %s", rank,
+                         (long long)theirs, row->what, first, (long long)expected, row->advice);
+}
+
+/* Compares with the first rank that knows the number. */
+static int compare(const uni_strategy *strategy, const uni__common *rows, size_t count,
+                   const int64_t *all, uni_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        int first = -1;
+        for (int rank = 0; rank < strategy->size; rank++) {
+            int64_t theirs = all[(size_t)rank * count + i];
+            if (theirs == UNI__NOT_KNOWN)
+                continue;
+            if (first < 0)
+                first = rank;
+            int64_t expected = all[(size_t)first * count + i];
+            if (theirs != expected)
+                return differ(&rows[i], rank, theirs, first, expected, err);
+        }
+    }
+    return 0;
+}
+
+int uni__agree(uni_strategy *strategy, const uni__common *rows, size_t count, uni_error *err)
+{
+    int64_t mine[MAX_ROWS];
+    if (!strategy->comm || strategy->size == 1)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        mine[i] = rows[i].value;
+    int64_t *all = calloc((size_t)strategy->size * count, sizeof *all);
+    if (!all)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to compare %d ranks", strategy->size);
+    int status = uni_comm_all_gather(strategy->comm, mine, all, count, UNI_I64, err);
+    if (status == 0)
+        status = compare(strategy, rows, count, all, err);
+    free(all);
+    return status;
+}
+
+/* ---- models ---- */
+
+static int64_t hash_of(const void *data, size_t size)
+{
+    char hex[17];
+    uni__hash_bytes(data, size, hex);
+    return (int64_t)(strtoull(hex, NULL, 16) >> 1); /* never UNI__NOT_KNOWN */
+}
+
+/* The parameters one after the other: where each begins, its size and kind. */
+static int hash_layout(const uni_parameters *store, int64_t *out, uni_error *err)
+{
+    size_t count = uni_parameters_count(store);
+    uint64_t *layout = calloc(3 * count + 1, sizeof *layout);
+    if (!layout)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to compare models");
+    for (size_t i = 0; i < count; i++) {
+        const uni_parameter *parameter = uni_parameters_at(store, i);
+        layout[3 * i] = uni_parameter_offset(parameter);
+        layout[3 * i + 1] = uni_parameter_size(parameter);
+        layout[3 * i + 2] = (uint64_t)uni_parameter_kind_of(parameter);
+    }
+    *out = hash_of(layout, 3 * count * sizeof *layout);
+    free(layout);
+    return 0;
+}
+
+static int hash_optimizer(const uni_optimizer *optimizer, int64_t *out, uni_error *err)
+{
+    uni_value *config = NULL;
+    char *text = NULL;
+    *out = 0;
+    if (!optimizer)
+        return 0;
+    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
+    int status = uni_json_write(&text, NULL, config, UNI_JSON_NONFINITE, err);
+    uni_value_free(config);
+    UNI_TRY(status);
+    *out = hash_of(text, strlen(text)) ^
+           hash_of(uni_optimizer_name(optimizer), strlen(uni_optimizer_name(optimizer)));
+    free(text);
+    return 0;
+}
+
+/* Weights or states, without the gaps of the flat buffer. */
+static int64_t count_numbers(const uni_parameters *store, bool states)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < uni_parameters_count(store); i++) {
+        const uni_parameter *parameter = uni_parameters_at(store, i);
+        if ((uni_parameter_kind_of(parameter) == UNI_PARAMETER_STATE) == states)
+            count += (int64_t)uni_parameter_size(parameter);
+    }
+    return count;
+}
+
+int uni__agree_on_model(uni_strategy *strategy, const uni_model *model, uni_error *err)
+{
+    static const char same[] = "build and compile the same model on every rank";
+    const uni_parameters *store = uni_model_parameters(model);
+    const uni_optimizer *optimizer = uni_model_optimizer(model);
+    int64_t layout = 0, settings = 0;
+    UNI_TRY(hash_layout(store, &layout, err));
+    UNI_TRY(hash_optimizer(optimizer, &settings, err));
+    const uni__common rows[] = {
+        { "weights in its model", count_numbers(store, false), same, false },
+        { "moving averages in its model", count_numbers(store, true), same, false },
+        { "other shapes of weights", layout, same, true },
+        { "a compiled model (1) or not (0)", optimizer != NULL, same, false },
+        { "another optimizer, or other settings of it,", settings, same, true },
+    };
+    return uni__agree(strategy, rows, sizeof rows / sizeof rows[0], err);
+}
