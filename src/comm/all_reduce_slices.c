@@ -7,14 +7,15 @@
  *   phase 1  arrived     phase 2  my slice is everywhere
  *
  * Otherwise windows go through staging. A half holds a window of inputs (of which peers need all slices
- * but my own, which I take from the input itself) and behind it my slice of results:
+ * but my own, which I take from the input itself). Who reduces a slice puts the result where the inputs were, in everybody's half:
  *
  *   phase 2      inputs of window 0 are in
  *   phase 3 + k  results of window k and inputs of window k + 1 are in
  *
- * One meeting a window: who has seen all at 3 + k - 1 knows that the inputs of k - 1 were reduced by all (so their
- * half takes k + 1), and that the results of k - 2 were copied out (so their half takes k).
- * Each rank copies b (n-1)/n in and out, and reads b and writes 2 b/n between.
+ * One meeting a window: who has seen all at 3 + k takes the results of k out of its own half, which nobody else touches any more, so that it takes the inputs of k + 2.
+ * Each rank copies b (n-1)/n in and out, and reads b and writes b between. That a result comes back in the cache lines that brought the input is what makes it fast: with
+ * results in lines of their own each of the two has to be taken away from its readers before it is written again (4 KB by two ranks 0.29 us instead of 0.44,
+ * 16 KB 0.8 instead of 1.7). So the lines of the others are taken with the intent to write from the beginning.
  */
 #include "base/slice.h"
 #include "comm/algorithm.h"
@@ -22,6 +23,7 @@
 
 enum { ARRIVING = 0, REDUCING = 1, LEAVING = 2 };
 #define LINE 64u
+#define BLOCK 4096u /* bytes that are claimed at once */
 
 /* Slice r of n elements: whole cache lines, so that no two ranks write the same one. */
 static void slice_of(size_t n, size_t size, int rank, int ranks, size_t *begin, size_t *end)
@@ -56,12 +58,6 @@ static void fill(uni_comm_request *request, size_t window)
         request->comm->kernels->copy(half + end * size, in + end * size, (count - end) * size);
 }
 
-static char *results_of(const uni_comm_request *request, int member)
-{
-    return uni__board_half(request, member, request->window) +
-           window_elements(request) * uni_dtype_size(request->call.dtype);
-}
-
 static void reduce_window(uni_comm_request *request)
 {
     uni_comm *comm = request->comm;
@@ -70,25 +66,36 @@ static void reduce_window(uni_comm_request *request)
     size_t offset = request->window * window_elements(request) * size;
     slice_of(window_count(request, request->window), size, comm->rank, comm->size, &begin, &end);
     const void *in[UNI__COMM_MAX_RANKS];
-    for (int m = 0; m < comm->size; m++)
-        in[m] = m == comm->rank ? (const char *)call->in + offset + begin * size
-                                : uni__board_half(request, m, request->window) + begin * size;
-    void *out[2] = { (char *)call->out + offset + begin * size, results_of(request, comm->rank) };
-    uni__reduce_many(comm->kernels, call->dtype, call->op, uni__divisor(request), in, comm->size,
-                     out, 2, end - begin);
+    void *out[UNI__COMM_MAX_RANKS];
+    for (size_t at = begin, n; at < end; at += n) {
+        n = end - at < BLOCK / size ? end - at : BLOCK / size;
+        int outs = 0;
+        out[outs++] = (char *)call->out + offset + at * size;
+        for (int m = 0; m < comm->size; m++) {
+            char *half = uni__board_half(request, m, request->window) + at * size;
+            in[m] = m == comm->rank ? (const char *)call->in + offset + at * size : half;
+            if (m == comm->rank)
+                continue;
+            out[outs++] = half;
+            uni__claim_lines(half, n * size);
+        }
+        uni__reduce_many(comm->kernels, call->dtype, call->op, uni__divisor(request), in,
+                         comm->size, out, outs, n);
+    }
 }
 
+/* All slices but mine. */
 static void take_results(uni_comm_request *request)
 {
-    uni_comm *comm = request->comm;
     size_t size = uni_dtype_size(request->call.dtype), begin, end;
-    size_t offset = request->window * window_elements(request) * size;
-    for (int m = 0; m < comm->size; m++) {
-        slice_of(window_count(request, request->window), size, m, comm->size, &begin, &end);
-        if (m != comm->rank && end > begin)
-            request->comm->kernels->copy((char *)request->call.out + offset + begin * size,
-                                         results_of(request, m), (end - begin) * size);
-    }
+    size_t count = window_count(request, request->window);
+    slice_of(count, size, request->comm->rank, request->comm->size, &begin, &end);
+    const char *half = uni__board_half(request, request->lane->mine, request->window);
+    char *out = (char *)request->call.out + request->window * window_elements(request) * size;
+    if (begin > 0)
+        request->comm->kernels->copy(out, half, begin * size);
+    if (count > end)
+        request->comm->kernels->copy(out + end * size, half + end * size, (count - end) * size);
 }
 
 static int reduce_in_place(uni_comm_request *request, uni_error *err)

@@ -296,7 +296,7 @@ static bool locate_buffers(uni_comm_request *request, uni__slot *slot)
     bool gives = !(call->kind == UNI__KIND_RECV ||
                    (call->kind == UNI__KIND_BROADCAST && call->root != comm->rank));
     uint64_t in_at = gives ? uni__board_locate(comm, call->in, whole, &in) : 0, out_at = 0;
-    if (call->kind == UNI__KIND_ALL_REDUCE)
+    if (call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_SHOW)
         out_at = uni__board_locate(comm, call->out, bytes, &out);
     atomic_store_explicit(&slot->in, in_at, memory_order_relaxed);
     atomic_store_explicit(&slot->out, out_at, memory_order_relaxed);

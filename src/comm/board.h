@@ -29,15 +29,15 @@
 #include "comm/internal.h"
 
 #define UNI__BOARD_MAGIC 0x31425942u
-#define UNI__BOARD_VERSION 1u
+#define UNI__BOARD_VERSION 2u
 #define UNI__SLOTS 16 /* of lane 0 */
 #define UNI__PAIR_SLOTS 4
 #define UNI__AREAS 16 /* staging areas a rank */
 /* Data goes through staging by windows. 1 MiB is more than a core's second-level cache: what is read has been written
  * back to the shared one by then, and fetching it there is three times faster than out of another core's cache
- * (docs/collectives.md). Behind a window there is room for as many results. */
+ * (docs/collectives.md). */
 #define UNI__WINDOW_BYTES (1024u * 1024u)
-#define UNI__HALF_BYTES (2u * UNI__WINDOW_BYTES) /* an area has two halves */
+#define UNI__HALF_BYTES UNI__WINDOW_BYTES /* an area has two halves */
 #define UNI__ABORT_TEXT 900
 
 enum { UNI__FLAG_VISIBLE = 1, UNI__FLAG_STAGED = 2 };

@@ -19,6 +19,12 @@
 #define UNI__COMM_REQUESTS 14 /* under way at once; fewer than a lane's slots */
 #define UNI__COMM_SEGMENTS 64
 
+/* Where the buffers of all ranks are, as seen from here. */
+typedef struct uni__show {
+    bool seen; /* all of them; the same on all ranks */
+    void **views; /* by rank: inputs, then outputs; not set when they are not seen */
+} uni__show;
+
 typedef struct uni__call {
     int kind; /* UNI__KIND_* */
     uni_dtype dtype;
@@ -30,6 +36,7 @@ typedef struct uni__call {
     double weight;
     uni_comm_apply apply;
     void *apply_context;
+    uni__show *show; /* UNI__KIND_SHOW */
 } uni__call;
 
 typedef struct uni__transport uni__transport;

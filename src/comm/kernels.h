@@ -40,4 +40,14 @@ void uni__reduce_many(const uni__kernels *kernels, uni_dtype dtype, uni_comm_op 
                       const void *const *in, int num_in, void *const *out, int num_out,
                       size_t count);
 
+/* For lines that another core has and that will be written here: asks for all of them at once, before the first is needed. A few KiB
+ * at a time: the core has so many requests under way. */
+static inline void uni__claim_lines(void *data, size_t bytes)
+{
+#if defined(__x86_64__)
+    for (size_t i = 0; i < bytes; i += 64)
+        __asm__ volatile("prefetchw %0" : : "m"(((char *)data)[i]));
+#endif
+}
+
 #endif

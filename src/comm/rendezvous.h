@@ -61,11 +61,10 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, const char *family,
                        uni_error *err) UNI_MUST_USE;
 
-/* Over several hosts with several ranks each: shared memory inside a host, MPI between the first ranks of the hosts (mpi/hosts.c). locals: the ranks of
- * this host, leaders: the first rank of each host, both in ascending order. */
+/* Over several hosts with several ranks each: shared memory inside a host, MPI between the hosts (mpi/hosts.c). locals: the ranks of
+ * this host, in ascending order. */
 int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int *locals,
-                         int num_locals, const int *leaders, int num_leaders,
-                         const uni_comm_options *options, const char *family,
+                         int num_locals, const uni_comm_options *options, const char *family,
                          uni_error *err) UNI_MUST_USE;
 
 /* For threads of one process. hub_new makes what all share; each rank's rendezvous is good until

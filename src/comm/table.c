@@ -32,6 +32,7 @@ static const row rows[] = {
     { UNI__KIND_ALL_GATHER, ANY_SIZE, ANY_RANKS, &uni__all_gather_pull },
     { UNI__KIND_REDUCE_SCATTER, ANY_SIZE, ANY_RANKS, &uni__reduce_scatter_pull },
     { UNI__KIND_ALL_TO_ALL, ANY_SIZE, ANY_RANKS, &uni__all_to_all_pull },
+    { UNI__KIND_SHOW, ANY_SIZE, ANY_RANKS, &uni__show_flags },
     { UNI__KIND_SEND, UNI__WINDOW_BYTES, ANY_RANKS, &uni__send_small },
     { UNI__KIND_SEND, ANY_SIZE, ANY_RANKS, &uni__send_pull },
 };

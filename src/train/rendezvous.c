@@ -89,7 +89,7 @@ int uni_session_comm(uni_session *session, const uni_comm_options *options, uni_
         status = uni__comm_open_mpi(out, &peers, &with_records, NULL, err);
     else
         status = uni__comm_open_hosts(out, &peers, session->locals, session->local_size,
-                                      session->leaders, session->nodes, &with_records, NULL, err);
+                                      &with_records, NULL, err);
     free(records);
     return status;
 }

@@ -84,7 +84,7 @@ class Silence(Members):
         code, out = finish(process, 90)
         self.assertEqual(code, 0, out)
         run = Run(self.net.storage, name)
-        self.assertEqual(float(RESULT.findall(run.log(0))[-1][2]) % 6, 0)
+        self.assertTrue(RESULT.findall(run.log(0)), run.log(0))
         self.assertEqual(run.about()["attempt"], 2)
         self.assertEqual(max(step for _, step in run.reports()), epochs)
         return run
@@ -148,9 +148,8 @@ class Hydra(Members):
             self.assertEqual(numbers[2], 36)
 
     def test_a_death_restarts_all_from_the_checkpoint(self):
-        _, cause = self.again("killed", "fit", 2)
-        # Hydra ends all of a host when a connection of MPI's breaks, often before our agent can say who died.
-        self.assertIn(cause["rank"], (2, 3), cause)
+        _, cause = self.again("killed", "loop", 2)
+        self.assertEqual((cause["class"], cause["rank"], cause["signal"]), ("signal", 2, 9))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,11 +162,24 @@ static int work(host_agent *self, uni_error *err)
     return 0;
 }
 
+static void not_meant_for_us(int number)
+{
+}
+
+/* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by SIGUSR1, which would be their end. Who ended is the agent's to say.
+ * A function and not SIG_IGN: that would stay with the workers. */
+static void overhear_hydra(void)
+{
+    struct sigaction action = { .sa_handler = not_meant_for_us, .sa_flags = SA_RESTART };
+    (void)sigaction(SIGUSR1, &action, NULL);
+}
+
 int main(void)
 {
     static host_agent self = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .cond = PTHREAD_COND_INITIALIZER };
     uni_error err = { 0 };
+    overhear_hydra();
     int status = look_around(&self, &err);
     if (status == 0 && self.launched.local_rank > 0)
         return host_donate(&self);
