@@ -15,29 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "base/assert.h"
 #include "base/fault.h"
 #include "base/file.h"
-
-/* Fails with the error's own sentence. */
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        memset(&failure, 0, sizeof failure);                                                       \
-        int code_ = (expr);                                                                        \
-        if (code_ < 0)                                                                             \
-            fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
-    } while (0)
-
-/* The code, and that the sentence is there and has `part` in it. */
-#define assert_fails(expr, expected, part)                                                         \
-    do {                                                                                           \
-        memset(&failure, 0, sizeof failure);                                                       \
-        int code_ = (expr);                                                                        \
-        if (code_ != (expected) || failure.code != code_ || !strstr(failure.message, part))        \
-            fail_msg("%s: got %s (%s) \"%s\"", #expr, uni_status_name(code_),                      \
-                     uni_status_name(failure.code), failure.message);                              \
-    } while (0)
-
-static uni_error failure __attribute__((unused));
 
 /* A fresh directory as *state, removed afterwards. */
 __attribute__((unused)) static int enter_directory(void **state)

@@ -54,6 +54,8 @@ bool uni__utf8_valid(const char *string, size_t length);
 /* strtod and strtof with the point of the C locale, whatever locale the process has set. */
 double uni__read_double(const char *text, char **end);
 float uni__read_float(const char *text, char **end);
+/* "0,2,5-7" (and a newline): sets member[i] for every number named. false when the text is something else or names one that is not below count. */
+bool uni__read_ranges(const char *text, bool *member, int count);
 /* The number alone: at most UNI__NUMBER_SIZE bytes, not zero-terminated; returns the length. */
 #define UNI__NUMBER_SIZE 32
 size_t uni__format_double(char *out, double value);

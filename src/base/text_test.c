@@ -131,9 +131,23 @@ static void utf8_agrees_with_decoding(void **state)
     assert_true(uni__utf8_valid("", 0));
 }
 
+static void test_ranges_are_read(void **state)
+{
+    (void)state;
+    bool member[8] = { false };
+    assert_true(uni__read_ranges("0,2,5-7\n", member, 8));
+    assert_memory_equal(member, ((bool[8]){ 1, 0, 1, 0, 0, 1, 1, 1 }), sizeof member);
+    static const char *const bad[] = { "",   "8",  "0,",  "3-1",  "a",
+                                       "-1", "1-", "0 1", "1\n2", "99999999999999999999" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (uni__read_ranges(bad[i], member, 8))
+            fail_msg("\"%s\" was accepted", bad[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges_are_read),
         cmocka_unit_test(grows_and_stays_terminated),
         cmocka_unit_test(formats_beyond_the_first_guess),
         cmocka_unit_test(a_failed_allocation_is_remembered),

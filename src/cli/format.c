@@ -79,28 +79,6 @@ bool cli_parse_size(const char *text, double *bytes)
     return *text == '\0';
 }
 
-bool cli_parse_ranks(const char *text, bool *wanted, int count)
-{
-    do {
-        char *end = NULL;
-        if (!isdigit((unsigned char)*text))
-            return false;
-        long first = strtol(text, &end, 10), last = first;
-        if (*end == '-') {
-            if (!isdigit((unsigned char)end[1]))
-                return false;
-            last = strtol(end + 1, &end, 10);
-        }
-        if (last < first || last >= count)
-            return false;
-        for (long rank = first; rank <= last; rank++)
-            wanted[rank] = true;
-        text = end + (*end == ',');
-        if (*end != ',')
-            return *end == '\0';
-    } while (true);
-}
-
 const char *cli_duration(double seconds, char out[CLI_SHORT])
 {
     if (!(seconds >= 0))

@@ -16,9 +16,6 @@ bool cli_parse_duration(const char *text, double *seconds);
 /* 512M, 2G, 1.5GiB, 100k, or a plain number of bytes; powers of 1024. */
 bool cli_parse_size(const char *text, double *bytes);
 
-/* "0,2,5-7" sets wanted[0..count); false when it is no such list or a number is out of range. */
-bool cli_parse_ranks(const char *text, bool *wanted, int count);
-
 /* "850 ms", "12.3 s", "4 min 05 s", "2 h 13 min", "3 d 4 h". Returns out. */
 const char *cli_duration(double seconds, char out[CLI_SHORT]);
 /* "just now", "12 s ago", "3 min ago", "2 h ago", "5 days ago". */

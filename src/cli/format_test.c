@@ -53,20 +53,6 @@ static void test_sizes_are_read(void **state)
     }
 }
 
-static void test_ranks_are_read(void **state)
-{
-    (void)state;
-    bool wanted[8] = { false };
-    assert_true(cli_parse_ranks("0,2,5-7", wanted, 8));
-    assert_memory_equal(wanted, ((bool[8]){ 1, 0, 1, 0, 0, 1, 1, 1 }), sizeof wanted);
-    static const char *const bad[] = { "",    "8",   "0,",
-                                       "3-1", "a",   "-1",
-                                       "1-",  "0 1", "99999999999999999999" };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        if (cli_parse_ranks(bad[i], wanted, 8))
-            fail_msg("\"%s\" was accepted", bad[i]);
-}
-
 static void test_durations_are_written(void **state)
 {
     (void)state;
@@ -114,9 +100,11 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_durations_are_read), cmocka_unit_test(test_sizes_are_read),
-        cmocka_unit_test(test_ranks_are_read),     cmocka_unit_test(test_durations_are_written),
-        cmocka_unit_test(test_times_ago),          cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_durations_are_read),
+        cmocka_unit_test(test_sizes_are_read),
+        cmocka_unit_test(test_durations_are_written),
+        cmocka_unit_test(test_times_ago),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

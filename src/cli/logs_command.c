@@ -48,7 +48,7 @@ static int select_ranks(selection *out, const uni_run *run, const char *ranks, u
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", out->num_ranks);
     for (int rank = 0; rank < out->num_ranks; rank++)
         out->wanted[rank] = ranks == NULL;
-    if (ranks && !cli_parse_ranks(ranks, out->wanted, out->num_ranks))
+    if (ranks && !uni__read_ranges(ranks, out->wanted, out->num_ranks))
         return uni_error_set(err, UNI_EINVAL,
                              "--rank %s: %s has ranks 0 to %d; write them like 0,2,5-7", ranks,
                              uni_run_id(run), out->num_ranks - 1);

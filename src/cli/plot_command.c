@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "cli/plot.h"
@@ -176,7 +177,7 @@ static int ranks_for(const uni_run *run, const char *text, int **out, uni_error 
         count = uni_error_set(err, UNI_ENOMEM, "no memory for %d ranks", world);
     } else if (!text) {
         (*out)[count++] = -1;
-    } else if (strcmp(text, "all") != 0 && !cli_parse_ranks(text, wanted, world)) {
+    } else if (strcmp(text, "all") != 0 && !uni__read_ranges(text, wanted, world)) {
         count =
             uni_error_set(err, UNI_EINVAL, "--rank %s: %s has ranks 0 to %d; write all, or 0,2,5-7",
                           text, uni_run_id(run), world - 1);

@@ -1,7 +1,6 @@
 /* blocks_test.c - what a binding asks of blocks: their rows add up, an epoch's order is a permutation of them, and what has no blocks says so. */
 #include "data/test.h"
 
-static uni_error failure;
 enum { ROWS = 200000 };
 
 static uni_dataset *open_lines(const char *dir)

@@ -7,8 +7,6 @@
 #include "data/sources/csv.h"
 #include "data/test.h"
 
-static uni_error failure;
-
 static uni_dataset *read_text(const char *text, size_t size, const uni_csv_options *options,
                               int expected, const char *part)
 {

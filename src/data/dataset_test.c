@@ -2,8 +2,6 @@
 #include <math.h>
 #include "data/test.h"
 
-static uni_error failure;
-
 static uni_dataset *range(int64_t n)
 {
     uni_dataset *dataset = NULL;

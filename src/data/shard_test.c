@@ -8,8 +8,6 @@
 #include "data/table.h"
 #include "data/test.h"
 
-static uni_error failure;
-
 /* ---- a source of blocks of very different lengths, some of them empty, in files of a few blocks ---- */
 
 enum { BLOCKS_A_FILE = 3 };

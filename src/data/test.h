@@ -13,26 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <unisono/data.h>
+#include "base/assert.h"
 #include "base/file.h"
-
-/* Fails with the error's own sentence. */
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        memset(&failure, 0, sizeof failure);                                                       \
-        int code_ = (expr);                                                                        \
-        if (code_ < 0)                                                                             \
-            fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
-    } while (0)
-
-/* The code, and that the sentence has `part` in it. */
-#define assert_fails(expr, expected, part)                                                         \
-    do {                                                                                           \
-        memset(&failure, 0, sizeof failure);                                                       \
-        int code_ = (expr);                                                                        \
-        if (code_ != (expected) || strstr(failure.message, part) == NULL)                          \
-            fail_msg("%s: %s %s; expected %s with \"%s\"", #expr, uni_status_name(code_),          \
-                     failure.message, uni_status_name(expected), part);                            \
-    } while (0)
 
 /* A directory of this test; test_dir_remove at its end. */
 static inline char *test_dir(void)

@@ -10,32 +10,19 @@
 #include <string.h>
 
 #include "base/cpus.h"
+#include "base/text.h"
 #include "strategy/internal.h"
 
 /* "0-2,5" as a set; false when the text is something else. */
 static bool read_list(const char *text, cpu_set_t *out)
 {
+    bool member[UNI_DEVICE_MAX_CPUS] = { false };
     CPU_ZERO(out);
-    while (*text && *text != '\n') {
-        char *end = NULL;
-        if (!isdigit((unsigned char)*text))
-            return false;
-        long first = strtol(text, &end, 10), last = first;
-        if (*end == '-') {
-            if (!isdigit((unsigned char)end[1]))
-                return false;
-            last = strtol(end + 1, &end, 10);
-        }
-        if (last < first || last >= UNI_DEVICE_MAX_CPUS)
-            return false;
-        for (long cpu = first; cpu <= last; cpu++)
-            CPU_SET((size_t)cpu, out);
-        if (*end == ',' && end[1])
-            end++;
-        else if (*end && *end != '\n')
-            return false;
-        text = end;
-    }
+    if (!uni__read_ranges(text, member, UNI_DEVICE_MAX_CPUS))
+        return false;
+    for (size_t cpu = 0; cpu < UNI_DEVICE_MAX_CPUS; cpu++)
+        if (member[cpu])
+            CPU_SET(cpu, out);
     return true;
 }
 

@@ -13,6 +13,28 @@ from unisono.horovod import _core, _numpy
 from unisono.horovod._core import Average, ReduceOp, Sum
 
 
+class _HalfCompression:
+    """Values are rounded to 16 bits, as Horovod does to save bytes (in shared memory there is nothing to save: only the rounding is kept)."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        return (tf.cast(tensor, tf.float16), tensor.dtype) if tensor.dtype in (tf.float32, tf.float64) else (tensor, None)
+
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
+        import tensorflow as tf
+
+        return tensor if context is None else tf.cast(tensor, context)
+
+
+class Compression:
+    """What travels: none (as it is) or fp16."""
+
+    none, fp16 = _numpy.Compression.none, _HalfCompression
+
+
 class Flat:
     """The gradients of one model and type in memory that all ranks reduce in place."""
 

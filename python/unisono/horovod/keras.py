@@ -12,34 +12,12 @@ from unisono.horovod import _core, _keras_callbacks, _keras_optimizer, _numpy
 from unisono.horovod._core import *  # noqa: F401,F403
 from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
 from unisono.horovod._keras_optimizer import distribute as DistributedOptimizer  # noqa: F401
-from unisono.horovod._numpy import Compression as _NumpyCompression
+from unisono.horovod._tensorflow import Compression  # noqa: F401
 
 callbacks = _keras_callbacks.callbacks_for(keras, __name__ + ".callbacks")
 sys.modules[__name__ + ".callbacks"] = callbacks
 __all__ = sorted(_core.__all__ + ["Compression", "DistributedOptimizer", "allgather", "allreduce", "broadcast", "broadcast_global_variables",
                                   "broadcast_variables", "callbacks", "load_model", "reducescatter"])
-
-
-class _HalfCompression:
-    """Gradients are rounded to 16 bits, as Horovod does to save bytes."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        import tensorflow as tf
-
-        return (tf.cast(tensor, tf.float16), tensor.dtype) if tensor.dtype in (tf.float32, tf.float64) else (tensor, None)
-
-    @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
-        import tensorflow as tf
-
-        return tensor if context is None else tf.cast(tensor, context)
-
-
-class Compression:
-    """What travels: none (as it is) or fp16."""
-
-    none, fp16 = _NumpyCompression.none, _HalfCompression
 
 
 def allreduce(value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,

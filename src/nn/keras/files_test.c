@@ -12,6 +12,7 @@
 #include <unisono/log.h>
 #include <unisono/nn.h>
 
+#include "base/assert.h"
 #include "nn/files/safetensors.h"
 
 #define TOLERANCE 1e-5
@@ -28,14 +29,6 @@ static const char *const models[] = { "mlp",       "cnn",         "residual",
                                       "recurrent", "transformer", "regularized",
                                       "nested",    "text",        "mlp_deflated" };
 #define NUM_MODELS (sizeof models / sizeof models[0])
-
-static uni_error failure;
-#define assert_ok(expr)                                                                            \
-    do {                                                                                           \
-        memset(&failure, 0, sizeof failure);                                                       \
-        if ((expr) < 0)                                                                            \
-            fail_msg("%s: %s", #expr, failure.message);                                            \
-    } while (0)
 
 static uni_model *load(const char *name)
 {

@@ -10,27 +10,10 @@ from unisono.horovod import _core, _keras_optimizer, _numpy, _tensorflow
 from unisono.horovod._core import *  # noqa: F401,F403
 from unisono.horovod._core import Average, ReduceOp, Sum, check_process_set, choose_op
 from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
+from unisono.horovod._tensorflow import Compression
 
 __all__ = sorted(_core.__all__ + ["Compression", "DistributedGradientTape", "DistributedOptimizer", "allgather", "allreduce", "alltoall", "broadcast",
                                   "broadcast_variables", "grouped_allreduce", "keras", "reducescatter"])
-
-
-class _HalfCompression:
-    """Values are rounded to 16 bits, as Horovod does to save bytes (in shared memory there is nothing to save: only the rounding is kept)."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return (tf.cast(tensor, tf.float16), tensor.dtype) if tensor.dtype in (tf.float32, tf.float64) else (tensor, None)
-
-    @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
-        return tensor if context is None else tf.cast(tensor, context)
-
-
-class Compression:
-    """What travels: none (as it is) or fp16."""
-
-    none, fp16 = _numpy.Compression.none, _HalfCompression
 
 
 def _plain(compression: Any) -> Any:

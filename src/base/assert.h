@@ -1,0 +1,31 @@
+/*
+ * assert.h - assertions about calls that return a status and leave their sentence in `failure`. After cmocka.h; for *_test.c only.
+ */
+#ifndef UNISONO_BASE_ASSERT_H
+#define UNISONO_BASE_ASSERT_H
+
+#include <string.h>
+#include <unisono/status.h>
+
+static uni_error failure __attribute__((unused));
+
+/* Fails with the error's own sentence. */
+#define assert_ok(expr)                                                                            \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ < 0)                                                                             \
+            fail_msg("%s: %s %s", #expr, uni_status_name(code_), failure.message);                 \
+    } while (0)
+
+/* The code, and that the sentence is there and has `part` in it. */
+#define assert_fails(expr, expected, part)                                                         \
+    do {                                                                                           \
+        memset(&failure, 0, sizeof failure);                                                       \
+        int code_ = (expr);                                                                        \
+        if (code_ != (expected) || failure.code != code_ || !strstr(failure.message, part))        \
+            fail_msg("%s: got %s (%s) \"%s\"", #expr, uni_status_name(code_),                      \
+                     uni_status_name(failure.code), failure.message);                              \
+    } while (0)
+
+#endif
