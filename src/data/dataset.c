@@ -268,7 +268,8 @@ int uni__apply_stages(uni_dataset *dataset, int first, int last, uni__reader *re
 {
     uni_table *now = uni_table_ref(in);
     *out = NULL;
-    for (int i = first; i < last; i++) {
+    /* Of no rows nothing can be made: functions need not be ready for that, and whoever puts tables together leaves such out. */
+    for (int i = first; i < last && uni_table_num_rows(now) > 0; i++) {
         const uni__stage *stage = dataset->stages[i];
         uni_table *next = NULL;
         int status = apply_in_parts(stage, reader, now, &next, err);

@@ -291,6 +291,27 @@ static int join_column(const struct join *join, struct uni__reader *reader, uni_
     return status;
 }
 
+static const char differing[] =
+    "tables that are put together (a function must return the same columns "
+    "and types for every batch)";
+
+/* Those with rows; the others may have no columns, or those that a function did not come to see. */
+static int concat_some(uni_table **out, struct uni__reader *reader, uni_table *const *tables,
+                       int count, uni_error *err)
+{
+    uni_table **some = malloc((size_t)count * sizeof(uni_table *));
+    int kept = 0;
+    if (some == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to put tables together");
+    for (int i = 0; i < count; i++) {
+        if (uni_table_num_rows(tables[i]) > 0)
+            some[kept++] = tables[i];
+    }
+    int status = uni__table_concat(out, reader, kept > 0 ? some : tables, kept > 0 ? kept : 1, err);
+    free(some);
+    return status;
+}
+
 int uni__table_concat(uni_table **out, struct uni__reader *reader, uni_table *const *tables,
                       int count, uni_error *err)
 {
@@ -301,9 +322,13 @@ int uni__table_concat(uni_table **out, struct uni__reader *reader, uni_table *co
         *out = uni_table_ref(tables[0]);
         return 0;
     }
+    for (int i = 0; i < count; i++) {
+        if (uni_table_num_rows(tables[i]) == 0)
+            return concat_some(out, reader, tables, count, err);
+    }
     struct join join = { .tables = tables, .count = count };
     for (int i = 0; i < count; i++) {
-        UNI_TRY(uni__table_same_fields(tables[0], tables[i], "tables that are put together", err));
+        UNI_TRY(uni__table_same_fields(tables[0], tables[i], differing, err));
         join.rows += uni_table_num_rows(tables[i]);
     }
     uni_table *made = NULL;

@@ -6,8 +6,16 @@ import math
 from typing import Any, Iterator
 
 from unisono.data import _convert
+from unisono.data._functions import is_filter
 from unisono.data._iterating import tables_of
 from unisono.data._schema import Schema
+
+
+def _whole_sum(values: Any) -> int:
+    """Exact: a block of int64 could overflow, its halves cannot."""
+    if values.dtype.kind == "b":
+        return int(values.sum())
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum()) if values.dtype.itemsize == 8 else int(values.sum(dtype="int64"))
 
 
 class Asking:
@@ -18,7 +26,10 @@ class Asking:
 
     def schema(self, fetch_if_missing: bool = True) -> Schema:
         """Names and types of the columns."""
-        return Schema(self._guard(self._native.schema).schema())
+        found = self._guard(self._native.schema).schema()
+        if not found and is_filter(self):  # that lets no row pass
+            return self._recipe[1].schema()
+        return Schema(found)
 
     def columns(self, fetch_if_missing: bool = True) -> list[str]:
         """The columns' names."""
@@ -92,25 +103,42 @@ class Asking:
             seen.update(dict.fromkeys(_convert.to_numpy(table)[column].tolist()))
         return list(seen)
 
-    def _aggregate(self, name: str, on: Any, ddof: int = 1) -> Any:
-        """One pass in blocks: count, mean and squared distances are joined pairwise, so that no digits are lost."""
-        total, mean, squares, low, high, count = 0.0, 0.0, 0.0, math.inf, -math.inf, 0
+    def _numbers(self, on: Any) -> Iterator[Any]:
+        """The values of one column (the first one), block by block; missing ones are left out, as pandas and Ray have it."""
+        import numpy
+
         names = [on] if isinstance(on, str) else on
         source = self.select_columns(names) if names else self
         for table in source._read(4096):
             batch = _convert.to_numpy(table)
-            values = batch[names[0] if names else next(iter(batch))].astype("float64")
-            size = len(values)
-            if size == 0:
-                continue
-            delta = values.mean() - mean
-            squares += ((values - values.mean()) ** 2).sum() + delta * delta * count * size / (count + size)
+            name = names[0] if names else next(iter(batch))
+            values = batch[name]
+            if values.dtype == object:
+                values = numpy.array([value for value in values if value is not None] or [math.nan])
+            if values.dtype.kind not in "iufb":
+                raise TypeError("column %r holds no numbers: it has no sum, mean, min or max" % name)
+            if values.dtype.kind == "f":
+                values = values[~numpy.isnan(values)].astype("float64")
+            if len(values):
+                yield values
+
+    def _aggregate(self, name: str, on: Any, ddof: int = 1) -> Any:
+        """One pass in blocks: count, mean and squared distances are joined pairwise, so that no digits are lost; sums of whole numbers are exact."""
+        total: Any = 0
+        mean, squares, low, high, count = 0.0, 0.0, None, None, 0
+        for values in self._numbers(on):
+            size, own = values.size, float(values.mean(dtype="float64"))
+            delta = own - mean
+            squares += ((values.astype("float64") - own) ** 2).sum() + delta * delta * count * size / (count + size)
             mean += delta * size / (count + size)
-            total, low, high, count = total + values.sum(), min(low, values.min()), max(high, values.max()), count + size
+            count += size
+            total += float(values.sum()) if values.dtype.kind == "f" else _whole_sum(values)
+            low = values.min() if low is None else min(low, values.min())
+            high = values.max() if high is None else max(high, values.max())
         if count == 0:
             return None
-        return {"sum": total, "mean": mean, "min": low, "max": high,
-                "std": (squares / (count - ddof)) ** 0.5 if count > ddof else 0.0}[name]
+        return {"sum": total, "mean": mean, "min": low.item(), "max": high.item(),
+                "std": float((squares / (count - ddof)) ** 0.5) if count > ddof else 0.0}[name]
 
     def sum(self, on: Any = None) -> Any:
         """Of a column of numbers (the first one)."""

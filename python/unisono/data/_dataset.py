@@ -162,7 +162,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     def _parts(self, method: str, *arguments: Any) -> list["Dataset"]:
         parts = Parts(self, method, arguments)
-        number = parts.count()
+        number = self._guard(parts.count)
         return [self._derive(("part", parts, index), shared=False) for index in range(number)]
 
     def split_at_indices(self, indices: Any) -> list["Dataset"]:
@@ -209,7 +209,7 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
     def materialize(self, max_bytes: int = 0) -> "Dataset":
         """Read and transformed once, now, and kept in memory."""
-        return self._guard(self._op, "cache", int(max_bytes))
+        return self._op("cache", int(max_bytes))
 
     cache = fully_executed = materialize
 

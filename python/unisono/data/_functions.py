@@ -65,6 +65,11 @@ class Rows:
         return _convert.from_rows(out) if out else table.slice(0, 0)
 
 
+def is_filter(dataset: Any) -> bool:
+    """Its rows have the columns of those before."""
+    return dataset._recipe[0] == "map" and isinstance(dataset._recipe[2], Rows) and dataset._recipe[2].how == "filter"
+
+
 class AddColumn:
     """A batch with one column more."""
 

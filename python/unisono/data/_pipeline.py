@@ -88,20 +88,36 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
         return self.iter_epochs()
 
     def _passes(self, **options: Any) -> Iterator[Any]:
+        empty = 0
         for epoch in self.iter_epochs():
-            yield from epoch._passes(**options)
+            for made in epoch._passes(**options):
+                yield made
+                empty = 0 if made.taken else empty + 1
+            if self._is_over(empty):
+                return
+
+    def _is_over(self, empty: int) -> bool:
+        """Endless epochs of no rows would never come to an end; the first may be what a checkpoint left."""
+        return self._times is None and empty == 3
+
+    def _all(self, method: str, options: dict) -> Iterator[Any]:
+        empty = 0
+        for epoch in self.iter_epochs():
+            empty += 1
+            for each in getattr(epoch, method)(**options):
+                empty = 0
+                yield each
+            self._last_stats = epoch.stats()
+            if self._is_over(empty):
+                return
 
     def iter_batches(self, **options: Any) -> Iterator[Any]:
         """The batches of all epochs; options as of Dataset.iter_batches."""
-        for epoch in self.iter_epochs():
-            yield from epoch.iter_batches(**options)
-            self._last_stats = epoch.stats()
+        return self._all("iter_batches", options)
 
     def iter_rows(self, **options: Any) -> Iterator[dict]:
         """The rows of all epochs."""
-        for epoch in self.iter_epochs():
-            yield from epoch.iter_rows(**options)
-            self._last_stats = epoch.stats()
+        return self._all("iter_rows", options)
 
     def __iter__(self) -> Iterator[dict]:
         return self.iter_rows()

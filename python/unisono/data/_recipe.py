@@ -75,15 +75,15 @@ def make(dataset: Any) -> Any:
         function, name, rows = rest
         return Native.from_python(function, dataset._box(), name, rows)
     if kind == "part":
-        return rest[0].get(rest[1])
+        return dataset._guard(rest[0].get, rest[1])
     if kind == "map":
         parent, function, name, batch_size, changes, in_order = rest
         return dataset._guard(parent._native.map, function, dataset._box(), name, batch_size, changes, in_order, None)
     if kind == "many":
         parent, method, others = rest
-        return getattr(parent._native, method)([other._native for other in others] if isinstance(others, list) else others._native)
+        return dataset._guard(getattr(parent._native, method), [other._native for other in others] if isinstance(others, list) else others._native)
     parent, method, arguments = rest
-    return getattr(parent._native, method)(*arguments)
+    return dataset._guard(getattr(parent._native, method), *arguments)
 
 
 # ---- recipes made anew ----

@@ -77,60 +77,45 @@ int uni__build_find(const uni__build *build, const char *name, size_t length)
 
 /* ---- numbers ---- */
 
-static int64_t clamp(double value, double low, double high)
-{
-    if (isnan(value))
-        return 0;
-    return value <= low ? (int64_t)low : value >= high ? (int64_t)high : (int64_t)value;
-}
-
-static void store(void *values, uni_dtype dtype, int64_t index, double value)
+static bool store_int(void *values, uni_dtype dtype, int64_t index, int64_t value)
 {
     switch (dtype) {
-    case UNI_F32:
-        ((float *)values)[index] = (float)value;
-        break;
-    case UNI_F64:
-        ((double *)values)[index] = value;
-        break;
-    case UNI_I64: /* 2^63 is not an int64_t: the largest double below it */
-        ((int64_t *)values)[index] = clamp(value, -0x1p63, 0x1.fffffffffffffp62);
-        break;
-    case UNI_I32:
-        ((int32_t *)values)[index] = (int32_t)clamp(value, INT32_MIN, INT32_MAX);
-        break;
-    case UNI_I16:
-        ((int16_t *)values)[index] = (int16_t)clamp(value, INT16_MIN, INT16_MAX);
-        break;
-    case UNI_I8:
-        ((int8_t *)values)[index] = (int8_t)clamp(value, INT8_MIN, INT8_MAX);
-        break;
-    case UNI_U8:
-        ((uint8_t *)values)[index] = (uint8_t)clamp(value, 0, UINT8_MAX);
-        break;
-    case UNI_U16:
-        ((uint16_t *)values)[index] = (uint16_t)clamp(value, 0, UINT16_MAX);
-        break;
-    case UNI_U32:
-        ((uint32_t *)values)[index] = (uint32_t)clamp(value, 0, UINT32_MAX);
-        break;
-    case UNI_U64:
-        ((uint64_t *)values)[index] = (uint64_t)clamp(value, 0, 0x1.fffffffffffffp62);
-        break;
-    case UNI_B8:
-        ((uint8_t *)values)[index] = value != 0;
-        break;
-    default: /* half precision: no source makes such columns */
-        break;
+#define CASE(id, type, low, high)                                                                  \
+    case UNI_##id:                                                                                 \
+        ((type *)values)[index] = (type)value;                                                     \
+        return value >= (int64_t)(low) && value <= (int64_t)(high);
+        CASE(I8, int8_t, INT8_MIN, INT8_MAX)
+        CASE(I16, int16_t, INT16_MIN, INT16_MAX)
+        CASE(I32, int32_t, INT32_MIN, INT32_MAX)
+        CASE(I64, int64_t, INT64_MIN, INT64_MAX)
+        CASE(U8, uint8_t, 0, UINT8_MAX)
+        CASE(U16, uint16_t, 0, UINT16_MAX)
+        CASE(U32, uint32_t, 0, UINT32_MAX)
+        CASE(U64, uint64_t, 0, INT64_MAX)
+        CASE(B8, uint8_t, 0, 1)
+        CASE(F32, float, INT64_MIN, INT64_MAX)
+        CASE(F64, double, INT64_MIN, INT64_MAX)
+#undef CASE
+    default:
+        return false;
     }
 }
 
-static void store_int(void *values, uni_dtype dtype, int64_t index, int64_t value)
+/* false: not a value of the type. Floating point columns take every number, rounded. */
+static bool store(void *values, uni_dtype dtype, int64_t index, double value)
 {
-    if (dtype == UNI_I64)
-        ((int64_t *)values)[index] = value;
-    else
-        store(values, dtype, index, (double)value);
+    if (dtype == UNI_F32) {
+        ((float *)values)[index] = (float)value;
+        return true;
+    }
+    if (dtype == UNI_F64) {
+        ((double *)values)[index] = value;
+        return true;
+    }
+    /* Whole, and no more than a double has exactly at the ends of int64 (NaN is neither). */
+    if (!(value >= -0x1p63 && value < 0x1p63) || value != (double)(int64_t)value)
+        return false;
+    return store_int(values, dtype, index, (int64_t)value);
 }
 
 void *uni__build_row(uni__build *build, int column)
@@ -141,19 +126,15 @@ void *uni__build_row(uni__build *build, int column)
            (size_t)(build->num_rows * c->row_elements) * uni_dtype_size(c->field.dtype);
 }
 
-void uni__build_put_int(uni__build *build, int column, int64_t value)
+bool uni__build_put_int(uni__build *build, int column, int64_t index, int64_t value)
 {
-    store_int(uni__build_row(build, column), build->columns[column].field.dtype, 0, value);
+    return store_int(uni__build_row(build, column), build->columns[column].field.dtype, index,
+                     value);
 }
 
-void uni__build_put_float(uni__build *build, int column, double value)
+bool uni__build_put_float(uni__build *build, int column, int64_t index, double value)
 {
-    store(uni__build_row(build, column), build->columns[column].field.dtype, 0, value);
-}
-
-void uni__build_put_element(uni__build *build, int column, int64_t index, double value)
-{
-    store(uni__build_row(build, column), build->columns[column].field.dtype, index, value);
+    return store(uni__build_row(build, column), build->columns[column].field.dtype, index, value);
 }
 
 /* ---- text, bytes and lists ---- */
@@ -192,22 +173,20 @@ int uni__build_put_bytes(uni__build *build, int column, const void *data, size_t
     return 0;
 }
 
-int uni__build_add_element(uni__build *build, int column, double value, uni_error *err)
+int uni__build_add_float(uni__build *build, int column, double value, uni_error *err)
 {
     void *to = NULL;
     UNI_TRY(uni__build_reserve(build, column, 1, &to, err));
-    store(to, build->columns[column].field.dtype, 0, value);
     uni__build_used(build, column, 1);
-    return 0;
+    return store(to, build->columns[column].field.dtype, 0, value);
 }
 
 int uni__build_add_int(uni__build *build, int column, int64_t value, uni_error *err)
 {
     void *to = NULL;
     UNI_TRY(uni__build_reserve(build, column, 1, &to, err));
-    store_int(to, build->columns[column].field.dtype, 0, value);
     uni__build_used(build, column, 1);
-    return 0;
+    return store_int(to, build->columns[column].field.dtype, 0, value);
 }
 
 /* ---- rows ---- */
@@ -219,7 +198,7 @@ static int put_missing(uni__build *build, int column, uni_error *err)
     bool number = c->field.kind == UNI_FIELD_NUMBER;
     if (number && (c->field.dtype == UNI_F32 || c->field.dtype == UNI_F64)) {
         for (int64_t i = 0; i < c->row_elements; i++)
-            uni__build_put_element(build, column, i, NAN);
+            (void)uni__build_put_float(build, column, i, NAN);
         return 0;
     }
     if (number && c->row_elements > 0)

@@ -32,14 +32,12 @@ int uni__build_begin(uni__build *build, uni__reader *reader, const uni_table *sc
 void uni__build_free(uni__build *build);
 int uni__build_find(const uni__build *build, const char *name, size_t length); /* -1: none */
 
-/* Numbers are converted to the column's dtype. put_number: a column of scalars. put_element: one of
- * `row_elements` of a tensor. add_element: one more of a list. */
-void uni__build_put_int(uni__build *build, int column, int64_t value);
-void uni__build_put_float(uni__build *build, int column, double value);
-void uni__build_put_element(uni__build *build, int column, int64_t index, double value);
-int uni__build_add_element(uni__build *build, int column, double value,
-                           uni_error *err) UNI_MUST_USE;
+/* Numbers in the column's dtype; false (add: 0 instead of 1): it has no such value (a fraction, out of range), and the row is to be dropped. put: element `index`
+ * of the row's tensor, 0 of a scalar; add: one more of a list. */
+bool uni__build_put_int(uni__build *build, int column, int64_t index, int64_t value);
+bool uni__build_put_float(uni__build *build, int column, int64_t index, double value);
 int uni__build_add_int(uni__build *build, int column, int64_t value, uni_error *err) UNI_MUST_USE;
+int uni__build_add_float(uni__build *build, int column, double value, uni_error *err) UNI_MUST_USE;
 /* Where the row's numbers are (NUMBER), to be filled directly. */
 void *uni__build_row(uni__build *build, int column);
 /* Strings and bytes: the whole value, or (lists too) room for `elements`, of which what is used is told afterwards. */

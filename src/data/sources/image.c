@@ -140,7 +140,7 @@ static int put_image(const images *self, uni__build *build, int64_t file, uni_er
     for (size_t i = 0; self->rescale && i < size; i++)
         ((float *)to)[i] = (float)pixels[i] * (1.0f / 255);
     if (self->label_column >= 0)
-        uni__build_put_int(build, self->label_column, self->labels[file]);
+        (void)uni__build_put_int(build, self->label_column, 0, self->labels[file]);
     if (self->path_column >= 0)
         UNI_TRY(
             uni__build_put_bytes(build, self->path_column, item->path, strlen(item->path), err));

@@ -13,10 +13,15 @@
 #include "data/sources/lines.h"
 
 #define HEAD_BYTES ((size_t)1 << 20)
+#define MAX_LIST ((size_t)64 << 20)
 
 /* ---- one line into the columns ---- */
 
 /* Numbers of a list into a tensor of the column's shape; false with a problem. */
+static const char not_of_type[] =
+    "a number that the column's type does not have (a fraction, or too large); the type was given, "
+    "or taken from the first lines: give it (types), or let more be looked at (infer_rows)";
+
 static bool fill_tensor(uni__json_scan *scan, uni__build *build, int column, int level,
                         int64_t *next)
 {
@@ -37,7 +42,10 @@ static bool fill_tensor(uni__json_scan *scan, uni__build *build, int column, int
         uni__json_kind kind = uni__json_next(scan, &token);
         if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
             return uni__json_fail(scan, "something that is no number in a tensor");
-        uni__build_put_element(build, column, (*next)++, token.real);
+        int64_t place = (*next)++;
+        if (kind == UNI__JSON_INT ? !uni__build_put_int(build, column, place, token.integer)
+                                  : !uni__build_put_float(build, column, place, token.real))
+            return uni__json_fail(scan, not_of_type);
     }
     if (more == 0 && count != field->shape[level])
         return uni__json_fail(scan, "a list that is shorter than those before");
@@ -55,8 +63,10 @@ static int fill_list(uni__json_scan *scan, uni__build *build, int column, uni_er
         uni__json_kind kind = uni__json_next(scan, &token);
         if (kind != UNI__JSON_INT && kind != UNI__JSON_FLOAT)
             return uni__json_fail(scan, "something that is no number in a list of numbers");
-        UNI_TRY(kind == UNI__JSON_INT ? uni__build_add_int(build, column, token.integer, err)
-                                      : uni__build_add_element(build, column, token.real, err));
+        int stored = kind == UNI__JSON_INT ? uni__build_add_int(build, column, token.integer, err)
+                                           : uni__build_add_float(build, column, token.real, err);
+        if (stored <= 0)
+            return stored < 0 ? stored : uni__json_fail(scan, not_of_type);
     }
     uni__build_used(build, column, 0);
     return more == 0;
@@ -82,19 +92,18 @@ static int put_scalar(uni__json_scan *scan, uni__build *build, int column, uni_e
     if (kind == UNI__JSON_NULL)
         return 1;
     if (kind == UNI__JSON_INT || (kind == UNI__JSON_BOOL && dtype == UNI_B8)) {
-        uni__build_put_int(build, column, token.integer);
-        return 1;
+        if (uni__build_put_int(build, column, 0, token.integer))
+            return 1;
+        scan->at = begin;
+        return uni__json_fail(scan, not_of_type);
     }
-    if (kind == UNI__JSON_FLOAT && (dtype == UNI_F32 || dtype == UNI_F64)) {
-        uni__build_put_float(build, column, token.real);
+    if (kind == UNI__JSON_FLOAT && uni__build_put_float(build, column, 0, token.real))
         return 1;
-    }
     if (kind == UNI__JSON_BAD)
         return 0;
     scan->at = begin;
-    return uni__json_fail(scan, kind == UNI__JSON_FLOAT
-                                    ? "a number with a fraction in a column of whole numbers"
-                                    : "a value of another type than those before");
+    return uni__json_fail(
+        scan, kind == UNI__JSON_FLOAT ? not_of_type : "a value of another type than those before");
 }
 
 static int put_text(uni__json_scan *scan, uni__build *build, int column, uni_error *err)
@@ -224,12 +233,34 @@ static const uni__lines_format json_lines = {
 };
 
 /* A file that is one list of objects. */
-static int read_list(uni_dataset **out, const char *path, uni_error *err)
+static int read_list(uni_dataset **out, const uni__files *files, const uni_json_options *o,
+                     uni_error *err)
 {
     uni_value *rows = NULL;
-    UNI_TRY(uni_json_read_file(&rows, path, err));
-    int status = uni_dataset_from_items(out, rows, err);
+    uni_dataset *all = NULL;
+    const char *path = files->items[0].path;
+    char *text = NULL;
+    size_t size = 0;
+    if (o->num_types > 0 || o->bad.skip)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s is one list: types, and bad rows that are skipped, are for files "
+                             "with one object a line (jq -c '.[]' makes one)",
+                             path);
+    int status = uni__lines_head(files, MAX_LIST, &text, &size, &path, err);
+    if (status == 0)
+        status = uni_json_read(&rows, text, size, err);
+    if (status == 0)
+        status = uni_dataset_from_items(&all, rows, err);
     uni_value_free(rows);
+    free(text);
+    if (status < 0)
+        return uni_error_prefix(err, "%s, which is read as one list of at most 64 MiB", path);
+    if (o->columns == NULL) {
+        *out = all;
+        return 0;
+    }
+    status = uni_dataset_select(out, all, o->columns, err);
+    uni_dataset_unref(all);
     return status < 0 ? uni_error_prefix(err, "%s", path) : 0;
 }
 
@@ -256,7 +287,7 @@ int uni_dataset_read_json(uni_dataset **out, int num_paths, const char *const *p
     UNI_TRY(uni__files_open(&files, num_paths, paths, suffixes, err));
     UNI_TRY_GOTO(uni__lines_head(files, HEAD_BYTES, &head, &size, &path, err), fail);
     if (begins_with_list(head, size) && files->count == 1) {
-        status = read_list(out, path, err);
+        status = read_list(out, files, &o, err);
         goto fail;
     }
     UNI_TRY_GOTO(uni__json_infer(&schema, &rows, path, head, size, &o, err), fail);

@@ -48,6 +48,15 @@ int64_t uni__lines_count(const char *text, size_t size, bool empty_too)
     return count;
 }
 
+/* A byte order mark at a file's beginning is no part of its first line. */
+static void pass_mark(const char **text, size_t *size)
+{
+    if (*size >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0) {
+        *text += 3;
+        *size -= 3;
+    }
+}
+
 int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *size,
                     const char **path, uni_error *err)
 {
@@ -60,6 +69,8 @@ int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *s
         int64_t line = 0;
         UNI_TRY(uni__stream_open(&stream, files->items[i].path, err));
         int status = uni__stream_lines(stream, want, 0, 0, &head, size, &line, err);
+        if (status == 0)
+            pass_mark(&head, size);
         if (status == 0 && *size > 0) {
             *path = files->items[i].path;
             *text = malloc(*size + 1);
@@ -76,14 +87,19 @@ int uni__lines_head(const uni__files *files, size_t want, char **text, size_t *s
 
 /* ---- byte ranges ---- */
 
-static int read_text(const lines *self, uni__reader *reader, int64_t block, char **text,
+static int read_text(const lines *self, uni__reader *reader, int64_t block, const char **text,
                      size_t *size, uni__lines_place *place, uni_error *err)
 {
+    char *begin = NULL;
     const uni__block *range = &self->blocks[block];
     *place = (uni__lines_place){ .path = self->files->items[range->file].path,
                                  .files = self->files,
                                  .file = range->file };
-    return uni__files_read_lines(self->files, range, reader, text, size, &place->offset, err);
+    UNI_TRY(uni__files_read_lines(self->files, range, reader, &begin, size, &place->offset, err));
+    *text = begin;
+    if (range->begin == 0)
+        pass_mark(text, size);
+    return 0;
 }
 
 static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
@@ -91,7 +107,7 @@ static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table
 {
     lines *self = self_;
     uni__lines_place place;
-    char *text = NULL;
+    const char *text = NULL;
     size_t size = 0;
     UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
     return self->kind->parse(self->format, reader, self->schema, &place, text, size, out, err);
@@ -102,7 +118,7 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
 {
     lines *self = self_;
     uni__lines_place place;
-    char *text = NULL;
+    const char *text = NULL;
     size_t size = 0;
     UNI_TRY(read_text(self, reader, block, &text, &size, &place, err));
     if (!uni__reader_skips(reader)) {
@@ -171,6 +187,8 @@ static int stream_next(void *self_, void *cursor_, uni__reader *reader, uni_tabl
         if (status < 0)
             UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
         place.path = uni__stream_path(cursor->stream);
+        if (place.line == 1)
+            pass_mark(&text, &size);
         if (size == 0) {
             uni__stream_close(cursor->stream);
             cursor->stream = NULL;

@@ -60,13 +60,12 @@ static int put_cell(const sqlite_source *self, uni__build *build, int column,
     if (cell->type == UNI__SQLITE_NULL)
         return 0;
     if (field->kind == UNI_FIELD_NUMBER) {
-        if (!number || (field->dtype == UNI_I64 && cell->type == UNI__SQLITE_FLOAT))
+        if (!number)
             return bad_cell(build->reader, self, build, column, names[cell->type], err);
-        if (cell->type == UNI__SQLITE_INT)
-            uni__build_put_int(build, column, cell->integer);
-        else
-            uni__build_put_float(build, column, cell->real);
-        return 0;
+        bool fits = cell->type == UNI__SQLITE_INT
+                        ? uni__build_put_int(build, column, 0, cell->integer)
+                        : uni__build_put_float(build, column, 0, cell->real);
+        return fits ? 0 : bad_cell(build->reader, self, build, column, names[cell->type], err);
     }
     if (number) { /* a column of text in which some values are numbers */
         char text[UNI__NUMBER_SIZE];

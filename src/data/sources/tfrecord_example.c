@@ -181,7 +181,7 @@ static int bad(char *why, size_t size, const uni__feature *feature, const uni_fi
 
 /* The values as they are when the column's dtype is theirs, otherwise one by one. */
 static int put_numbers(uni__build *build, int column, const uni__feature *feature, void *to,
-                       uni_error *err)
+                       char *why, size_t why_size, uni_error *err)
 {
     uni_dtype dtype = build->columns[column].field.dtype;
     bool floats = feature->kind == UNI__FEATURE_FLOAT;
@@ -201,11 +201,15 @@ static int put_numbers(uni__build *build, int column, const uni__feature *featur
         uni__feature_floats(feature, values);
     else
         uni__feature_ints(feature, values);
-    for (int64_t i = 0; i < feature->count; i++)
-        uni__build_put_element(build, column, i,
-                               floats ? (double)((float *)values)[i]
-                                      : (double)((int64_t *)values)[i]);
-    return 1;
+    bool fits = true;
+    for (int64_t i = 0; i < feature->count && fits; i++)
+        fits = floats ? uni__build_put_float(build, column, i, (double)((float *)values)[i])
+                      : uni__build_put_int(build, column, i, ((int64_t *)values)[i]);
+    if (fits)
+        return 1;
+    snprintf(why, why_size, "the feature \"%.80s\" has a value that no %s has (types)",
+             build->columns[column].field.name, uni_dtype_name(dtype));
+    return 0;
 }
 
 static int put_feature(uni__build *build, int column, const uni__feature *feature, char *why,
@@ -237,14 +241,15 @@ static int put_feature(uni__build *build, int column, const uni__feature *featur
         return bad(why, why_size, feature, &c->field);
     if (c->field.kind == UNI_FIELD_NUMBER)
         return feature->count == c->row_elements
-                   ? put_numbers(build, column, feature, uni__build_row(build, column), err)
+                   ? put_numbers(build, column, feature, uni__build_row(build, column), why,
+                                 why_size, err)
                    : bad(why, why_size, feature, &c->field);
     void *to = NULL;
     if (c->field.dtype != (feature->kind == UNI__FEATURE_FLOAT ? UNI_F32 : UNI_I64))
         return bad(why, why_size, feature, &c->field);
     UNI_TRY(uni__build_reserve(build, column, feature->count, &to, err));
     uni__build_used(build, column, feature->count);
-    return put_numbers(build, column, feature, to, err);
+    return put_numbers(build, column, feature, to, why, why_size, err);
 }
 
 /* The column of the record's feature number `place`. */
