@@ -176,7 +176,7 @@ typedef struct uni_replica {
     int index, count;
     uni_sync sync; /* for synchronised batch normalisation; sum NULL: local statistics */
     void *context;
-    /* Adds gradients (all trainable spans) and `sums` over all replicas; afterwards all have the same. gradients NULL: only the sums (a
+    /* Adds gradients (all trainable spans) and `sums` (sums[1]: the samples) over all replicas; afterwards all have the same. gradients NULL: only the sums (a
      * batch that waits for its update, the end of a validation or of an epoch). */
     int (*reduce)(void *context, uni_gradients *gradients, double *sums, size_t num_sums,
                   uni_error *err);
@@ -185,6 +185,12 @@ typedef struct uni_replica {
     /* Adds up a piece of that range (of trainable weights only) over all replicas, just before it is updated, so that the sums are still in the cache; NULL: reduce did. */
     int (*add_up)(void *context, uni_gradients *gradients, uni_span piece, uni_error *err);
     int (*barrier)(void *context, uni_error *err);
+    /* Optional, for plain descent by replicas that share one set of weights. Kernels of dense layers with so many weights are not reduced and not in any slice; 0: all are. Every
+     * replica gets the same answer. Their factors are shown to the others before `reduce`, and after it those of all are taken, in the order of the replicas. */
+    size_t (*keep_factors)(void *context);
+    int (*show_factors)(void *context, const uni_factored *mine, size_t count, uni_error *err);
+    int (*take_factors)(void *context, const uni_factored *mine, size_t count, size_t which,
+                        uni_factors *all, uni_error *err);
 } uni_replica;
 
 typedef struct uni_fit_options {

@@ -216,6 +216,9 @@ typedef struct uni_descent_peers {
 typedef struct uni_descent {
     float rate, keep;
     const uni_descent_peers *peers; /* NULL: alone */
+    /* Not 0: kernels of so many weights and more neither descend nor get a gradient, the pass keeps their factors (uni_tape_factored), and all others get gradients. For
+     * replicas that show each other their factors after the pass; rate, keep and peers are not used. */
+    size_t keep_factors;
 } uni_descent;
 /* The rows of a kernel that a replica changes: whole cache lines of the columns of x. */
 UNI_API uni_span uni_descent_rows(int64_t in, int index, int count);
@@ -238,6 +241,20 @@ typedef struct uni_gradient_options {
  * called once a step; tensors stay readable until the next begin. */
 UNI_API UNI_MUST_USE int uni_tape_gradient(uni_tape *tape, uni_tensor *loss,
                                            const uni_gradient_options *options, uni_error *err);
+
+#define UNI_MAX_FACTORED 15 /* kernels a pass; further ones get gradients */
+/* A kernel (in, out) whose gradient was not computed (keep_factors). */
+typedef struct uni_factored {
+    const uni_parameter *kernel;
+    int64_t in, out;
+    uni_factors factors;
+} uni_factored;
+/* Those of the last backward pass, the same on every replica; good until the next begin. */
+UNI_API size_t uni_tape_factored(const uni_tape *tape, const uni_factored **out);
+/* Takes the products of `count` replicas' factors off this replica's rows of the kernel (uni_descent_rows), in their order. */
+UNI_API UNI_MUST_USE int uni_tape_descend(uni_tape *tape, const uni_factored *what,
+                                          const uni_factors *all, int count, int index,
+                                          const uni_descent *descent, uni_error *err);
 
 /* Time in kernels since profiling began, by operation. */
 typedef struct uni_profile_entry {

@@ -6,6 +6,8 @@
  *   my slice of all of them, added up in rank order          the optimizer on my slice of the shared weights and state
  *   barrier: now the weights are the new ones
  *
+ * Large dense kernels under plain descent have no gradients at all (factors.c).
+ *
  * Two meetings a step; a rank reads b bytes of gradients and touches b/n of weights and state, so the update's work and memory shrink with
  * the number of ranks, and weights cannot drift apart. With clipping by norm every rank needs the whole sum: then the gradients are
  * summed everywhere, in place, and the update is still by slices. Slices are equal in trainable weights, whatever lies
@@ -64,6 +66,7 @@ static int make_pages(uni_strategy *strategy, size_t size, size_t slots, uni_err
         return 0;
     uni_comm_buffer_free(fused->pages);
     uni_comm_buffer_free(fused->gradients);
+    uni_comm_buffer_free(fused->factors);
     *fused = (uni__fused){ .size = size, .slots = slots };
     fused->stride = (size + PAGE_FLOATS - 1) / PAGE_FLOATS * PAGE_FLOATS;
     UNI_TRY(uni_comm_alloc_shared(strategy->comm, fused->stride * (1 + slots) * sizeof(float),
@@ -102,6 +105,7 @@ int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
     size_t size = 0;
     uni_parameters_weights(store, &size);
     fused->on = false;
+    fused->samples = 0;
     if (strategy->size < 2 || size == 0 || !optimizer)
         return 0;
     UNI_TRY(uni_optimizer_build(optimizer, store, err));
@@ -113,6 +117,9 @@ int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
     fused->slice = slice_of(store, size, strategy->rank, strategy->size);
     fused->model = model;
     fused->on = true;
+    fused->most_replicas = strategy->replicas;
+    UNI_TRY(uni_comm_all_reduce(strategy->comm, &fused->most_replicas, &fused->most_replicas, 1,
+                                UNI_I64, UNI_COMM_MAX, err));
     return move_in(strategy, store, optimizer, err);
 }
 

@@ -36,6 +36,10 @@ typedef struct uni__fused {
     uni_model *model;
     uni_gradients *moved; /* those that live in `gradients` now */
     uni_span slice; /* of the flat buffer: what this rank updates */
+    int64_t most_replicas; /* in a process, of all ranks */
+    uni_comm_buffer *factors; /* see factors.c; NULL: none were needed yet */
+    size_t factor_floats; /* of a rank */
+    double samples; /* of the last global batch of this fit; 0: there was none */
 } uni__fused;
 
 typedef struct uni__crew uni__crew;
@@ -117,6 +121,12 @@ int uni__clips_by_norm(const uni_optimizer *optimizer, bool *out, uni_error *err
 
 /* pass.c: a pass has found no batch. */
 int uni__no_batch(const uni_pass_options *options, uni_error *err) UNI_MUST_USE;
+
+/* factors.c: uni_replica's. */
+size_t uni__factors_least(void *context);
+int uni__factors_show(void *context, const uni_factored *mine, size_t count, uni_error *err);
+int uni__factors_take(void *context, const uni_factored *mine, size_t count, size_t which,
+                      uni_factors *all, uni_error *err);
 
 /* distribute.c */
 /* Was the source made by uni_strategy_distribute? */

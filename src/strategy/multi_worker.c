@@ -39,6 +39,7 @@ static int reduce(void *context, uni_gradients *gradients, double *sums, size_t 
     UNI_TRY(uni_comm_all_reduce(strategy->comm, sums, sums, num_sums, UNI_F64, UNI_COMM_SUM, err));
     if (!gradients)
         return 0;
+    strategy->fused.samples = sums[1];
     return strategy->fused.on && !strategy->fused.whole
                ? 0 /* slice by slice, see add_up */
                : uni__sum_gradients(strategy, gradients, err);
@@ -76,7 +77,10 @@ void uni__multi_worker_init(uni_strategy *strategy, bool local_statistics)
                                        .reduce = reduce,
                                        .slice = slice,
                                        .add_up = add_up,
-                                       .barrier = meet };
+                                       .barrier = meet,
+                                       .keep_factors = uni__factors_least,
+                                       .show_factors = uni__factors_show,
+                                       .take_factors = uni__factors_take };
     if (!local_statistics)
         strategy->replica.sync = (uni_sync){ .context = strategy, .sum = sum_statistics };
 }

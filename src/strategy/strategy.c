@@ -187,6 +187,7 @@ void uni_strategy_free(uni_strategy *strategy)
     uni__crew_free(strategy->crew);
     uni_comm_buffer_free(strategy->fused.pages);
     uni_comm_buffer_free(strategy->fused.gradients);
+    uni_comm_buffer_free(strategy->fused.factors);
     if (strategy->owns_comm)
         uni_comm_close(strategy->comm);
     uni__parts_forget(strategy);

@@ -96,6 +96,8 @@ struct uni_tape {
     bool gradient_done;
     bool accumulate;
     const uni_descent *descent; /* of the backward pass under way */
+    uni_factored factored[UNI_MAX_FACTORED]; /* of the last one */
+    size_t num_factored;
     uint32_t said; /* bits of uni__tape_once */
     uni_tensor *per_example; /* losses per example that were computed last in this step */
     uni__penalty penalty; /* regularisation that was computed last in this step */

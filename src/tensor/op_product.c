@@ -71,7 +71,33 @@ uni_span uni_descent_rows(int64_t in, int index, int count)
 /* Rows of the kernel that stay in the second-level cache while every replica's part is taken off them. */
 #define TILE_WEIGHTS ((size_t)1 << 16)
 
-/* This replica's rows of the kernel, by the factors of all. */
+/* Rows `mine` of a kernel of `out` columns, by the factors of all. */
+static void descend_rows(uni_tape *tape, float *kernel, int64_t in, int64_t out, uni_span mine,
+                         const uni_factors *all, int count, const uni_descent *how)
+{
+    size_t tile = TILE_WEIGHTS / (size_t)out > 16 ? TILE_WEIGHTS / (size_t)out : 16;
+    for (size_t at = mine.begin; at < mine.end; at += tile) {
+        uni_descent descent = *how;
+        for (int r = 0; r < count; r++) {
+            if (all[r].rows == 0)
+                continue;
+            uni__gemm(tape,
+                      &(uni__product){ .transpose_a = true,
+                                       .m = (int64_t)(at + tile < mine.end ? tile : mine.end - at),
+                                       .n = out,
+                                       .k = all[r].rows,
+                                       .a = all[r].x + at,
+                                       .lda = in,
+                                       .b = all[r].dz,
+                                       .ldb = out,
+                                       .c = kernel + at * (size_t)out,
+                                       .ldc = out,
+                                       .descent = &descent });
+            descent.keep = 1;
+        }
+    }
+}
+
 static void descend_together(uni_tape *tape, const dense *d, const float *x, float *kernel,
                              const float *dz)
 {
@@ -80,32 +106,24 @@ static void descend_together(uni_tape *tape, const dense *d, const float *x, flo
     uni_error err = { 0 };
     int status =
         peers->meet(peers->context, &(uni_factors){ x, dz, d->rows }, d->in, d->out, all, &err);
-    uni_span mine = uni_descent_rows(d->in, peers->index, peers->count);
-    size_t tile = TILE_WEIGHTS / (size_t)d->out > 16 ? TILE_WEIGHTS / (size_t)d->out : 16;
-    for (size_t at = mine.begin; status == 0 && at < mine.end; at += tile) {
-        uni_descent descent = *tape->descent;
-        for (int r = 0; r < peers->count; r++) {
-            if (all[r].rows == 0)
-                continue;
-            uni__gemm(tape,
-                      &(uni__product){ .transpose_a = true,
-                                       .m = (int64_t)(at + tile < mine.end ? tile : mine.end - at),
-                                       .n = d->out,
-                                       .k = all[r].rows,
-                                       .a = all[r].x + at,
-                                       .lda = d->in,
-                                       .b = all[r].dz,
-                                       .ldb = d->out,
-                                       .c = kernel + at * (size_t)d->out,
-                                       .ldc = d->out,
-                                       .descent = &descent });
-            descent.keep = 1;
-        }
-    }
+    if (status == 0)
+        descend_rows(tape, kernel, d->in, d->out,
+                     uni_descent_rows(d->in, peers->index, peers->count), all, peers->count,
+                     tape->descent);
     if (status == 0)
         status = peers->leave(peers->context, &err);
     if (status < 0)
         uni_tape_fail(tape, status, "%s", err.message);
+}
+
+int uni_tape_descend(uni_tape *tape, const uni_factored *what, const uni_factors *all, int count,
+                     int index, const uni_descent *descent, uni_error *err)
+{
+    double begin = uni__clock_begin(tape);
+    descend_rows(tape, uni_parameter_data(what->kernel), what->in, what->out,
+                 uni_descent_rows(what->in, index, count), all, count, descent);
+    uni__clock_end(tape, "dense backward weights", begin, 0);
+    return uni_tape_status(tape, err);
 }
 
 static void dense_backward(uni_tape *tape, uni__node *node)
@@ -138,6 +156,13 @@ static void dense_backward(uni_tape *tape, uni__node *node)
     }
     /* Last, since a kernel that descends is another one afterwards. */
     bool descends = uni__descends(tape, node, kernel);
+    if (descends && tape->descent->keep_factors) {
+        tape->factored[tape->num_factored++] =
+            (uni_factored){ kernel->parameter, d->in, d->out, { f32(x), dz, d->rows } };
+        if (node->out->gradient == dz && !node->out->watched)
+            node->out->gradient = NULL; /* or it would be released */
+        return;
+    }
     if (descends && tape->descent->peers) {
         begin = uni__clock_begin(tape);
         descend_together(tape, d, f32(x), f32(kernel), dz);

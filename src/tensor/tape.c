@@ -71,6 +71,7 @@ void uni_tape_begin(uni_tape *tape, const uni_step *step)
     tape->added_losses = NULL;
     tape->num_names = 0;
     tape->gradient_done = false;
+    tape->num_factored = 0;
     tape->per_example = NULL;
     tape->penalty = (uni__penalty){ 0 };
     uni__onednn_begin(tape->onednn);
@@ -346,8 +347,10 @@ static bool is_first_use(const uni__node *node, const uni_parameter *parameter)
 bool uni__descends(uni_tape *tape, const uni__node *node, const uni_tensor *tensor)
 {
     const uni_parameter *parameter = tensor->needs_gradient ? tensor->parameter : NULL;
-    if (!tape->descent || !parameter ||
-        (tape->descent->peers && parameter->size < tape->descent->peers->least))
+    const uni_descent *descent = tape->descent;
+    if (!descent || !parameter || (descent->peers && parameter->size < descent->peers->least) ||
+        (descent->keep_factors &&
+         (parameter->size < descent->keep_factors || tape->num_factored == UNI_MAX_FACTORED)))
         return false;
     uni_gradients *gradients = tape->step.gradients;
     uint32_t stamp = gradients->stamp;
@@ -398,6 +401,16 @@ static int tell_ready(const uni__node *node, const uni_gradient_options *options
     return 0;
 }
 
+/* Is it part of a factor that is wanted after the pass? */
+static bool is_kept(const uni_tape *tape, const uni_tensor *tensor)
+{
+    const float *begin = f32(tensor), *end = begin + tensor->count;
+    for (size_t i = 0; i < tape->num_factored; i++)
+        if (tape->factored[i].factors.x >= begin && tape->factored[i].factors.x < end)
+            return true;
+    return false;
+}
+
 static int walk_back(uni_tape *tape, const uni_gradient_options *options, uni_error *err)
 {
     for (uni__node *node = tape->last; node && !tape->error.code; node = node->previous) {
@@ -411,7 +424,7 @@ static int walk_back(uni_tape *tape, const uni_gradient_options *options, uni_er
             uni__release_floats(tape, out->gradient, out->count);
             out->gradient = NULL;
         }
-        if (options && options->consume && out->owned && !out->watched) {
+        if (options && options->consume && out->owned && !out->watched && !is_kept(tape, out)) {
             uni__release_floats(tape, out->data, out->count);
             out->data = NULL;
         }
@@ -440,6 +453,12 @@ int uni_tape_gradient(uni_tape *tape, uni_tensor *loss, const uni_gradient_optio
     if (gradients && !tape->accumulate)
         zero_unwritten(gradients);
     return uni_tape_status(tape, err);
+}
+
+size_t uni_tape_factored(const uni_tape *tape, const uni_factored **out)
+{
+    *out = tape->factored;
+    return tape->num_factored;
 }
 
 /* ---- checks ---- */

@@ -329,11 +329,31 @@ static void unpack(uni__runner *runner)
     }
 }
 
+/* Kernels of which the pass kept factors: this process' rows of them. Before the optimizer counts the step. */
+static int descend_with_others(uni__runner *runner, const uni_replica *replica, uni_error *err)
+{
+    uni_factors all[UNI_DESCENT_MAX_PEERS];
+    const uni_factored *mine = NULL;
+    uni_tape *tape = runner->shares[0].tape;
+    size_t count = uni_tape_factored(tape, &mine);
+    uni_descent descent;
+    if (count == 0 || !uni_optimizer_descent(runner->model->compiled->optimizer,
+                                             scale_for(runner->sums[1]), &descent))
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        UNI_TRY(replica->take_factors(replica->context, mine, count, i, all, err));
+        UNI_TRY(
+            uni_tape_descend(tape, &mine[i], all, replica->count, replica->index, &descent, err));
+    }
+    return 0;
+}
+
 static int update_with_others(uni__runner *runner, const uni_replica *replica, uni_error *err)
 {
     uni_optimizer *optimizer = runner->model->compiled->optimizer;
     uni_gradients *gradients = runner->shares[0].gradients;
     size_t size = 0;
+    UNI_TRY(descend_with_others(runner, replica, err));
     uni_gradients_data(gradients, &size);
     uni_span span =
         replica->slice != NULL ? replica->slice(replica->context, size) : (uni_span){ 0, size };
@@ -362,6 +382,10 @@ static int finish_with_others(uni__runner *runner, const uni__job *job, uni_erro
         runner->buffers[i] = uni_gradients_data(runner->shares[i].gradients, &size);
     if (runner->update)
         add_up(runner, (uni_span){ 0, size });
+    const uni_factored *mine = NULL;
+    size_t count = uni_tape_factored(runner->shares[0].tape, &mine);
+    if (count > 0)
+        UNI_TRY(replica->show_factors(replica->context, mine, count, err));
     pack_batch(runner, job->stop);
     UNI_TRY(replica->reduce(replica->context, gradients, runner->sums, runner->num_sums, err));
     if (runner->update)

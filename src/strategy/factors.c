@@ -1,0 +1,129 @@
+/*
+ * factors.c - plain descent by the ranks of one host without gradients of large dense kernels.
+ *
+ * Such a gradient is a product, x^T dz, of the layer's input and the gradient of its output, and with batches of some dozens of samples its factors are much smaller: 64 rows of
+ * 21,632 and of 128 floats instead of 2.8 million. So a rank's backward pass keeps its factors, and shows the others what they need of them before the step's first
+ * meeting: dz, and the columns of x that are not its own. After the meeting each takes the products of all off its own rows of the kernel, which lives
+ * once, in shared pages (fused.c). No meeting more than with gradients: the barrier at the step's end also says that nobody reads them any more.
+ *
+ *   a rank's part of the buffer: floats that are needed | rows of each kernel | x and dz of the first | x and dz of the second ...
+ *
+ * All ranks decide alike: by the weights, by the size of the last global batch, and by what all wrote before the meeting. fit's thread.
+ */
+#include <string.h>
+
+#include "strategy/internal.h"
+
+#define LEAST_WEIGHTS ((size_t)1 << 18)
+/* A kernel must have this many weights for each sample of the global batch, or copying factors costs as much as adding up gradients: for (in, out) weights that is
+ * about 2 (in + out) floats a sample of traffic beside 4 in x out / samples. */
+#define WEIGHTS_A_SAMPLE ((size_t)1 << 13)
+
+/* Of a rank; 64 floats, so that rows begin at cache lines. */
+typedef struct heading {
+    int64_t floats; /* that its factors need; they are there when all fit */
+    int64_t rows[UNI_MAX_FACTORED];
+    int64_t unused[16];
+} heading;
+
+size_t uni__factors_least(void *context)
+{
+    const uni_strategy *strategy = context;
+    const uni__fused *fused = &strategy->fused;
+    if (!fused->on || fused->whole || fused->samples <= 0 || fused->most_replicas > 1 ||
+        strategy->size > UNI_DESCENT_MAX_PEERS)
+        return 0;
+    size_t least = (size_t)fused->samples * WEIGHTS_A_SAMPLE;
+    return least > LEAST_WEIGHTS ? least : LEAST_WEIGHTS;
+}
+
+static heading *heading_of(const uni_strategy *strategy, int rank)
+{
+    return uni_comm_buffer_peer(strategy->fused.factors, rank);
+}
+
+static size_t floats_of(const uni_factored *what, int64_t rows)
+{
+    return (size_t)(rows * (what->in + what->out));
+}
+
+/* x, but for the columns that belong to this rank's own rows of the kernel, then dz. */
+static void copy(const uni_strategy *strategy, const uni_factored *what, float *to)
+{
+    const uni_factors *mine = &what->factors;
+    uni_span own = uni_descent_rows(what->in, strategy->rank, strategy->size);
+    size_t in = (size_t)what->in, bytes = sizeof(float);
+    for (int64_t r = 0; r < mine->rows; r++, to += in) {
+        const float *row = mine->x + (size_t)r * in;
+        memcpy(to, row, own.begin * bytes);
+        memcpy(to + own.end, row + own.end, (in - own.end) * bytes);
+    }
+    if (mine->rows > 0)
+        memcpy(to, mine->dz, (size_t)(mine->rows * what->out) * bytes);
+}
+
+static void write_mine(uni_strategy *strategy, const uni_factored *mine, size_t count)
+{
+    heading *head = heading_of(strategy, strategy->rank);
+    float *to = (float *)(head + 1);
+    size_t floats = 0;
+    for (size_t i = 0; i < count; i++) {
+        head->rows[i] = mine[i].factors.rows;
+        floats += floats_of(&mine[i], mine[i].factors.rows);
+    }
+    head->floats = (int64_t)floats;
+    if (floats > strategy->fused.factor_floats)
+        return;
+    for (size_t i = 0; i < count; to += floats_of(&mine[i], mine[i].factors.rows), i++)
+        copy(strategy, &mine[i], to);
+}
+
+int uni__factors_show(void *context, const uni_factored *mine, size_t count, uni_error *err)
+{
+    uni_strategy *strategy = context;
+    if (strategy->fused.factors)
+        write_mine(strategy, mine, count);
+    return 0;
+}
+
+/* The buffer is too small for somebody, which all see after the meeting: a larger one, and once more. */
+static int make_room(uni_strategy *strategy, const uni_factored *mine, size_t count, uni_error *err)
+{
+    uni__fused *fused = &strategy->fused;
+    int64_t floats = 0;
+    for (size_t i = 0; i < count; i++)
+        floats += (int64_t)floats_of(&mine[i], mine[i].factors.rows);
+    UNI_TRY(uni_comm_all_reduce(strategy->comm, &floats, &floats, 1, UNI_I64, UNI_COMM_MAX, err));
+    uni_comm_buffer_free(fused->factors);
+    fused->factors = NULL;
+    fused->factor_floats = (size_t)floats;
+    UNI_TRY(uni_comm_alloc(strategy->comm, sizeof(heading) + (size_t)floats * sizeof(float),
+                           &fused->factors, err));
+    write_mine(strategy, mine, count);
+    return uni_comm_barrier(strategy->comm, err);
+}
+
+static bool all_fit(const uni_strategy *strategy)
+{
+    bool fit = strategy->fused.factors != NULL;
+    for (int r = 0; fit && r < strategy->size; r++)
+        fit = heading_of(strategy, r)->floats <= (int64_t)strategy->fused.factor_floats;
+    return fit;
+}
+
+int uni__factors_take(void *context, const uni_factored *mine, size_t count, size_t which,
+                      uni_factors *all, uni_error *err)
+{
+    uni_strategy *strategy = context;
+    if (which == 0 && !all_fit(strategy))
+        UNI_TRY(make_room(strategy, mine, count, err));
+    for (int r = 0; r < strategy->size; r++) {
+        const heading *head = heading_of(strategy, r);
+        const float *at = (const float *)(head + 1);
+        for (size_t i = 0; i < which; i++)
+            at += floats_of(&mine[i], head->rows[i]);
+        all[r] = (uni_factors){ at, at + head->rows[which] * mine[which].in, head->rows[which] };
+    }
+    all[strategy->rank] = mine[which].factors;
+    return 0;
+}
