@@ -109,9 +109,13 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause)
         return false; /* what it says of itself is enough */
     if (!may_restart(run, slot)) {
         size_t used = strlen(cause->message);
-        snprintf(cause->message + used, sizeof cause->message - used,
-                 " (%s %d, %d times within a second of its start)", role, index,
-                 slot->quick_deaths);
+        if (run->trainer->options.max_failures == UNI_NO_RETRIES)
+            snprintf(cause->message + used, sizeof cause->message - used,
+                     " (%s %d; without retries no member is started again)", role, index);
+        else
+            snprintf(cause->message + used, sizeof cause->message - used,
+                     " (%s %d, %d times within a second of its start)", role, index,
+                     slot->quick_deaths);
         return false;
     }
     slot->restarts++;

@@ -159,6 +159,20 @@ static void after_a_failed_pass(uni_program *program)
     }
 }
 
+/* A worker that comes when all is done ends by itself, too: it waited for the others until it was killed. */
+static void late_member(uni_program *program)
+{
+    uni_value *config = servers_config("parameter_server", false);
+    CHECK(uni_dict_take(config, "late_ms", uni_value_int(500)) == 0);
+    double begun = scenario_ms();
+    uni_result *result = servers_run(program, "train", 2, 1, config, NULL);
+    double took = scenario_ms() - begun;
+    if (took >= 1900)
+        fprintf(stderr, "it took %.0f ms\n", took);
+    CHECK(took >= 500 && took < 1900);
+    uni_result_free(result);
+}
+
 /* The evaluator's losses are those of the coordinator's own validation after the same epochs. */
 static void sidecar_evaluates(uni_program *program)
 {
@@ -302,6 +316,7 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "passes_are_one_process", passes_are_one_process },
                                { "failing_part", failing_part },
                                { "after_a_failed_pass", after_a_failed_pass },
+                               { "late_member", late_member },
                                { "sidecar_evaluates", sidecar_evaluates },
                                { "no_seed_is_the_models", no_seed_is_the_models },
                                { "mistakes_are_told", mistakes_are_told },

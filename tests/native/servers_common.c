@@ -95,6 +95,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
             err);
         goto done;
     }
+    if (uni_session_world_rank(session) == 2)
+        scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));
     if (uni_dict_get_bool(config, "no_replica", false))
         UNI_TRY_GOTO(
             uni_strategy_parameter_server(

@@ -118,6 +118,10 @@ int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err) UNI_MUST_USE;
 int uni__ps_stats_value(const uni__ps *ps, uni_value **out, uni_error *err) UNI_MUST_USE;
 uni__ps *uni__ps_of(const uni_strategy *strategy);
 
+/* shards.c */
+void uni__ps_cut_shards(uni_parameters *store, int servers, bool whole_parameters, uni_span *spans);
+int uni__ps_make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *err) UNI_MUST_USE;
+
 /* client.c */
 enum { UNI__PULL_FOR_STEP = 1 };
 /* Weights and states into the placed model. version: which (synchronous steps), otherwise the newest. */

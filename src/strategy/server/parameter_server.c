@@ -19,7 +19,6 @@
 #define WARN_AFTER 10.0
 #define IDLE_MS 20
 #define EARLY_IDLE_MS 2
-#define LARGE_SHARD ((size_t)1 << 20) /* floats: a shorter log then */
 
 #define MAIL_NS 5000000u /* over hosts: how often a member looks whether the phase is over */
 
@@ -43,75 +42,6 @@ bool uni__ps_is_synchronous(const uni__ps *ps)
 int uni__ps_lanes(const uni__ps *ps)
 {
     return uni__ps_is_synchronous(ps) ? ps->cluster.workers : 1;
-}
-
-/* ---- shards ---- */
-
-/* Cuts as even as it goes, at cache lines; where the optimizer clips each parameter by its norm, between parameters. */
-static void cut_shards(uni_parameters *store, int servers, bool whole_parameters, uni_span *spans)
-{
-    size_t size = 0, at = 0, parameter = 0, parameters = uni_parameters_count(store);
-    uni_parameters_weights(store, &size);
-    for (int s = 0; s < servers; s++) {
-        size_t end = size * (size_t)(s + 1) / (size_t)servers / 16 * 16;
-        if (whole_parameters && s < servers - 1) {
-            size_t border = at;
-            for (; parameter < parameters; parameter++) {
-                const uni_parameter *p = uni_parameters_at(store, parameter);
-                if (uni_parameter_kind_of(p) == UNI_PARAMETER_STATE)
-                    continue;
-                size_t past = uni_parameter_offset(p) + uni_parameter_size(p);
-                if (past > end && border > at)
-                    break;
-                border = past;
-                if (past > end)
-                    break;
-            }
-            end = border;
-        }
-        end = s == servers - 1 || end > size ? size : end;
-        spans[s] = (uni_span){ at, end > at ? end : at };
-        at = spans[s].end;
-    }
-}
-
-/* What the optimizer's clipping asks of the shards. */
-static int check_optimizer(const uni__ps *ps, uni_optimizer *optimizer, bool *whole, uni_error *err)
-{
-    uni_value *config = NULL;
-    UNI_TRY(uni_optimizer_get_config(optimizer, &config, err));
-    bool global = uni_value_is_number(uni_dict_get(config, "global_clipnorm"));
-    *whole = uni_value_is_number(uni_dict_get(config, "clipnorm"));
-    uni_value_free(config);
-    if (global && ps->cluster.servers > 1)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "global_clip_norm needs the whole gradient in one place: use one "
-                             "server, or clip_norm (each parameter by itself)");
-    return 0;
-}
-
-static int make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *err)
-{
-    uni_optimizer *optimizer = ps->optimizer;
-    uni_parameters *store = uni_model_parameters(ps->model);
-    size_t weights = 0, states = 0;
-    bool whole = false;
-    uni_parameters_weights(store, &weights);
-    uni_parameters_states(store, &states);
-    UNI_TRY(check_optimizer(ps, optimizer, &whole, err));
-    *shape = (uni__board_shape){ .workers = (uint32_t)ps->cluster.workers,
-                                 .servers = (uint32_t)ps->cluster.servers,
-                                 .mode = ps->options.mode,
-                                 .staleness = (uint32_t)ps->options.staleness,
-                                 .replica = !ps->options.no_replica,
-                                 .num_slots = (uint32_t)uni_optimizer_num_slots(optimizer),
-                                 .whole_parameters = whole,
-                                 .num_weights = weights,
-                                 .num_states = states,
-                                 .seed = uni_model_seed(ps->model) };
-    shape->log_length = weights / shape->servers > LARGE_SHARD ? 2 : UNI__REPLICA_LOG_MAX;
-    snprintf(shape->optimizer, sizeof shape->optimizer, "%s", uni_optimizer_name(optimizer));
-    return 0;
 }
 
 /* ---- letting members in ---- */
@@ -275,8 +205,8 @@ static int place_coordinator(uni__ps *ps, const uni__board_shape *shape, uni_err
     uni_span *spans = calloc(shape->servers, sizeof *spans);
     if (!spans)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %u shards", shape->servers);
-    cut_shards(uni_model_parameters(ps->model), (int)shape->servers, shape->whole_parameters,
-               spans);
+    uni__ps_cut_shards(uni_model_parameters(ps->model), (int)shape->servers,
+                       shape->whole_parameters, spans);
     int status = uni__board_new(&ps->board, shape, spans, err);
     free(spans);
     UNI_TRY(status);
@@ -326,7 +256,8 @@ static int meet_over_hosts(uni__ps *ps, const uni__board_shape *mine, uni_error 
     if (!spans)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d shards", ps->cluster.servers);
     shape.replica = 0; /* nobody comes back alone */
-    cut_shards(uni_model_parameters(ps->model), ps->cluster.servers, shape.whole_parameters, spans);
+    uni__ps_cut_shards(uni_model_parameters(ps->model), ps->cluster.servers, shape.whole_parameters,
+                       spans);
     UNI_TRY_GOTO(uni_comm_broadcast(comm, &shape, sizeof shape, UNI_U8, 0, err), done);
     UNI_TRY_GOTO(uni_comm_broadcast(comm, spans, (size_t)ps->cluster.servers * sizeof *spans,
                                     UNI_U8, 0, err),
@@ -353,7 +284,7 @@ done:
 static int meet(uni__ps *ps, uni_error *err)
 {
     uni__board_shape shape;
-    UNI_TRY(make_shape(ps, &shape, err));
+    UNI_TRY(uni__ps_make_shape(ps, &shape, err));
     ps->begun_ns = uni__monotonic_ns();
     if (ps->carrier) {
         UNI_TRY(meet_over_hosts(ps, &shape, err));
@@ -449,12 +380,25 @@ static void free_cluster(const uni__cluster *cluster)
         cluster->vtable->free(cluster->context);
 }
 
+/* Members whose hello nobody has read, because all was done without them: they get the board now, and find every phase over. They waited for it in vain, until they were killed. */
+static void let_in_the_late(uni__ps *ps)
+{
+    if (ps->carrier)
+        return;
+    (void)look_at_mail(ps, NULL);
+    for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
+        if (atomic_load(&ps->board.header->members[rank].epoch) == 0)
+            (void)let_in(ps, rank, NULL);
+}
+
 void uni__ps_free(uni__ps *ps)
 {
     if (!ps)
         return;
-    if (uni__ps_is_coordinator(ps) && ps->board.header)
+    if (uni__ps_is_coordinator(ps) && ps->board.header) {
         tell_phases(ps, UINT32_MAX); /* nothing more comes: members that expect it go on alone */
+        let_in_the_late(ps);
+    }
     uni__ps_close_queue(ps);
     uni__ps_close_server(ps);
     free(ps->servers);
