@@ -1,5 +1,6 @@
 /* execute.c - see execute.h. `lock` guards everything that is not set at the start; tasks run outside of it. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,10 +269,20 @@ static bool work_on_task(uni__execute *execute, uni__reader *reader)
     return true;
 }
 
+/* A thread that is woken to read ahead must not take the core of the one that woke it, who has a batch to train on: whatever is SCHED_BATCH waits for its turn. */
+static void give_way(void)
+{
+    int policy;
+    struct sched_param parameters;
+    if (pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 && policy == SCHED_OTHER)
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+}
+
 static void *work(void *argument)
 {
     struct worker *worker = argument;
     uni__execute *execute = worker->execute;
+    give_way();
     bool stream = execute->options.dataset->root->source.kind == UNI__SOURCE_STREAM;
     pthread_mutex_lock(&execute->lock);
     while (!execute->ending) {
@@ -337,6 +348,13 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
     return 0;
 }
 
+/* Under the lock: a result was taken. A thread is not woken for every one of many that wait: that costs the consumer more than to take it. */
+static void wake_one(uni__execute *execute)
+{
+    if (execute->tail - execute->head <= (uint64_t)execute->options.ahead / 2)
+        pthread_cond_signal(&execute->room);
+}
+
 int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
 {
     pthread_mutex_lock(&execute->lock);
@@ -357,7 +375,7 @@ int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
         *out = slot->result;
         slot->result.table = NULL;
         execute->head++;
-        pthread_cond_broadcast(&execute->room);
+        wake_one(execute);
     }
     pthread_mutex_unlock(&execute->lock);
     return status;

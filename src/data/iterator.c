@@ -185,7 +185,8 @@ static int finish_batch(uni_dataset_iterator *it, const struct parts *parts, uni
                         uni_error *err)
 {
     UNI_TRY(uni__table_concat(out, it->reader, parts->tables, parts->count, err));
-    it->rows += uni_table_num_rows(*out);
+    it->batch_rows = uni_table_num_rows(*out);
+    it->rows += it->batch_rows;
     it->bytes += (int64_t)uni_table_bytes(*out);
     it->epoch_batches++;
     if (it->batches++ == 0)
@@ -290,6 +291,10 @@ void uni_dataset_iterator_place(const uni_dataset_iterator *it, int64_t *first,
     }
     if (!plan->rounds || it->stream || !it->started || task->end_of_epoch)
         return;
+    if (plan->num_shards == 1) {
+        *global_size = it->batch_rows;
+        return;
+    }
     bool last = task->unit_count < plan->round; /* everybody an equal part of what there is */
     *global_size = last ? task->unit_count : plan->round;
     *first = last ? uni__share(task->unit_count, plan->shard, plan->num_shards) : plan->offset;

@@ -35,6 +35,7 @@ struct uni_dataset_iterator {
     uint64_t epoch;
     uni_error failure;
     int64_t rows, batches, bytes;
+    int64_t batch_rows; /* of the last batch */
     uint64_t opened_ns, first_batch_ns;
 };
 

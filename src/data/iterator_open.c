@@ -91,6 +91,7 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
             out->rounds && chunk > o->batch_size ? chunk / o->batch_size * o->batch_size : chunk;
         out->unit = out->rounds && out->unit < o->batch_size ? o->batch_size : out->unit;
         out->task = out->unit;
+        out->ramp = out->rounds;
         break;
     case UNI__SOURCE_SPLIT:
         out->elements = source->num_blocks;

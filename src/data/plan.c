@@ -222,9 +222,14 @@ static bool next_of_rounds(uni__plan *plan, uni__task *out)
     if (rounds_left(plan) == 0)
         return false;
     int64_t wanted = options->unit / options->batch > 0 ? options->unit / options->batch : 1;
-    int64_t full = (plan->now.end - plan->now.begin) / round;
-    if (full == 0) { /* the last round: everybody an equal part of what there is */
-        int64_t left = plan->now.end - plan->now.begin;
+    int64_t left = plan->now.end - plan->now.begin, full = left / round;
+    if (options->ramp && plan->rounds_next < wanted) {
+        wanted = plan->rounds_next > 0 ? plan->rounds_next : 1;
+        plan->rounds_next = 2 * wanted;
+    }
+    if (options->num_shards == 1 && !options->drop_remainder && left <= wanted * round) {
+        out->count = out->unit_count = left; /* what is no whole batch goes along */
+    } else if (full == 0) { /* the last round: everybody an equal part of what there is */
         out->count = uni__share(left, options->shard + 1, options->num_shards) -
                      uni__share(left, options->shard, options->num_shards);
         out->unit_count = left;

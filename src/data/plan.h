@@ -35,8 +35,9 @@ typedef struct uni__plan_options {
     bool rounds;
     int64_t unit; /* elements of a unit: in rounds, rows of this shard in a task */
     int64_t task; /* ranges: elements of a task, at most a unit */
-    bool
-        ramp; /* ranges: a piece begins with a unit of one task and doubles from there, so that the first rows come soon */
+    /* So that the first rows come soon. Ranges: a piece begins with a unit of one task and doubles from there (which the order depends on). Rounds: the first task
+     * is one round, the next one two ... (which it does not). */
+    bool ramp;
     int64_t batch; /* rounds: rows of this shard in a round ... */
     int64_t round,
         offset; /* ... of so many rows of all shards, and where its own begin; round 0: batch rows for each shard */
@@ -68,6 +69,7 @@ typedef struct uni__plan {
     int piece;
     uni__piece now;
     int64_t unit_begin, unit_left, unit_count, unit_next;
+    int64_t rounds_next; /* while it grows */
     bool in_epoch, over;
 } uni__plan;
 

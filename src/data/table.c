@@ -13,8 +13,9 @@ struct uni_table {
     atomic_size_t references;
     int64_t num_rows;
     int num_columns;
-    uni_table_column *columns; /* field.name is the table's own copy */
+    uni_table_column *columns; /* field.name is the table's own copy ... */
     uni__name_index names;
+    uni_table *named; /* ... or that of the table it is a slice of, whose index it uses, too */
 };
 
 int uni_table_new(uni_table **out, int64_t num_rows, uni_error *err)
@@ -47,8 +48,10 @@ void uni_table_unref(uni_table *table)
         uni_array_unref(column->values);
         uni_array_unref(column->offsets);
         uni_array_unref(column->valid);
-        free((char *)column->field.name);
+        if (table->named == NULL)
+            free((char *)column->field.name);
     }
+    uni_table_unref(table->named);
     free(table->columns);
     uni__name_index_free(&table->names);
     free(table);
@@ -122,9 +125,34 @@ static int check_column(const uni_table *table, const uni_table_column *column, 
     return uni_error_set(err, UNI_EINVAL, "column %s has no kind", field->name);
 }
 
+/* A slice that gets a column needs names of its own. */
+static int own_names(uni_table *table, uni_error *err)
+{
+    uni_table *own = NULL;
+    UNI_TRY(uni_table_new(&own, table->num_rows, err));
+    for (int i = 0; i < table->num_columns; i++) {
+        int status = uni_table_add(own, &table->columns[i], err);
+        if (status < 0) {
+            uni_table_unref(own);
+            return status;
+        }
+    }
+    uni_table_column *columns = table->columns;
+    table->columns = own->columns;
+    table->names = own->names;
+    own->columns = columns;
+    own->names = (uni__name_index){ 0 };
+    own->named = table->named;
+    table->named = NULL;
+    uni_table_unref(own);
+    return 0;
+}
+
 int uni_table_add(uni_table *table, const uni_table_column *column, uni_error *err)
 {
     UNI_TRY(check_column(table, column, err));
+    if (table->named != NULL)
+        UNI_TRY(own_names(table, err));
     size_t count = (size_t)table->num_columns;
     /* Grows at 0, 8, 16, 32 ... columns. */
     if (count == 0 || (count >= 8 && (count & (count - 1)) == 0)) {
@@ -193,7 +221,8 @@ const uni_table_column *uni_table_find(const uni_table *table, const char *name)
 {
     if (table->num_columns == 0)
         return NULL;
-    int place = uni__name_index_find(&table->names, &table->columns->field.name,
+    const uni_table *named = table->named != NULL ? table->named : table;
+    int place = uni__name_index_find(&named->names, &table->columns->field.name,
                                      sizeof *table->columns, (size_t)table->num_columns, name);
     return place >= 0 ? &table->columns[place] : NULL;
 }
@@ -298,27 +327,23 @@ static int view_part(uni_array **out, uni_array *array, int64_t begin, int64_t c
     return 0;
 }
 
-static int slice_column(uni_table *out, const uni_table_column *column, int64_t begin, int64_t end,
-                        uni_error *err)
+/* `part` gets what belongs to it; whoever fails leaves the rest to uni_table_unref. */
+static int slice_column(uni_table_column *part, const uni_table_column *column, int64_t begin,
+                        int64_t end, uni_error *err)
 {
-    uni_table_column part = { .field = column->field };
-    int status = 0;
+    part->field = column->field;
     if (column->field.kind == UNI_FIELD_NUMBER) {
-        UNI_TRY_GOTO(view_part(&part.values, column->values, begin, end - begin, err), done);
+        UNI_TRY(view_part(&part->values, column->values, begin, end - begin, err));
     } else {
-        part.values = uni_array_ref(column->values);
-        UNI_TRY_GOTO(view_part(&part.offsets, column->offsets, begin, end - begin + 1, err), done);
+        part->values = uni_array_ref(column->values);
+        UNI_TRY(view_part(&part->offsets, column->offsets, begin, end - begin + 1, err));
     }
     if (column->valid != NULL)
-        UNI_TRY_GOTO(view_part(&part.valid, column->valid, begin, end - begin, err), done);
-    status = uni_table_add(out, &part, err);
-done:
-    uni_array_unref(part.values);
-    uni_array_unref(part.offsets);
-    uni_array_unref(part.valid);
-    return status;
+        UNI_TRY(view_part(&part->valid, column->valid, begin, end - begin, err));
+    return 0;
 }
 
+/* The columns were checked when they were added, and so were their names, which it shares: a batch is a slice, and a table may have a thousand columns. */
 int uni_table_slice(uni_table **out, uni_table *table, int64_t begin, int64_t end, uni_error *err)
 {
     *out = NULL;
@@ -331,12 +356,17 @@ int uni_table_slice(uni_table **out, uni_table *table, int64_t begin, int64_t en
     }
     uni_table *part = NULL;
     UNI_TRY(uni_table_new(&part, end - begin, err));
-    for (int i = 0; i < table->num_columns; i++) {
-        int status = slice_column(part, &table->columns[i], begin, end, err);
-        if (status < 0) {
-            uni_table_unref(part);
-            return status;
-        }
+    int status = 0;
+    part->named = uni_table_ref(table->named != NULL ? table->named : table);
+    part->columns = calloc((size_t)table->num_columns + 1, sizeof *part->columns);
+    if (part->columns == NULL)
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a part of a table");
+    for (; status == 0 && part->num_columns < table->num_columns; part->num_columns++)
+        status = slice_column(&part->columns[part->num_columns], &table->columns[part->num_columns],
+                              begin, end, err);
+    if (status < 0) {
+        uni_table_unref(part);
+        return status;
     }
     *out = part;
     return 0;
