@@ -14,6 +14,7 @@ import unittest
 
 from network import COMMAND, EXAMPLES, WEIGHTS, WORKER, Run, finish
 
+SERVERS = os.environ.get("UNISONO_TEST_SERVERS", "")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch")
 EXAMPLE = os.path.join(EXAMPLES, "slurm", "train.sbatch")
 
@@ -212,6 +213,23 @@ class Slurm(unittest.TestCase):
         self.assertEqual([worker["host"] for worker in nodes.about()["workers"]], ["n1", "n2"])
         self.assertEqual(nodes.weights(), local.weights())
         self.assertEqual(nodes.files() - {"logs/launcher.log"}, local.files())
+
+    @unittest.skipUnless(SERVERS, "the native engine was not built")
+    def test_parameter_servers(self):
+        """A coordinator, two workers and a server on two nodes; one of them dies, and all go on from the checkpoint."""
+        words = (COMMAND, "run", "--launcher", "slurm", "-n", "2", "--servers", "1", "-v")
+        code, out = self.salloc(*words, "--name", "servers", "--", SERVERS, "fit", "parameter_server:sync", "6")
+        self.assertEqual(code, 0, out)
+        run = Run(self.cluster.storage, "servers")
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["n1", "n1", "n2", "n2"])
+        self.assertIn("updates 36", run.log(0))
+        code, out = self.salloc(*words, "--name", "struck", "--", SERVERS, "loop", "parameter_server", "10", "5", "2")
+        self.assertEqual(code, 0, out)
+        run = Run(self.cluster.storage, "struck")
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["rank"], cause["host"], cause["signal"]), ("signal", 2, "n2", 9))
+        self.assertEqual(run.about()["attempt"], 2)
+        self.assertGreaterEqual(int(re.findall(r"begins after epoch (\d+)", run.log(0))[1]), 4)
 
     def test_stopped_rank(self):
         code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "stopped", "--", WORKER, "stop=1", "pause=10")

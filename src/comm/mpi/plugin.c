@@ -31,6 +31,26 @@ static int fail(int code, const char *what, char *why)
     return UNI_EPEER;
 }
 
+/* Of a new communicator. Collective. */
+static void know_ranks(state *s)
+{
+    MPI_Comm host = MPI_COMM_NULL;
+    int here = 0;
+    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(s->data, &s->rank);
+    MPI_Comm_size(s->data, &s->size);
+    if (MPI_Comm_split_type(s->data, MPI_COMM_TYPE_SHARED, s->rank, MPI_INFO_NULL, &host) ==
+            MPI_SUCCESS &&
+        host != MPI_COMM_NULL) {
+        MPI_Comm_size(host, &here);
+        MPI_Comm_free(&host);
+    }
+    s->one_host = here == s->size;
+    for (int i = 0; i < MAX_NOTES; i++)
+        s->sending[i] = MPI_REQUEST_NULL;
+}
+
 static int plugin_open(void **out, int *rank, int *size, char *why)
 {
     int initialised = 0, finalised = 0, level = 0, code;
@@ -58,14 +78,9 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
         free(s);
         return fail(code, "MPI_Comm_dup", why);
     }
-    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(s->data, rank);
-    MPI_Comm_size(s->data, size);
-    s->rank = *rank;
-    s->size = *size;
-    for (int i = 0; i < MAX_NOTES; i++)
-        s->sending[i] = MPI_REQUEST_NULL;
+    know_ranks(s);
+    *rank = s->rank;
+    *size = s->size;
     *out = s;
     return 0;
 }
@@ -89,14 +104,9 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
         free(s);
         return 0;
     }
-    MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(s->data, rank);
-    MPI_Comm_size(s->data, size);
-    s->rank = *rank;
-    s->size = *size;
-    for (int i = 0; i < MAX_NOTES; i++)
-        s->sending[i] = MPI_REQUEST_NULL;
+    know_ranks(s);
+    *rank = s->rank;
+    *size = s->size;
     *out = s;
     return 0;
 }

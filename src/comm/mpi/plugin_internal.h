@@ -16,6 +16,7 @@ typedef struct state {
     MPI_Comm data, notes;
     int rank, size;
     int initialised_here;
+    int one_host; /* all ranks are on it */
     uni__mpi_note sent[MAX_NOTES];
     MPI_Request sending[MAX_NOTES];
     int next_sent;
