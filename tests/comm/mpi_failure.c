@@ -14,6 +14,12 @@
 static _Atomic uint32_t abort_word;
 static const char *way;
 
+/* dead: the others wait for it; asked: they only ask again and again for a message of its. */
+static bool is_death(void)
+{
+    return strcmp(way, "dead") == 0 || strcmp(way, "asked") == 0;
+}
+
 static void reason(void *context, char *why, size_t size)
 {
     snprintf(why, size, "rank 1 was killed by signal 9");
@@ -21,7 +27,7 @@ static void reason(void *context, char *why, size_t size)
 
 static bool alive(void *context, int rank, char *why, size_t size)
 {
-    bool dead = rank == 1 && strcmp(way, "dead") == 0 && atomic_load(&abort_word) == 2;
+    bool dead = rank == 1 && is_death() && atomic_load(&abort_word) == 2;
     if (dead)
         snprintf(why, size, "is silent since 1.0 s");
     return !dead;
@@ -30,8 +36,21 @@ static bool alive(void *context, int rank, char *why, size_t size)
 static void *later(void *argument)
 {
     usleep(300000);
-    atomic_store(&abort_word, strcmp(way, "dead") == 0 ? 2 : 1);
+    atomic_store(&abort_word, is_death() ? 2 : 1);
     return NULL;
+}
+
+static int ask(uni_comm *comm, uni_error *err)
+{
+    float data[1000];
+    bool done = false;
+    uni_comm_request *request = NULL;
+    int code = uni_comm_recv_start(comm, data, 1000, UNI_F32, 1, &request, err);
+    while (code == 0 && !done) {
+        code = uni_comm_test(request, &done, err);
+        usleep(100);
+    }
+    return code;
 }
 
 /* What this rank does wrong, or what the others do meanwhile. */
@@ -51,6 +70,8 @@ static int act(uni_comm *comm, int rank, uni_error *err)
         for (;;) /* killed, for what the others know */
             pause();
     }
+    if (strcmp(way, "asked") == 0)
+        return ask(comm, err);
     return uni_comm_all_reduce(comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, err);
 }
 
@@ -66,6 +87,7 @@ int main(int argc, char **argv)
         { "leave", UNI_ECANCELED, "the disk of rank 1 is full" },
         { "abort", UNI_ECANCELED, "rank 1 was killed by signal 9" },
         { "dead", UNI_EWORKER, "rank 1 is silent since 1.0 s" },
+        { "asked", UNI_EWORKER, "rank 1 is silent since 1.0 s" },
     };
     static const uni__rendezvous_vtable vtable = { .name = "test",
                                                    .alive = alive,
@@ -82,7 +104,7 @@ int main(int argc, char **argv)
     }
     int rank = uni_comm_rank(comm), code = uni_comm_barrier(comm, &err);
     pthread_t thread;
-    bool victim = rank == 1 && (strcmp(way, "abort") == 0 || strcmp(way, "dead") == 0);
+    bool victim = rank == 1 && (strcmp(way, "abort") == 0 || is_death());
     if (!victim)
         pthread_create(&thread, NULL, later, NULL);
     uint64_t begun = uni__monotonic_ns();

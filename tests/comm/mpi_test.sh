@@ -20,7 +20,7 @@ for n in 1 2 3; do
     run "$n" "$contract" mpi || { echo "the contract with $n ranks failed"; bad=1; }
 done
 # Who stays behind is ended by mpirun: after an error nobody finalises.
-for case in kind:3:3 root:2:2 leave:3:3 abort:3:2 dead:3:2; do
+for case in kind:3:3 root:2:2 leave:3:3 abort:3:2 dead:3:2 asked:3:2; do
     way=${case%%:*} rest=${case#*:}
     n=${rest%:*} want=${rest#*:}
     told=$(run "$n" "$failure" "$way" 2>/dev/null)

@@ -157,19 +157,53 @@ class Faults(Hosts):
             for pid in [int(word) for word in self.net.in_host("b", "sh", "-c", "ip netns identify $$", check=False).stdout.split()
                         if word.isdigit()]:
                 os.kill(pid, signal.SIGKILL)
-            self.repair("b")
-
-    def repair(self, name):
-        subprocess.run(["ip", "-n", self.net.router, "link", "set", "p" + name, "up"], check=True)
+            self.net.link_up("b")
 
     def test_link_down_fewer_workers(self):
         code, out = self.lose_b("fewer", ["--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER, "pause=50", "steps=40"],
                                 lambda: self.net.link_down("b"))
-        self.repair("b")
+        self.net.link_up("b")
         self.assertEqual(code, 0, out)
         run = Run(self.net.storage, "fewer")
         self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a"])
         self.assertAlmostEqual(run.reports()[(0, 40)]["sum"], 820)
+
+    def test_resume_after_it_went_on_with_fewer(self):
+        """A host is lost, the run goes on without it and is stopped there; resumed, it has the workers that were asked for at first, or what is left."""
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", "shrunk", "--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER,
+                                 "pause=50", "steps=1000")
+        self.workers("shrunk")
+        run = Run(self.net.storage, "shrunk")
+        self.net.link_down("b")
+        try:
+            first = self.stop_when_alone(process, run)
+            # The host is still away: those who are left are enough, again.
+            process = self.net.start(COMMAND, "run", "--resume", "shrunk/run_001", "-v", "--", WORKER, "pause=50", "steps=1000")
+            last = self.stop_when_alone(process, run)
+            self.assertGreater(last, first)
+            self.assertIn("begins after step %d" % first, run.log(0))
+        finally:
+            self.net.link_up("b")
+        code, out = self.net.run(COMMAND, "run", "--resume", "shrunk/run_001", "-v", "--", WORKER, "steps=%d" % (last + 10))
+        self.assertEqual(code, 0, out)
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "b"], out)
+        self.assertIn("begins after step %d" % last, run.log(1))
+        self.assertAlmostEqual(run.reports()[(1, last + 10)]["sum"], (last + 10) * (last + 11) / 2)
+
+    def stop_when_alone(self, process, run):
+        """Its last step."""
+        self.wait_for(lambda: [worker["host"] for worker in run.about()["workers"] if worker["pid"]] == ["a"])
+        before = run.about()["iterations"]
+        self.wait_for(lambda: run.about()["iterations"] > before + 2)
+        self.stop_controller()
+        code, out = finish(process, 30)
+        self.assertEqual(code, 75, out)
+        return max(step for _, step in run.reports())
+
+    def stop_controller(self):
+        for pid in self.net.pids():
+            if "unisono run" in describe(pid).replace(COMMAND, "unisono"):
+                os.kill(pid, signal.SIGTERM)
 
     def test_control_port_silently_dropped(self):
         def drop():
@@ -244,9 +278,7 @@ class Faults(Hosts):
                                  "steps=1000")
         self.workers("stop")
         time.sleep(0.3)
-        for pid in self.net.pids():
-            if "unisono run" in describe(pid).replace(COMMAND, "unisono"):
-                os.kill(pid, signal.SIGTERM)
+        self.stop_controller()
         code, out = finish(process, 30)
         self.assertEqual(code, 75, out)
         run = Run(self.net.storage, "stop")
