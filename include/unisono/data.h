@@ -53,6 +53,10 @@ typedef struct uni_dataset uni_dataset;
 UNI_API uni_dataset *uni_dataset_ref(uni_dataset *dataset);
 UNI_API void uni_dataset_unref(uni_dataset *dataset);
 
+/* While a call waits for data (next, count, take, cache ...) `check` is called about ten times a second, on the caller's thread; nonzero ends the call with
+ * UNI_ECANCELED, and the iterator with it. For interpreters, whose Ctrl-C is seen only when they are asked. What is derived from the dataset has it, too. */
+UNI_API void uni_dataset_set_interrupt(uni_dataset *dataset, int (*check)(void));
+
 /* ---- sources (more of them: data_readers.h) ---- */
 
 /* What happens with a row that cannot be read. */

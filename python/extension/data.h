@@ -22,6 +22,8 @@ typedef struct dataset_object {
 
 /* All take a reference (NULL is passed on as failure). */
 PyObject *door_table_take(door_state *state, uni_table *table);
+/* Ctrl-C while a dataset is waited for: nonzero, with the exception set; functions of the user that run meanwhile are interrupted, too. */
+int door_check_interrupt(void);
 PyObject *door_dataset_take(door_state *state, uni_dataset *dataset);
 uni_table *door_table_of(door_state *state, PyObject *object); /* borrowed; NULL with a TypeError */
 /* The tables of a list that is kept meanwhile; PyMem_Free. */

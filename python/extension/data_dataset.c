@@ -16,6 +16,7 @@ PyObject *door_dataset_take(door_state *state, uni_dataset *dataset)
         return NULL;
     }
     self->dataset = dataset;
+    uni_dataset_set_interrupt(dataset, door_check_interrupt);
     return (PyObject *)self;
 }
 

@@ -77,13 +77,52 @@ static int take_table(const python_function *function, PyObject *answer, const c
     return table ? 0 : keep_exception(function, what, err);
 }
 
+/* ---- Ctrl-C ---- */
+
+/* Threads that are in a user's function, under the GIL. Python delivers signals to the main thread only, which waits for their results. */
+static unsigned long running[64];
+static int num_running;
+
+static int begin_running(void)
+{
+    if (num_running == (int)(sizeof running / sizeof running[0]))
+        return -1;
+    running[num_running] = PyThread_get_thread_ident();
+    return num_running++;
+}
+
+static void end_running(int place)
+{
+    if (place < 0)
+        return;
+    unsigned long own = PyThread_get_thread_ident();
+    for (int i = 0; i < num_running; i++) {
+        if (running[i] == own) {
+            running[i] = running[--num_running];
+            return;
+        }
+    }
+}
+
+int door_check_interrupt(void)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int status = PyErr_CheckSignals();
+    for (int i = 0; status < 0 && i < num_running; i++)
+        PyThreadState_SetAsyncExc(running[i], PyExc_KeyboardInterrupt);
+    PyGILState_Release(gil);
+    return status;
+}
+
 static int call_map(void *context, uni_table *in, uni_table **out, uni_error *err)
 {
     python_function *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
+    int place = begin_running();
     PyObject *table = door_table_take(function->state, uni_table_ref(in));
     PyObject *answer = table ? PyObject_CallFunctionObjArgs(function->function, table, NULL) : NULL;
     Py_XDECREF(table);
+    end_running(place);
     int status = take_table(function, answer, "the dataset's function failed", out, err);
     PyGILState_Release(gil);
     return status;

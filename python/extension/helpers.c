@@ -13,6 +13,8 @@ door_state *door_state_of(PyObject *object)
 /* class_(message) with code ("EWORKER") and status (-16). */
 PyObject *door_raise_as(PyObject *class_, const uni_error *err)
 {
+    if (err->code == UNI_ECANCELED && PyErr_Occurred()) /* by a signal, whose exception it is */
+        return NULL;
     if (err->code == UNI_ENOMEM)
         return PyErr_NoMemory();
     PyObject *message =

@@ -216,6 +216,11 @@ fail:
     return status;
 }
 
+void uni_dataset_set_interrupt(uni_dataset *dataset, int (*check)(void))
+{
+    atomic_store(&dataset->root->interrupted, check);
+}
+
 bool uni__dataset_one_to_one(const uni_dataset *dataset)
 {
     for (int i = 0; i < dataset->num_stages; i++) {

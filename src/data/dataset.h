@@ -25,12 +25,15 @@ typedef struct uni__stage {
 } uni__stage;
 
 /* The source and what its bad rows are met with; shared by all datasets made of it. */
+typedef int (*uni__interrupt)(void);
+
 typedef struct uni__root {
     atomic_size_t references;
     uni__source source;
     uni_bad_data bad;
     int64_t skipped; /* bad rows when a small file was loaded as a whole */
     bool loaded; /* it was */
+    _Atomic(uni__interrupt) interrupted; /* asked while the caller waits; NULL: nobody */
 } uni__root;
 
 typedef struct uni__order {

@@ -1,9 +1,11 @@
 /* execute.c - see execute.h. `lock` guards everything that is not set at the start; tasks run outside of it. */
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/clock.h"
 #include "base/random.h"
 #include "data/execute.h"
@@ -262,9 +264,12 @@ static bool work_on_task(uni__execute *execute, uni__reader *reader)
     pthread_mutex_unlock(&execute->lock);
     uni_table *table = NULL;
     uni_error err = { 0 };
+    uint64_t before = uni__monotonic_ns();
     int status = run_task(execute, reader, &task, NULL, &table, &err);
+    size_t bytes = status == 0 ? uni_table_bytes(table) : 0;
     pthread_mutex_lock(&execute->lock);
     execute->running--;
+    uni__plan_fit(execute->options.plan, task.count, bytes, uni__monotonic_ns() - before);
     finish(execute, slot, table, status < 0 ? &err : NULL);
     return true;
 }
@@ -276,6 +281,18 @@ static void give_way(void)
     struct sched_param parameters;
     if (pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 && policy == SCHED_OTHER)
         (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+}
+
+static int start_worker(uni__execute *execute, uni_error *err);
+
+/* Under the lock. Threads come one by one, each when the one before has made its first result: several that begin at once get in each other's way (all of them touch fresh
+ * memory) while the consumer waits for the first batch, and a small dataset never needs more than one. Fewer than wanted only make it slower. */
+static void start_next(uni__execute *execute, const struct worker *worker)
+{
+    bool last = worker == &execute->workers[execute->num_workers - 1];
+    if (last && execute->num_workers < execute->options.threads && !execute->ending &&
+        !execute->planned_all && has_room(execute))
+        (void)start_worker(execute, NULL);
 }
 
 static void *work(void *argument)
@@ -298,11 +315,13 @@ static void *work(void *argument)
             execute->planned_all = true;
             pthread_cond_broadcast(&execute->ready);
         }
+        start_next(execute, worker);
     }
     pthread_mutex_unlock(&execute->lock);
     return NULL;
 }
 
+/* Under the lock. */
 static int start_worker(uni__execute *execute, uni_error *err)
 {
     struct worker *worker = &execute->workers[execute->num_workers];
@@ -337,10 +356,12 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
     int status = execute->slots != NULL && execute->workers != NULL
                      ? 0
                      : uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
-    /* One thread is enough to go on with; fewer than wanted only make it slower. */
-    for (int i = 0; status == 0 && i < options->threads; i++)
+    if (status == 0) {
+        pthread_mutex_lock(&execute->lock);
         status = start_worker(execute, err);
-    if (status < 0 && execute->num_workers == 0) {
+        pthread_mutex_unlock(&execute->lock);
+    }
+    if (status < 0) {
         uni__execute_stop(execute);
         return status;
     }
@@ -355,6 +376,28 @@ static void wake_one(uni__execute *execute)
         pthread_cond_signal(&execute->room);
 }
 
+/* Under the lock. false: the caller does not want to wait any longer (uni_dataset_set_interrupt). */
+static bool wait_for_result(uni__execute *execute)
+{
+    enum { ASK_NS = 100000000 };
+    int (*check)(void) = atomic_load(&execute->options.dataset->root->interrupted);
+    if (check == NULL) {
+        pthread_cond_wait(&execute->ready, &execute->lock);
+        return true;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ASK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&execute->ready, &execute->lock, &until) != ETIMEDOUT)
+        return true;
+    pthread_mutex_unlock(&execute->lock);
+    bool goes_on = check() == 0;
+    pthread_mutex_lock(&execute->lock);
+    return goes_on;
+}
+
 int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
 {
     pthread_mutex_lock(&execute->lock);
@@ -362,7 +405,10 @@ int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
     uint64_t before = 0;
     while (execute->head == execute->tail ? !execute->planned_all : !slot->done) {
         before = before == 0 ? uni__monotonic_ns() : before;
-        pthread_cond_wait(&execute->ready, &execute->lock);
+        if (wait_for_result(execute))
+            continue;
+        pthread_mutex_unlock(&execute->lock);
+        return uni_error_set(err, UNI_ECANCELED, "the wait for data was interrupted");
     }
     if (before > 0)
         execute->waited_ns += uni__monotonic_ns() - before;
@@ -396,9 +442,10 @@ void uni__execute_stop(uni__execute *execute)
         return;
     pthread_mutex_lock(&execute->lock);
     execute->ending = true;
+    int workers = execute->num_workers; /* no more from now on */
     pthread_cond_broadcast(&execute->room);
     pthread_mutex_unlock(&execute->lock);
-    for (int i = 0; i < execute->num_workers; i++) {
+    for (int i = 0; i < workers; i++) {
         pthread_join(execute->workers[i].thread, NULL);
         uni__reader_free(execute->workers[i].reader);
     }

@@ -12,6 +12,7 @@
 #define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
 #define WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
 #define MAX_WINDOW_BLOCKS 64
+#define FIRST_ROWS 512
 
 static int default_threads(void)
 {
@@ -90,8 +91,12 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
         out->unit =
             out->rounds && chunk > o->batch_size ? chunk / o->batch_size * o->batch_size : chunk;
         out->unit = out->rounds && out->unit < o->batch_size ? o->batch_size : out->unit;
+        /* Functions that change the number of rows: not too many before the first batch. */
+        if (!out->rounds && out->unit > FIRST_ROWS)
+            out->unit = FIRST_ROWS;
         out->task = out->unit;
         out->ramp = out->rounds;
+        out->any_unit = true;
         break;
     case UNI__SOURCE_SPLIT:
         out->elements = source->num_blocks;

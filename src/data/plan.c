@@ -301,6 +301,21 @@ bool uni__plan_next(uni__plan *plan, uni__task *out)
     }
 }
 
+void uni__plan_fit(uni__plan *plan, int64_t rows, size_t bytes, uint64_t ns)
+{
+    enum { TASK_BYTES = 4 << 20, TASK_NS = 200000000 };
+    uni__plan_options *options = &plan->options;
+    if (!options->any_unit || rows < 1 || (bytes <= TASK_BYTES && ns <= TASK_NS))
+        return;
+    double over = (double)bytes / TASK_BYTES > (double)ns / TASK_NS ? (double)bytes / TASK_BYTES
+                                                                    : (double)ns / TASK_NS;
+    int64_t fit = (int64_t)((double)rows / over);
+    int64_t least = options->rounds ? options->batch : 1;
+    fit = fit < least ? least : fit;
+    options->unit = fit < options->unit ? fit : options->unit;
+    options->task = options->unit < options->task ? options->unit : options->task;
+}
+
 void uni__plan_extend(uni__plan *plan, int64_t end_epoch)
 {
     plan->options.end_epoch = end_epoch;

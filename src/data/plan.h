@@ -38,6 +38,7 @@ typedef struct uni__plan_options {
     /* So that the first rows come soon. Ranges: a piece begins with a unit of one task and doubles from there (which the order depends on). Rounds: the first task
      * is one round, the next one two ... (which it does not). */
     bool ramp;
+    bool any_unit; /* elements are rows: units may become smaller (uni__plan_fit) */
     int64_t batch; /* rounds: rows of this shard in a round ... */
     int64_t round,
         offset; /* ... of so many rows of all shards, and where its own begin; round 0: batch rows for each shard */
@@ -79,6 +80,9 @@ int uni__plan_open(uni__plan *plan, const uni__plan_options *options, const uni_
 void uni__plan_close(uni__plan *plan);
 /* false when there is nothing more in any epoch. */
 bool uni__plan_next(uni__plan *plan, uni__task *out);
+/* A task of so many rows took that much memory and time: units of rows become smaller when they turn out larger or slower than their source looked (functions
+ * that make images of names). The order does not depend on it. */
+void uni__plan_fit(uni__plan *plan, int64_t rows, size_t bytes, uint64_t ns);
 /* Later than it was; next may give tasks again. */
 void uni__plan_extend(uni__plan *plan, int64_t end_epoch);
 
