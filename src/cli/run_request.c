@@ -236,7 +236,9 @@ static void remember(run_request *out, const cli_parsed *parsed)
         evaluators = (int)uni_dict_get_int(about, "evaluators", 0);
     if (!cli_given(parsed, "num-workers"))
         out->trainer.num_workers =
-            (int)uni_dict_get_int(about, "num_workers", 1) - servers - evaluators - (servers > 0);
+            (int)uni_dict_get_int(options, "num_workers",
+                                  uni_dict_get_int(about, "num_workers", 1)) -
+            servers - evaluators - (servers > 0);
     if (!cli_given(parsed, "servers"))
         out->trainer.servers = servers;
     if (!cli_given(parsed, "evaluators"))

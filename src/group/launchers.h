@@ -17,6 +17,7 @@ typedef struct uni__host_slots {
     char name[256];
     int slots;
     bool lost; /* left out of later attempts */
+    bool was_lost; /* in a part of the run that this one resumes */
 } uni__host_slots;
 
 /* "a:2,b:2"; a name without a number has one slot. *out is the caller's to free. */

@@ -142,7 +142,27 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
         status |= uni_dict_take(out, "encrypt", uni_value_bool(true));
     if (hosts->min_workers < trainer->roles.workers)
         status |= uni_dict_take(out, "min_workers", uni_value_int(hosts->min_workers));
+    /* A run that went on with fewer is resumed with as many as were asked for, if their hosts are back. */
+    if (!hosts->foreign)
+        status |= uni_dict_take(out, "num_workers", uni_value_int(trainer->options.num_workers));
+    uni_value *lost = uni_value_list();
+    for (int i = 0; i < hosts->num_hosts; i++)
+        if (hosts->list[i].lost)
+            status |= uni_list_take(lost, uni_value_string(hosts->list[i].name));
+    if (uni_list_size(lost) > 0)
+        return status | uni_dict_take(out, "lost_hosts", lost);
+    uni_value_free(lost);
     return status;
+}
+
+void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options)
+{
+    uni__hosts *hosts = trainer->hosts;
+    const uni_value *names = uni_dict_get(options, "lost_hosts");
+    for (size_t n = 0; hosts && n < uni_list_size(names); n++)
+        for (int i = 0; i < hosts->num_hosts; i++)
+            hosts->list[i].was_lost |=
+                strcmp(hosts->list[i].name, uni_value_as_string(uni_list_get(names, n), "")) == 0;
 }
 
 bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,

@@ -134,6 +134,37 @@ static void tail_of_launcher(uni__run *run, char *out, size_t size)
     free(path);
 }
 
+static void leave_out(uni__run *run, const char *name)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    for (int i = 0; i < hosts->num_hosts; i++) {
+        if (strcmp(hosts->list[i].name, name) != 0)
+            continue;
+        hosts->list[i].lost = true;
+        int room = uni__hosts_room(run->trainer);
+        if (room < hosts->min_workers) {
+            hosts->list[i].lost = false; /* it may come back: the next launch will tell */
+            return;
+        }
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "host %s is left out from now on; %d worker%s on the others", name, room,
+                      room == 1 ? "" : "s");
+    }
+}
+
+/* Hosts that this run had lost before it was resumed, and that seem to be away still. */
+static bool leave_out_again(uni__run *run)
+{
+    uni__hosts *hosts = run->trainer->hosts;
+    bool some = false;
+    for (int i = 0; i < hosts->num_hosts; i++)
+        if (hosts->list[i].was_lost && !hosts->list[i].lost) {
+            leave_out(run, hosts->list[i].name);
+            some |= hosts->list[i].lost;
+        }
+    return some;
+}
+
 void uni__hosts_launch_failed(void *context, const char *sentence)
 {
     uni__run *run = run_of(context);
@@ -148,7 +179,8 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
                          .time = uni__wall_seconds() };
     snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
     /* Launchers stumble now and then; twice in a row it is the command or the cluster. */
-    run->no_retry |= run->cause.kind == UNI__CAUSE_LAUNCH;
+    bool fewer = leave_out_again(run);
+    run->no_retry |= run->cause.kind == UNI__CAUSE_LAUNCH && !fewer;
     uni__run_fail(run, &cause);
     tail_of_launcher(run, tail, sizeof tail);
     if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)
@@ -175,24 +207,6 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
 }
 
 /* Leaves it out from now on, when what remains is enough. */
-static void leave_out(uni__run *run, const char *name)
-{
-    uni__hosts *hosts = run->trainer->hosts;
-    for (int i = 0; i < hosts->num_hosts; i++) {
-        if (strcmp(hosts->list[i].name, name) != 0)
-            continue;
-        hosts->list[i].lost = true;
-        int room = uni__hosts_room(run->trainer);
-        if (room < hosts->min_workers) {
-            hosts->list[i].lost = false; /* it may come back: the next launch will tell */
-            return;
-        }
-        uni__run_tell(run, UNI_EVENT_WARNING, -1,
-                      "host %s is left out from now on; %d worker%s on the others", name, room,
-                      room == 1 ? "" : "s");
-    }
-}
-
 void uni__hosts_lost(void *context, int first_rank, const char *sentence)
 {
     uni__run *run = run_of(context);

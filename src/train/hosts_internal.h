@@ -39,6 +39,8 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked,
 void uni__hosts_free(uni_trainer *trainer);
 /* For run.json: hosts, interface, encrypt and min_workers as they were asked for; nothing with the launcher local. */
 int uni__hosts_describe(const uni_trainer *trainer, uni_value *out);
+/* Of the run that is resumed: when its lost hosts are still away, no launch can succeed with them. */
+void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 /* [controller] Begins an attempt; the workers are spawned when all hosts are there. */
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* A sentence's end for a run that is not started again because it is foreign, or NULL. */

@@ -120,6 +120,7 @@ int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err)
     run->id = strdup(uni_run_id(old));
     run->number = (int)uni_dict_get_int(uni_run_description(old), "run", 1);
     run->created = uni_dict_get_float(uni_run_description(old), "created", uni__wall_seconds());
+    uni__hosts_remember_lost(run->trainer, uni_dict_get(uni_run_description(old), "options"));
     uni_run_close(old);
     if (!run->dir || !run->id)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the paths of a run");

@@ -32,7 +32,7 @@ static int no_memory(uni_error *err)
 
 static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     const uni__call *call = &request->call;
     bool pair = uni__kind_is_pair(call->kind);
     uni__host_job *it = calloc(1, sizeof *it + 2 * (size_t)hosts->local_size * sizeof(void *));
@@ -46,16 +46,16 @@ static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
     request->handle = it;
     it->ticket = pair ? PAIR_TICKET : hosts->given++;
     if (pair)
-        (void)uni__hosts_add(it, hosts->world, *call, UNI__ALL_BEFORE);
+        (void)uni__over_hosts_add(it, hosts->world, *call, UNI__ALL_BEFORE);
     else
-        uni__hosts_plan(hosts, it, call);
+        uni__over_hosts_plan(hosts, it, call);
     return it->room < 0 ? no_memory(err) : 0;
 }
 
 /* Each rank's part of the update: whole cache lines, and the slice that it drives where hosts are alike. Others may still read the rest of our gradient. */
 static int update_slice(uni_comm_request *request, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     const uni__call *call = &request->call;
     const uni__host_job *it = request->handle;
     size_t size = uni_dtype_size(call->dtype), begin, end;
@@ -72,7 +72,7 @@ static int update_slice(uni_comm_request *request, uni_error *err)
 /* All steps are done. 1: so is the call; 0: there is one step more. */
 static int conclude(uni_comm_request *request, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     const uni__call *call = &request->call;
     uni__host_job *it = request->handle;
     int type = uni__kernel_type(call->dtype);
@@ -91,11 +91,11 @@ static int conclude(uni_comm_request *request, uni_error *err)
         uni_comm_abort(request->comm, err->message[0] ? err->message : "an update failed");
         return status;
     }
-    (void)uni__hosts_add(it, hosts->local, uni__hosts_barrier(), UNI__ALL_BEFORE);
+    (void)uni__over_hosts_add(it, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
     return it->room < 0 ? no_memory(err) : 0;
 }
 
-static int explain(uni__hosts *hosts, const uni_comm *where, uni_error *err)
+static int explain(uni__over_hosts *hosts, const uni_comm *where, uni_error *err)
 {
     if (where == hosts->local)
         uni_error_prefix(err, "among the %d ranks of the host of rank %d, counted from 0",
@@ -114,7 +114,7 @@ static void free_job(uni__host_job *it)
 
 static int end_job(uni_comm_request *request, int status)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     uni__host_job *it = request->handle;
     if (it->ticket != PAIR_TICKET)
         hosts->serving++;
@@ -137,21 +137,21 @@ static int end_step(uni_comm_request *request, int index, uni_error *err)
     uni__host_job *it = request->handle;
     it->steps[index].inner = NULL;
     it->steps[index].done = true;
-    UNI_TRY(uni__hosts_work(request->comm, it, index, true, err));
+    UNI_TRY(uni__over_hosts_work(request->comm, it, index, true, err));
     return it->room < 0 ? no_memory(err) : 0;
 }
 
 /* Begins what can begin, looks after what is under way. *moved: something has ended. */
 static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     uni__host_job *it = request->handle;
     *moved = false;
     for (; it->next < it->num_steps && it->next < it->first + MAX_UNDER_WAY; it->next++) {
         uni__host_step *next = &it->steps[it->next];
         if (!may_begin(it, next))
             break;
-        UNI_TRY(uni__hosts_work(request->comm, it, it->next, false, err));
+        UNI_TRY(uni__over_hosts_work(request->comm, it, it->next, false, err));
         if (uni__comm_start(next->on, &next->call, &next->inner, err) < 0)
             return explain(hosts, next->on, err);
     }
@@ -174,7 +174,7 @@ static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
 
 static int hosts_step(uni_comm_request *request, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     uni__host_job *it = request->handle;
     bool pair = it->ticket == PAIR_TICKET, moved = true;
     if (!pair && it->ticket != hosts->serving)
@@ -194,7 +194,7 @@ static int hosts_step(uni_comm_request *request, uni_error *err)
 /* On the oldest step; on one over MPI if there is one, because MPI moves only when it is called. */
 static int hosts_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *err)
 {
-    uni__hosts *hosts = request->comm->state;
+    uni__over_hosts *hosts = request->comm->state;
     uni__host_job *it = request->handle;
     uni__host_step *slowest = NULL;
     if (it->ticket != PAIR_TICKET && hosts->current)
@@ -220,7 +220,7 @@ static int hosts_glance(uni_comm_request *request, uni_error *err)
 
 static int hosts_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
 {
-    uni__hosts *hosts = comm->state;
+    uni__over_hosts *hosts = comm->state;
     uni_comm_buffer *inner = NULL;
     UNI_TRY(buffer->shared ? uni_comm_alloc_shared(hosts->local, buffer->bytes, &inner, err)
                            : uni_comm_alloc(hosts->local, buffer->bytes, &inner, err));
@@ -240,7 +240,7 @@ static void hosts_release(uni_comm_buffer *buffer)
 
 static void hosts_abort(uni_comm *comm, const char *reason)
 {
-    uni__hosts *hosts = comm->state;
+    uni__over_hosts *hosts = comm->state;
     if (hosts->world)
         uni_comm_abort(hosts->world, reason);
     if (hosts->across)
@@ -251,7 +251,7 @@ static void hosts_abort(uni_comm *comm, const char *reason)
 
 static void hosts_close(uni_comm *comm)
 {
-    uni__hosts *hosts = comm->state;
+    uni__over_hosts *hosts = comm->state;
     bool proper = comm->finalized && !comm->broken.code;
     if (!hosts)
         return;
@@ -282,14 +282,14 @@ static const uni__transport hosts_transport = {
     .close = hosts_close,
 };
 
-static int open_across(uni_comm *comm, uni__hosts *hosts, const uni_comm_options *options,
+static int open_across(uni_comm *comm, uni__over_hosts *hosts, const uni_comm_options *options,
                        uni_error *err)
 {
     int *ranks = calloc((size_t)comm->size, sizeof *ranks), count = 0;
     uni__rendezvous peers = { .vtable = &uni__mapped_vtable,
                               .context = &hosts->across_peers,
                               .abort_word = comm->peers.abort_word };
-    int status = ranks ? uni__hosts_find_across(hosts, ranks, &count, err) : no_memory(err);
+    int status = ranks ? uni__over_hosts_find_across(hosts, ranks, &count, err) : no_memory(err);
     if (status == 0)
         status = uni__mapped_set(&hosts->across_peers, &comm->peers, ranks, count, err);
     if (status == 0)
@@ -300,7 +300,7 @@ static int open_across(uni_comm *comm, uni__hosts *hosts, const uni_comm_options
     return status;
 }
 
-static int open_inner(uni_comm *comm, uni__hosts *hosts, const char *family, uni_error *err)
+static int open_inner(uni_comm *comm, uni__over_hosts *hosts, const char *family, uni_error *err)
 {
     const uni__rendezvous *peers = &comm->peers;
     uni_comm_options quiet = comm->options;
@@ -326,7 +326,7 @@ int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int
     uni_comm *comm = NULL;
     *out = NULL;
     UNI_TRY(uni__comm_new(&comm, peers, options, &hosts_transport, err));
-    uni__hosts *hosts = comm->state = calloc(1, sizeof *hosts);
+    uni__over_hosts *hosts = comm->state = calloc(1, sizeof *hosts);
     int status = hosts ? uni__mapped_set(&hosts->local_peers, peers, locals, num_locals, err)
                        : uni_error_set(err, UNI_ENOMEM, "no memory for a communicator");
     if (status == 0) {

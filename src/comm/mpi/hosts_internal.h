@@ -50,7 +50,7 @@ typedef struct uni__host_job {
     uni__host_step *steps;
 } uni__host_job;
 
-typedef struct uni__hosts {
+typedef struct uni__over_hosts {
     uni_comm *local, *across,
         *world; /* across: the ranks with our place on their hosts; NULL: this rank has no part in the network */
     uni_comm *leaders; /* the same as across on the first rank of a host, NULL elsewhere */
@@ -63,21 +63,21 @@ typedef struct uni__hosts {
     uni_comm_buffer *
         pages; /* of all local ranks, for buffers that the others do not see; NULL until one comes */
     size_t pages_bytes;
-} uni__hosts;
+} uni__over_hosts;
 
 /* hosts_plan.c. Adding may fail for lack of memory: job->room is -1 then. */
-void uni__hosts_plan(uni__hosts *hosts, uni__host_job *job, const uni__call *call);
+void uni__over_hosts_plan(uni__over_hosts *hosts, uni__host_job *job, const uni__call *call);
 /* Its number, or -1 when this rank has no part in it (on is NULL). */
-int uni__hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int after);
-uni__call uni__hosts_barrier(void);
+int uni__over_hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int after);
+uni__call uni__over_hosts_barrier(void);
 
 /* hosts_slices.c */
-void uni__hosts_add_slices(uni__hosts *hosts, uni__host_job *job, const uni__call *call);
+void uni__over_hosts_add_slices(uni__over_hosts *hosts, uni__host_job *job, const uni__call *call);
 /* The part of a flat buffer that this rank drives or updates. */
-void uni__hosts_slice(const uni__hosts *hosts, const uni__call *call, int index, size_t *begin,
-                      size_t *end);
-int uni__hosts_work(uni_comm *comm, uni__host_job *job, int index, bool ended,
-                    uni_error *err) UNI_MUST_USE;
+void uni__over_hosts_slice(const uni__over_hosts *hosts, const uni__call *call, int index,
+                           size_t *begin, size_t *end);
+int uni__over_hosts_work(uni_comm *comm, uni__host_job *job, int index, bool ended,
+                         uni_error *err) UNI_MUST_USE;
 
 /* hosts_peers.c */
 extern const uni__rendezvous_vtable uni__mapped_vtable;
@@ -85,6 +85,7 @@ int uni__mapped_set(uni__mapped *to, const uni__rendezvous *peers, const int *ra
                     uni_error *err) UNI_MUST_USE;
 /* Collective over hosts->world. Who has our place on the other hosts (ranks has room for all), and hosts->slices. *count is 0 when this rank has no part in the
  * network. */
-int uni__hosts_find_across(uni__hosts *hosts, int *ranks, int *count, uni_error *err) UNI_MUST_USE;
+int uni__over_hosts_find_across(uni__over_hosts *hosts, int *ranks, int *count,
+                                uni_error *err) UNI_MUST_USE;
 
 #endif

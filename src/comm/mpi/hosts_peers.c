@@ -63,7 +63,7 @@ int uni__mapped_set(uni__mapped *to, const uni__rendezvous *peers, const int *ra
     return 0;
 }
 
-int uni__hosts_find_across(uni__hosts *hosts, int *ranks, int *count, uni_error *err)
+int uni__over_hosts_find_across(uni__over_hosts *hosts, int *ranks, int *count, uni_error *err)
 {
     uni_comm *world = hosts->world;
     int32_t mine[2] = { hosts->local_rank, hosts->local_size };

@@ -7,12 +7,12 @@
 #include "comm/kinds.h"
 #include "comm/mpi/hosts_internal.h"
 
-uni__call uni__hosts_barrier(void)
+uni__call uni__over_hosts_barrier(void)
 {
     return (uni__call){ .kind = UNI__KIND_BARRIER, .dtype = UNI_U8, .weight = 1 };
 }
 
-int uni__hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int after)
+int uni__over_hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int after)
 {
     if (!on || job->room < 0)
         return -1;
@@ -32,20 +32,20 @@ int uni__hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int after)
 
 static void add(uni__host_job *job, uni_comm *on, uni__call call)
 {
-    (void)uni__hosts_add(job, on, call, UNI__ALL_BEFORE);
+    (void)uni__over_hosts_add(job, on, call, UNI__ALL_BEFORE);
 }
 
-static void add_meeting(uni__hosts *hosts, uni__host_job *job)
+static void add_meeting(uni__over_hosts *hosts, uni__host_job *job)
 {
-    add(job, hosts->local, uni__hosts_barrier());
-    add(job, hosts->leaders, uni__hosts_barrier());
+    add(job, hosts->local, uni__over_hosts_barrier());
+    add(job, hosts->leaders, uni__over_hosts_barrier());
     if (hosts->local_size > 1)
-        add(job, hosts->local, uni__hosts_barrier());
+        add(job, hosts->local, uni__over_hosts_barrier());
 }
 
 /* A local send is done when it is in staging, so that nobody but who needs the data waits: one way to the first rank and one back. The op goes along so that ranks
  * which ask for different ones are found out. */
-static void add_small(uni__hosts *hosts, uni__host_job *job, uni__call call)
+static void add_small(uni__over_hosts *hosts, uni__host_job *job, uni__call call)
 {
     uni__call send = call, receive = call;
     const void *in = call.in;
@@ -63,7 +63,7 @@ static void add_small(uni__hosts *hosts, uni__host_job *job, uni__call call)
     receive.out = hosts->scratch;
     send.in = out;
     for (receive.root = 1; receive.root < hosts->local_size; receive.root++) {
-        int step = uni__hosts_add(job, hosts->local, receive, UNI__ALL_BEFORE);
+        int step = uni__over_hosts_add(job, hosts->local, receive, UNI__ALL_BEFORE);
         if (step >= 0) {
             job->steps[step].when_done = UNI__WORK_ADD;
             job->steps[step].into = out;
@@ -76,7 +76,7 @@ static void add_small(uni__hosts *hosts, uni__host_job *job, uni__call call)
         add(job, hosts->local, send);
 }
 
-void uni__hosts_plan(uni__hosts *hosts, uni__host_job *job, const uni__call *call)
+void uni__over_hosts_plan(uni__over_hosts *hosts, uni__host_job *job, const uni__call *call)
 {
     uni__call sum = *call, weight;
     sum.op = call->op == UNI_COMM_MEAN ? UNI_COMM_SUM : call->op;
@@ -96,7 +96,7 @@ void uni__hosts_plan(uni__hosts *hosts, uni__host_job *job, const uni__call *cal
         if (uni__call_bytes(call) <= UNI__HOSTS_SMALL)
             add_small(hosts, job, sum);
         else
-            uni__hosts_add_slices(hosts, job, &sum);
+            uni__over_hosts_add_slices(hosts, job, &sum);
         break;
     case UNI__KIND_BROADCAST:
         if (call->root == 0) {

@@ -27,15 +27,15 @@
 #define LARGEST_SEGMENT (1u << 20)
 #define PAGES_BYTES (8u << 20) /* of one rank, for buffers that are not seen */
 
-void uni__hosts_slice(const uni__hosts *hosts, const uni__call *call, int index, size_t *begin,
-                      size_t *end)
+void uni__over_hosts_slice(const uni__over_hosts *hosts, const uni__call *call, int index,
+                           size_t *begin, size_t *end)
 {
     uni__slice_of(call->count, LINE / uni_dtype_size(call->dtype), index, hosts->slices, begin,
                   end);
 }
 
 /* The same on all hosts: the longest slice's, so that every slice has as many. */
-static int num_segments(const uni__hosts *hosts, const uni__call *call)
+static int num_segments(const uni__over_hosts *hosts, const uni__call *call)
 {
     size_t bytes = uni__call_bytes(call) / (size_t)hosts->slices + LINE, most = LARGEST_SEGMENT;
     if (bytes <= (size_t)MAX_SEGMENTS * SEGMENT_BYTES)
@@ -46,11 +46,11 @@ static int num_segments(const uni__hosts *hosts, const uni__call *call)
 }
 
 /* Segment k of slice r. */
-static void segment_of(const uni__hosts *hosts, const uni__call *call, int slice, int k,
+static void segment_of(const uni__over_hosts *hosts, const uni__call *call, int slice, int k,
                        size_t *begin, size_t *end)
 {
     size_t first, last, from, to;
-    uni__hosts_slice(hosts, call, slice, &first, &last);
+    uni__over_hosts_slice(hosts, call, slice, &first, &last);
     uni__slice_of(last - first, LINE / uni_dtype_size(call->dtype), k, num_segments(hosts, call),
                   &from, &to);
     *begin = first + from;
@@ -58,19 +58,19 @@ static void segment_of(const uni__hosts *hosts, const uni__call *call, int slice
 }
 
 /* Room for one segment of any slice in the common pages. */
-static size_t place_bytes(const uni__hosts *hosts, const uni__call *call)
+static size_t place_bytes(const uni__over_hosts *hosts, const uni__call *call)
 {
     size_t bytes = uni__call_bytes(call) / (size_t)hosts->slices + 2 * LINE;
     return (bytes / (size_t)num_segments(hosts, call) + 2 * LINE) & ~(size_t)(LINE - 1);
 }
 
-void uni__hosts_add_slices(uni__hosts *hosts, uni__host_job *job, const uni__call *call)
+void uni__over_hosts_add_slices(uni__over_hosts *hosts, uni__host_job *job, const uni__call *call)
 {
     uni__call show = *call;
     job->call = *call;
     show.kind = UNI__KIND_SHOW;
     show.show = &job->show;
-    int step = uni__hosts_add(job, hosts->local, show, UNI__ALL_BEFORE);
+    int step = uni__over_hosts_add(job, hosts->local, show, UNI__ALL_BEFORE);
     if (step >= 0)
         job->steps[step].when_done = UNI__WORK_LOOK;
 }
@@ -78,7 +78,7 @@ void uni__hosts_add_slices(uni__hosts *hosts, uni__host_job *job, const uni__cal
 /* ---- after all have shown their buffers ---- */
 
 /* at: bytes from the begin of the views. */
-static void add_segment(uni__hosts *hosts, uni__host_job *job, int k, size_t at, int after)
+static void add_segment(uni__over_hosts *hosts, uni__host_job *job, int k, size_t at, int after)
 {
     const uni__call *call = &job->call;
     uni__call between = *call;
@@ -93,7 +93,7 @@ static void add_segment(uni__hosts *hosts, uni__host_job *job, int k, size_t at,
     between.count = end - begin;
     between.out = (char *)job->views[hosts->local_size + hosts->local_rank] + at;
     between.in = between.out;
-    int step = uni__hosts_add(job, hosts->across, between, after);
+    int step = uni__over_hosts_add(job, hosts->across, between, after);
     if (step < 0)
         return;
     job->steps[step].at = at;
@@ -101,7 +101,7 @@ static void add_segment(uni__hosts *hosts, uni__host_job *job, int k, size_t at,
     job->steps[step].when_done = each_its_own ? UNI__WORK_NONE : UNI__WORK_SPREAD;
 }
 
-static void add_seen(uni__hosts *hosts, uni__host_job *job)
+static void add_seen(uni__over_hosts *hosts, uni__host_job *job)
 {
     const uni__call *call = &job->call;
     size_t size = uni_dtype_size(call->dtype), begin, end;
@@ -111,16 +111,17 @@ static void add_seen(uni__hosts *hosts, uni__host_job *job)
     }
     /* reduce_apply meets after its updates (hosts.c), unless it needs others' slices for them. */
     if (call->kind != UNI__KIND_REDUCE_APPLY || hosts->slices != hosts->local_size)
-        (void)uni__hosts_add(job, hosts->local, uni__hosts_barrier(), UNI__ALL_BEFORE);
+        (void)uni__over_hosts_add(job, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
 }
 
-static void add_unseen(uni__hosts *hosts, uni__host_job *job)
+static void add_unseen(uni__over_hosts *hosts, uni__host_job *job)
 {
     size_t place = place_bytes(hosts, &job->call);
     for (int k = 0; k < num_segments(hosts, &job->call); k++) {
-        int in = uni__hosts_add(job, hosts->local, uni__hosts_barrier(), UNI__ALL_BEFORE);
+        int in = uni__over_hosts_add(job, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
         add_segment(hosts, job, k, place * (size_t)hosts->local_rank, UNI__ALL_BEFORE);
-        int out = uni__hosts_add(job, hosts->local, uni__hosts_barrier(), UNI__ALL_BEFORE);
+        int out =
+            uni__over_hosts_add(job, hosts->local, uni__over_hosts_barrier(), UNI__ALL_BEFORE);
         if (in < 0 || out < 0)
             return;
         job->steps[in].before = UNI__WORK_COPY_IN;
@@ -130,7 +131,7 @@ static void add_unseen(uni__hosts *hosts, uni__host_job *job)
 }
 
 /* Common pages for what the others do not see. Collective on this host, where all find out alike that they are needed. */
-static int take_pages(uni__hosts *hosts, uni__host_job *job, uni_error *err)
+static int take_pages(uni__over_hosts *hosts, uni__host_job *job, uni_error *err)
 {
     size_t bytes = place_bytes(hosts, &job->call) * (size_t)hosts->slices;
     if (bytes > hosts->pages_bytes) {
@@ -146,7 +147,7 @@ static int take_pages(uni__hosts *hosts, uni__host_job *job, uni_error *err)
     return 0;
 }
 
-static int look(uni__hosts *hosts, uni__host_job *job, uni_error *err)
+static int look(uni__over_hosts *hosts, uni__host_job *job, uni_error *err)
 {
     if (hosts->local_size == 1) {
         job->views[0] = (void *)(uintptr_t)job->call.in;
@@ -162,7 +163,7 @@ static int look(uni__hosts *hosts, uni__host_job *job, uni_error *err)
 
 /* ---- what steps do to memory ---- */
 
-static void sum(const uni_comm *comm, const uni__hosts *hosts, const uni__host_job *job,
+static void sum(const uni_comm *comm, const uni__over_hosts *hosts, const uni__host_job *job,
                 const uni__host_step *step)
 {
     const void *in[UNI__COMM_MAX_RANKS];
@@ -173,7 +174,7 @@ static void sum(const uni_comm *comm, const uni__hosts *hosts, const uni__host_j
                      1, step->call.count);
 }
 
-static void spread(const uni_comm *comm, const uni__hosts *hosts, const uni__host_job *job,
+static void spread(const uni_comm *comm, const uni__over_hosts *hosts, const uni__host_job *job,
                    const uni__host_step *step)
 {
     size_t bytes = uni__call_bytes(&step->call);
@@ -184,8 +185,8 @@ static void spread(const uni_comm *comm, const uni__hosts *hosts, const uni__hos
 }
 
 /* Segment `at` of all slices, into this rank's common pages or out of them. */
-static void copy_segment(const uni_comm *comm, const uni__hosts *hosts, const uni__host_job *job,
-                         const uni__host_step *step, bool in)
+static void copy_segment(const uni_comm *comm, const uni__over_hosts *hosts,
+                         const uni__host_job *job, const uni__host_step *step, bool in)
 {
     const uni__call *call = &job->call;
     size_t size = uni_dtype_size(call->dtype), place = place_bytes(hosts, call), begin, end;
@@ -199,9 +200,9 @@ static void copy_segment(const uni_comm *comm, const uni__hosts *hosts, const un
     }
 }
 
-int uni__hosts_work(uni_comm *comm, uni__host_job *job, int index, bool ended, uni_error *err)
+int uni__over_hosts_work(uni_comm *comm, uni__host_job *job, int index, bool ended, uni_error *err)
 {
-    uni__hosts *hosts = comm->state;
+    uni__over_hosts *hosts = comm->state;
     const uni__host_step *step = &job->steps[index];
     const void *both[2] = { step->into, step->call.out };
     void *into = step->into;
