@@ -147,6 +147,31 @@ CONV(conv_relu, .activation = UNI_ACTIVATION_RELU, .padding = UNI_PADDING_SAME)
 CONV(conv_swish, .activation = UNI_ACTIVATION_SWISH)
 CONV(conv_causal, .padding = UNI_PADDING_CAUSAL, .dilation = { 2 })
 
+/* The first layer of a network: nobody asks for the gradient of the image. */
+static uni_tensor *image_of(uni_tape *tape, int64_t channels)
+{
+    static float pixels[40 * 9 * 7 * 3];
+    for (size_t i = 0; i < sizeof pixels / sizeof *pixels; i++)
+        pixels[i] = sinf((float)i);
+    uni_column column =
+        uni_column_view(UNI_F32, 4, (const int64_t[]){ 40, 9, 7, channels }, pixels);
+    return uni_tape_input_column(tape, &column);
+}
+
+static uni_tensor *thin(uni_tape *tape, uni_tensor **in, int64_t channels, uni_conv_options options)
+{
+    return uni_op_conv(tape, image_of(tape, channels), in[0], in[1], &options);
+}
+
+#define THIN(NAME, CHANNELS, ...)                                                                  \
+    static uni_tensor *NAME(uni_tape *tape, uni_tensor **in)                                       \
+    {                                                                                              \
+        return thin(tape, in, CHANNELS, (uni_conv_options){ __VA_ARGS__ });                        \
+    }
+THIN(thin_same, 3, .activation = UNI_ACTIVATION_RELU, .padding = UNI_PADDING_SAME)
+THIN(thin_valid, 3, .activation = UNI_ACTIVATION_RELU)
+THIN(thin_linear, 1, .padding = UNI_PADDING_SAME)
+
 #define POOL(NAME, ...)                                                                            \
     static uni_tensor *NAME(uni_tape *tape, uni_tensor **in)                                       \
     {                                                                                              \
@@ -393,6 +418,13 @@ static uni_tensor *loss_sparse_logits(uni_tape *tape, uni_tensor **in)
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
+#define BIG_FIXED(NAME, LOW, HIGH, ...)                                                            \
+    {                                                                                              \
+        .name = #NAME, .build = NAME, .low = LOW, .high = HIGH, .big_only = true,                  \
+        .batch_axis = -1, .shapes = {                                                              \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 
 static gradient_case cases[] = {
     CASE(add, -2, 2, { 2, 3, 5 }, { 2, 3, 5 }),
@@ -466,6 +498,10 @@ static gradient_case cases[] = {
     CASE(conv_same, -1, 1, { 4, 2, 5, 4, 2 }, { 4, 3, 2, 2, 3 }, { 1, 3 }),
     CASE(conv_same, -1, 1, { 4, 2, 4, 4, 8 }, { 4, 3, 3, 8, 16 }, { 1, 16 }),
     CASE(conv_same, -1, 1, { 4, 2, 1, 1, 2 }, { 4, 3, 3, 2, 3 }, { 1, 3 }),
+    BIG(dense_relu, -0.1f, 0.1f, { 2, 2, 8200 }, { 2, 8200, 128 }, { 1, 128 }),
+    BIG_FIXED(thin_same, -1, 1, { 4, 3, 3, 3, 32 }, { 1, 32 }),
+    BIG_FIXED(thin_valid, -1, 1, { 4, 3, 3, 3, 16 }),
+    BIG_FIXED(thin_linear, -1, 1, { 4, 5, 2, 1, 48 }, { 1, 48 }),
     BIG(conv_same, -1, 1, { 4, 2, 7, 8, 32 }, { 4, 3, 3, 32, 32 }, { 1, 32 }),
     BIG(conv_valid, -1, 1, { 4, 1, 8, 7, 48 }, { 4, 3, 3, 48, 32 }, { 1, 32 }),
     BIG(conv_relu, -1, 1, { 4, 1, 9, 6, 64 }, { 4, 3, 3, 64, 64 }, { 1, 64 }),

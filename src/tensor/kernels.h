@@ -46,6 +46,19 @@ typedef struct uni__winograd {
     const float *dy; /* weights */
 } uni__winograd;
 
+/* A convolution of images with few channels (kernels_thin.h), strides 1; `out` is a multiple of 16. */
+#define UNI__THIN_MOST_TAPS 64
+typedef struct uni__thin {
+    int64_t height, width, in;
+    int64_t out_height, out_width, out;
+    int64_t kernel_height, kernel_width;
+    int64_t pad_top, pad_left;
+    bool relu;
+    const float *x, *kernel, *bias; /* bias may be NULL; the backward pass needs x only */
+    float *y;
+    const float *dy; /* backward */
+} uni__thin;
+
 typedef struct uni__kernels {
     const char *name;
     /* y[n] = f(x[n]); y may be x */
@@ -124,6 +137,11 @@ typedef struct uni__kernels {
                              float *du);
     /* dkernel[3, 3, in, out] from du */
     void (*winograd_kernel_back)(const float *du, size_t in, size_t out, float *dkernel);
+    /* y of the images [begin, end); frame: (out_height + kernel_height - 1) (out_width + kernel_width - 1) in floats */
+    void (*thin_forward)(const uni__thin *t, size_t begin, size_t end, float *frame);
+    /* dkernel[taps, out] and dbias[out] of them, from dy times the activation's slope */
+    void (*thin_backward)(const uni__thin *t, size_t begin, size_t end, float *frame,
+                          float *dkernel, float *dbias);
     /* updates: see update.h */
     void (*sgd)(float *w, const float *g, size_t n, float lr, float scale, float decay);
     void (*momentum)(float *w, float *v, const float *g, size_t n, float lr, float momentum,

@@ -12,6 +12,7 @@
 #include "tensor/kernels_rows.h"
 #include "tensor/kernels_gemm.h"
 #include "tensor/kernels_winograd.h"
+#include "tensor/kernels_thin.h"
 #include "tensor/kernels_step.h"
 #else
 typedef int uni__no_avx2_here;

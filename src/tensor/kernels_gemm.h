@@ -88,6 +88,33 @@ static void panel_transposed(size_t rows, size_t cols, size_t depth, const float
         panel(rows, cols, depth, a, 1, lda, b, c, ldc, alpha, beta);
 }
 
+#define UNPACK_LOW ((i8){ 0, 8, 1, 9, 4, 12, 5, 13 })
+#define UNPACK_HIGH ((i8){ 2, 10, 3, 11, 6, 14, 7, 15 })
+#define PAIRS_LOW ((i8){ 0, 1, 8, 9, 4, 5, 12, 13 })
+#define PAIRS_HIGH ((i8){ 2, 3, 10, 11, 6, 7, 14, 15 })
+#define HALVES_LOW ((i8){ 0, 1, 2, 3, 8, 9, 10, 11 })
+#define HALVES_HIGH ((i8){ 4, 5, 6, 7, 12, 13, 14, 15 })
+
+/* to[j][i] = from[i][j] for 8 x 8 floats in registers; rows are `ld` and TILE_COLS floats apart. */
+INLINE void transpose8(const float *from, size_t ld, float *to)
+{
+    v8 a[8], b[8];
+    for (size_t i = 0; i < 8; i += 2) {
+        v8 r0 = get8(from + i * ld), r1 = get8(from + (i + 1) * ld);
+        a[i] = __builtin_shuffle(r0, r1, UNPACK_LOW);
+        a[i + 1] = __builtin_shuffle(r0, r1, UNPACK_HIGH);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            b[i + 2 * j] = __builtin_shuffle(a[i + j], a[i + 2 + j], PAIRS_LOW);
+            b[i + 2 * j + 1] = __builtin_shuffle(a[i + j], a[i + 2 + j], PAIRS_HIGH);
+        }
+    for (size_t i = 0; i < 4; i++) {
+        put8(to + i * TILE_COLS, __builtin_shuffle(b[i], b[i + 4], HALVES_LOW));
+        put8(to + (i + 4) * TILE_COLS, __builtin_shuffle(b[i], b[i + 4], HALVES_HIGH));
+    }
+}
+
 /* packed[panel][depth][16] = op(b)[first .. first + depth, column .. column + cols], missing columns 0 */
 static void pack(const uni__product *g, size_t first, size_t depth, size_t column, size_t cols,
                  float *packed)
@@ -113,6 +140,11 @@ static void pack(const uni__product *g, size_t first, size_t depth, size_t colum
         for (size_t p = 0; p < depth;
              p += 8) { /* eight of each of b's rows at a time: lines are read once */
             size_t part = eight_of(depth - p);
+            if (part == 8 && width == TILE_COLS) {
+                transpose8(from + p, ldb, packed + p * TILE_COLS);
+                transpose8(from + 8 * ldb + p, ldb, packed + p * TILE_COLS + 8);
+                continue;
+            }
             for (size_t k = 0; k < width; k++)
                 for (size_t q = 0; q < part; q++)
                     packed[(p + q) * TILE_COLS + k] = from[k * ldb + p + q];
@@ -120,14 +152,39 @@ static void pack(const uni__product *g, size_t first, size_t depth, size_t colum
     }
 }
 
+/* What the next block will be packed from, asked for a few lines at a time while tiles of this one are computed. Only where b is transposed: there its rows lie
+ * next to each other. */
+typedef struct ahead {
+    const char *at, *end;
+    size_t lines; /* a tile */
+} ahead;
+
+INLINE void look_ahead(ahead *next)
+{
+    for (size_t i = 0; i < next->lines && next->at < next->end; i++, next->at += 64)
+        __builtin_prefetch(next->at, 0, 2);
+}
+
+static ahead ahead_of(const uni__product *g, size_t column, size_t cols)
+{
+    size_t n = (size_t)g->n, m = (size_t)g->m, bytes = (size_t)g->ldb * sizeof(float);
+    size_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS * ((cols + TILE_COLS - 1) / TILE_COLS);
+    size_t end = column + WIDTH < n ? column + WIDTH : n;
+    if (!g->transpose_b || g->k > DEPTH || g->k != g->ldb || column >= n)
+        return (ahead){ 0 };
+    return (ahead){ (const char *)g->b + column * bytes, (const char *)g->b + end * bytes,
+                    (end - column) * bytes / 64 / tiles + 1 };
+}
+
 /* Tiles of `rows` rows by a group of panels that fits the first-level cache together: c is written in runs of whole lines. */
 static void group(const uni__product *g, size_t row, size_t rows, size_t first, size_t depth,
-                  size_t cols, const float *packed, float *c, float alpha, float beta)
+                  size_t cols, const float *packed, float *c, float alpha, float beta, ahead *next)
 {
     size_t lda = (size_t)g->lda, ldc = (size_t)g->ldc;
     for (size_t i = 0; i < rows; i += TILE_ROWS) {
         size_t part = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
         for (size_t j = 0; j < cols; j += TILE_COLS) {
+            look_ahead(next);
             size_t width = cols - j < TILE_COLS ? cols - j : TILE_COLS;
             const float *b = packed + j * depth;
             if (g->transpose_a)
@@ -149,11 +206,13 @@ static void gemm(const uni__product *g, float *packed)
             size_t cols = n - column < WIDTH ? n - column : WIDTH,
                    depth = k - first < DEPTH ? k - first : DEPTH;
             size_t step = DEPTH / depth * TILE_COLS;
+            ahead next = ahead_of(g, column + WIDTH, cols);
             pack(g, first, depth, column, cols, packed);
             for (size_t row = 0; row < m; row += ROWS)
                 for (size_t j = 0; j < cols; j += step)
                     group(g, row, m - row < ROWS ? m - row : ROWS, first, depth,
                           cols - j < step ? cols - j : step, packed + j * depth,
-                          g->c + row * (size_t)g->ldc + column + j, alpha, first > 0 ? 1 : beta);
+                          g->c + row * (size_t)g->ldc + column + j, alpha, first > 0 ? 1 : beta,
+                          &next);
         }
 }

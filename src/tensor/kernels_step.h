@@ -351,6 +351,8 @@ const uni__kernels KERNELS = {
     .winograd_forward = winograd_forward,
     .winograd_weights = winograd_weights,
     .winograd_kernel_back = winograd_kernel_back,
+    .thin_forward = thin_forward,
+    .thin_backward = thin_backward,
 #endif
     .sgd = sgd,
     .momentum = momentum,

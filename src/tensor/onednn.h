@@ -51,6 +51,13 @@ bool uni__winograd_backward_data(uni_tape *tape, const uni__conv *conv, const fl
                                  const float *dy, float *dx);
 bool uni__winograd_backward_weights(uni_tape *tape, const uni__conv *conv, const float *x,
                                     const float *dy, float *dkernel);
+/* thin.c: for images of few channels. The backward pass takes dy as it is, with the slope of relu when conv->relu says so; dkernel and dbias may be NULL. */
+bool uni__thin_fits(const uni_tape *tape, const uni__conv *conv);
+bool uni__thin_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
+                       const float *bias, float *y);
+bool uni__thin_backward(uni_tape *tape, const uni__conv *conv, const float *x, const float *y,
+                        const float *dy, float *dkernel, bool add_kernel, float *dbias,
+                        bool add_bias);
 /* The plain versions, conv_reference.c. */
 void uni__conv_forward_reference(const uni__conv *conv, const float *x, const float *kernel,
                                  const float *bias, float *y);

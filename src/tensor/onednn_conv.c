@@ -281,6 +281,8 @@ static bool run(uni_tape *tape, conv_kind kind, const uni__conv *conv, const poi
 bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y)
 {
+    if (uni__thin_fits(tape, conv))
+        return uni__thin_forward(tape, conv, x, kernel, bias, y);
     if (!tape->reference && uni__winograd_fits(tape, conv))
         return uni__winograd_forward(tape, conv, x, kernel, bias, y);
     if (!tape->reference)

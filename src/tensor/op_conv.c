@@ -131,6 +131,19 @@ static void gradient_of_kernel(uni_tape *tape, const uni__conv *c, const uni_ten
     }
 }
 
+/* Both gradients of the first layer of a network in one pass. */
+static void thin_backward(uni_tape *tape, uni__node *node, const uni__conv *c)
+{
+    bool add_kernel = false, add_bias = false;
+    uni_tensor *bias = node->inputs[2];
+    float *dkernel = uni__gradient_target(tape, node->inputs[1], &add_kernel);
+    float *dbias = bias ? uni__gradient_target(tape, bias, &add_bias) : NULL;
+    double begin = uni__clock_begin(tape);
+    uni__thin_backward(tape, c, f32(node->inputs[0]), f32(node->out), node->out->gradient, dkernel,
+                       add_kernel, dbias, add_bias);
+    uni__clock_end(tape, "conv backward weights", begin, conv_flops(c));
+}
+
 static void backward(uni_tape *tape, uni__node *node)
 {
     payload *data = (payload *)node->payload;
@@ -141,6 +154,11 @@ static void backward(uni_tape *tape, uni__node *node)
     if (node->out->count ==
         0) { /* an empty replica: what comes before still takes part in its syncs */
         uni__gradient_target(tape, x, &add);
+        return;
+    }
+    if (!x->needs_gradient && uni__thin_fits(tape, &c) &&
+        (c.relu || data->activation == UNI_ACTIVATION_LINEAR)) {
+        thin_backward(tape, node, &c);
         return;
     }
     c.relu = 0;
