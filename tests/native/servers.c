@@ -101,6 +101,22 @@ static void loop_of_ones_own(uni_program *program)
     }
 }
 
+/* A value that is fetched, or a call that is waited for by asking, without a join: in synchronous mode that waited for parts which nobody had scheduled. */
+static void one_call_at_a_time(uni_program *program)
+{
+    static const char *const names[] = { "parameter_server:sync", "parameter_server",
+                                         "parameter_server:bounded=0" };
+    for (int i = 0; i < 3; i++) {
+        uni_value *config = servers_config(names[i], false);
+        CHECK(uni_dict_take(config, "alone", uni_value_bool(true)) == 0);
+        CHECK(uni_dict_take(config, "rounds", uni_value_int(2)) == 0);
+        uni_result *result = servers_run(program, "own_loop", 3, 2, config, NULL);
+        const uni_value *stats = uni_dict_get(uni_result_returned(result, 0), "stats");
+        CHECK(uni_dict_get_int(stats, "updates", 0) == (i == 0 ? 2 + 2 * 2 : 2 + 2 * 5));
+        uni_result_free(result);
+    }
+}
+
 /* Passes: the same, with validation in between, which makes no update. */
 static void passes_are_one_process(uni_program *program)
 {
@@ -313,6 +329,7 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "asynchronous_converges", asynchronous_converges },
                                { "checkpoint_in_other_numbers", checkpoint_in_other_numbers },
                                { "loop_of_ones_own", loop_of_ones_own },
+                               { "one_call_at_a_time", one_call_at_a_time },
                                { "passes_are_one_process", passes_are_one_process },
                                { "failing_part", failing_part },
                                { "after_a_failed_pass", after_a_failed_pass },

@@ -204,6 +204,24 @@ static int train_step(uni_step_context *step, const uni_value *arguments, uni_va
     return status;
 }
 
+/* One call, whose value is fetched, and one that is asked for until it is done: in synchronous mode nobody else takes part in their steps. */
+static int drive_alone(uni_coordinator *coordinator, uni_error *err)
+{
+    uni_remote_value *remote = NULL;
+    const uni_value *value = NULL;
+    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, &remote, err));
+    int status = uni_remote_value_fetch(remote, &value, err);
+    uni_remote_value_free(remote);
+    UNI_TRY(status);
+    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, NULL, err));
+    for (int i = 0; !uni_coordinator_done(coordinator); i++) {
+        if (i == 10000)
+            return uni_error_set(err, UNI_ETIMEOUT, "one call is never done");
+        scenario_sleep_ms(1);
+    }
+    return 0;
+}
+
 static int drive(uni_coordinator *coordinator, const uni_value *config, uni_value **result,
                  uni_error *err)
 {
@@ -213,6 +231,8 @@ static int drive(uni_coordinator *coordinator, const uni_value *config, uni_valu
     int status = uni_dict_take(fails, "fail", uni_value_bool(true));
     status |= uni_dict_take(nothing, "poison",
                             uni_value_bool(uni_dict_get_bool(config, "poison", false)));
+    if (uni_dict_get_bool(config, "alone", false))
+        UNI_TRY_GOTO(drive_alone(coordinator, err), done);
     for (int i = 0; i < rounds; i++) {
         uni_remote_value *remotes[5];
         double sum = 0;

@@ -333,6 +333,7 @@ bool uni_coordinator_done(uni_coordinator *coordinator)
     if (!uni__ps_is_coordinator(ps))
         return uni__ps_phase_over(ps);
     uni__ps_progress(ps);
+    (void)!uni__ps_complete_step(ps, NULL); /* who asks until it is done waits, too */
     return ps->queue->low == ps->queue->next;
 }
 
@@ -382,6 +383,7 @@ int uni_remote_value_fetch(uni_remote_value *remote, const uni_value **out, uni_
         if (!ps->in_phase)
             return uni_error_set(err, UNI_ECANCELED,
                                  "the coordinator was closed before this call was done");
+        UNI_TRY(uni__ps_complete_step(ps, err));
         if (!uni__ps_progress(ps) && !remote->ready)
             UNI_TRY(uni__ps_idle(ps, seen, err));
     }

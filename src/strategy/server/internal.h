@@ -164,6 +164,8 @@ void uni__ps_close_queue(uni__ps *ps);
 int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
                      uni__call_result result, void *context, uni_error *err) UNI_MUST_USE;
 bool uni__ps_progress(uni__ps *ps); /* true: something moved */
+/* Synchronous, before waiting for a call: when all that is left is a step of which some parts were not scheduled, empty ones take their place. */
+int uni__ps_complete_step(uni__ps *ps, uni_error *err) UNI_MUST_USE;
 /* Waits until at most `left` calls are on their way; the first error of any. */
 int uni__ps_join(uni__ps *ps, uint64_t left, uni_error *err) UNI_MUST_USE;
 /* At the end of a phase, maybe by an error: what was begun is waited for, the rest is taken back. */

@@ -203,16 +203,11 @@ static int wait_for(uni__ps *ps, uint64_t left, uni_error *err)
     }
 }
 
-int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
-                     uni__call_result result, void *context, uni_error *err)
+/* There is room. */
+static int enqueue(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
+                   uni__call_result result, void *context, uni_error *err)
 {
     uni__queue *queue = ps->queue;
-    if (size > UNI__PS_VALUE_MAX)
-        return uni_error_set(err, UNI_ELIMIT,
-                             "the arguments of a step function have %zu bytes, more than the %u "
-                             "that are carried: let the workers read the data themselves",
-                             size, UNI__PS_VALUE_MAX);
-    UNI_TRY(wait_for(ps, UNI__PS_WINDOW - 1, err));
     uni__call *call = call_of(queue, queue->next);
     if (size > call->capacity) {
         void *grown = realloc(call->arguments, size);
@@ -232,6 +227,29 @@ int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size
     call->state = UNI__CALL_QUEUED;
     queue->next++;
     uni__ps_progress(ps);
+    return 0;
+}
+
+int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
+                     uni__call_result result, void *context, uni_error *err)
+{
+    if (size > UNI__PS_VALUE_MAX)
+        return uni_error_set(err, UNI_ELIMIT,
+                             "the arguments of a step function have %zu bytes, more than the %u "
+                             "that are carried: let the workers read the data themselves",
+                             size, UNI__PS_VALUE_MAX);
+    UNI_TRY(wait_for(ps, UNI__PS_WINDOW - 1, err));
+    return enqueue(ps, function, arguments, size, result, context, err);
+}
+
+int uni__ps_complete_step(uni__ps *ps, uni_error *err)
+{
+    uni__queue *queue = ps->queue;
+    uint64_t lanes = (uint64_t)queue->lanes, begin = queue->next / lanes * lanes;
+    if (queue->low < begin || queue->low == queue->next)
+        return 0; /* there is other work, or none at all */
+    while (queue->next % lanes)
+        UNI_TRY(enqueue(ps, 0, NULL, 0, NULL, NULL, err));
     return 0;
 }
 
