@@ -113,8 +113,9 @@ UNI_API UNI_MUST_USE int uni_dataset_read(uni_dataset **out, int num_paths,
 UNI_API UNI_MUST_USE int uni_dataset_from_config(uni_dataset **out, const uni_value *config,
                                                  uni_error *err);
 
-/* A source of the user's own. Either num_rows and read_range (indexed: any range, from several threads at once), or open, next, close (a stream of
- * tables; next returns 1 with a table, 0 at the end). The first table (or an empty range) is the schema. */
+/* A source of the user's own. Either num_rows and read_range (indexed: any range, from several threads at once), or num_blocks and read_block (split: any block,
+ * from several threads at once), or open, next, close (a stream of tables; next returns 1 with a table, 0 at the end). The first table (or an empty range) is the
+ * schema. */
 typedef struct uni_source_callbacks {
     const char *name; /* for messages */
     void *context;
@@ -124,6 +125,10 @@ typedef struct uni_source_callbacks {
     int (*next)(void *context, void *cursor, uni_table **out, uni_error *err);
     void (*close)(void *context, void *cursor);
     void (*free)(void *context); /* when the last reference to the dataset is gone; may be NULL */
+    int64_t num_blocks;
+    int (*read_block)(void *context, int64_t block, uni_table **out, uni_error *err);
+    const int64_t *block_rows; /* of each block, where they are known; copied; may be NULL */
+    int64_t bytes; /* of all blocks, about, for whoever plans memory; 0: not known */
 } uni_source_callbacks;
 UNI_API UNI_MUST_USE int uni_dataset_from_callbacks(uni_dataset **out,
                                                     const uni_source_callbacks *callbacks,

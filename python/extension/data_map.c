@@ -169,8 +169,22 @@ static int call_range(void *context, int64_t begin, int64_t end, uni_table **out
 {
     python_function *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
+    int place = begin_running();
     PyObject *answer =
         PyObject_CallFunction(function->function, "LL", (long long)begin, (long long)end);
+    end_running(place);
+    int status = take_table(function, answer, "the dataset's source failed", out, err);
+    PyGILState_Release(gil);
+    return status;
+}
+
+static int call_block(void *context, int64_t block, uni_table **out, uni_error *err)
+{
+    python_function *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int place = begin_running();
+    PyObject *answer = PyObject_CallFunction(function->function, "L", (long long)block);
+    end_running(place);
     int status = take_table(function, answer, "the dataset's source failed", out, err);
     PyGILState_Release(gil);
     return status;
@@ -194,7 +208,9 @@ static int call_next(void *context, void *cursor, uni_table **out, uni_error *er
 {
     python_function *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
+    int place = begin_running();
     PyObject *answer = PyIter_Next(cursor);
+    end_running(place);
     int status = 0;
     if (answer || PyErr_Occurred()) {
         status = take_table(function, answer, "the dataset's source failed", out, err);
@@ -213,22 +229,33 @@ static void call_close(void *context, void *cursor)
     PyGILState_Release(gil);
 }
 
-/* from_python(function, box, name, num_rows): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables. */
+/* from_python(function, box, name, num_rows, block_rows, bytes): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables;
+ * block_rows (a buffer of int64): function(block) gives the Table of a block of so many rows. */
 PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
     PyObject *callable, *box;
     const char *name;
-    long long num_rows;
+    long long num_rows, bytes = 0;
     uni_error err = { 0 };
     uni_dataset *out = NULL;
-    if (!PyArg_ParseTuple(arguments, "OO!sL", &callable, &PyList_Type, &box, &name, &num_rows))
+    Py_buffer rows = { 0 };
+    if (!PyArg_ParseTuple(arguments, "OO!sL|z*L", &callable, &PyList_Type, &box, &name, &num_rows,
+                          &rows, &bytes))
         return NULL;
     python_function *function = function_new(state, callable, box);
-    if (!function)
+    if (!function) {
+        if (rows.buf)
+            PyBuffer_Release(&rows);
         return NULL;
+    }
     uni_source_callbacks callbacks = { .name = name, .context = function, .free = function_free };
-    if (num_rows >= 0) {
+    if (rows.buf) {
+        callbacks.read_block = call_block;
+        callbacks.block_rows = rows.buf;
+        callbacks.num_blocks = rows.len / (Py_ssize_t)sizeof(int64_t);
+        callbacks.bytes = bytes;
+    } else if (num_rows >= 0) {
         callbacks.num_rows = num_rows;
         callbacks.read_range = call_range;
     } else {
@@ -240,6 +267,8 @@ PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
     Py_BEGIN_ALLOW_THREADS;
     status = uni_dataset_from_callbacks(&out, &callbacks, &err);
     Py_END_ALLOW_THREADS;
+    if (rows.buf)
+        PyBuffer_Release(&rows);
     if (status < 0)
         function_free(function);
     return status < 0 ? door_raise(state, &err) : door_dataset_take(state, out);

@@ -9,7 +9,10 @@
 #define DEFAULT_BATCH 256
 #define DEFAULT_BUDGET ((int64_t)256 << 20)
 #define MAX_THREADS 16
-#define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
+#define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source, at most */
+#define SMALL_CHUNK ((int64_t)64 << 10)
+#define AHEAD_BYTES                                                                                \
+    ((int64_t)4 << 20) /* what may wait, at least: to wake a thread costs tens of microseconds */
 #define WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
 #define MAX_WINDOW_BLOCKS 64
 #define FIRST_ROWS 512
@@ -24,6 +27,11 @@ static int default_threads(void)
 bool uni__iterator_merges(const uni_dataset_iterator *it)
 {
     return it->windows && !it->stream && it->first_in_order == it->dataset->num_stages;
+}
+
+static int64_t row_bytes(const uni__source *source)
+{
+    return source->row_bytes > 0 ? source->row_bytes : 256;
 }
 
 /* Decoded bytes of a block, estimated. */
@@ -58,12 +66,21 @@ static int64_t window_blocks(const uni_dataset_iterator *it)
 static int64_t stream_window(const uni_dataset_iterator *it)
 {
     const uni__order *order = &it->dataset->order;
-    int64_t row_bytes = it->dataset->root->source.row_bytes;
-    row_bytes = row_bytes > 0 ? row_bytes : 256;
+    int64_t bytes = row_bytes(&it->dataset->root->source);
     if (!order->shuffle)
         return 1;
-    int64_t most = it->options.budget / 4 / row_bytes;
-    int64_t rows = order->buffer > 0 ? order->buffer : WINDOW_BYTES / row_bytes;
+    int64_t most = it->options.budget / 4 / bytes;
+    int64_t rows = order->buffer > 0 ? order->buffer : WINDOW_BYTES / bytes;
+    rows = rows > most ? most : rows;
+    return rows > 0 ? rows : 1;
+}
+
+/* Rows of a task over an indexed source: a sixteenth of a small one, so that its memory is used again while it is warm, and the first batch need not wait for all of them. */
+static int64_t chunk_rows(const uni__source *source)
+{
+    int64_t rows = source->num_rows / 16, least = SMALL_CHUNK / row_bytes(source),
+            most = CHUNK_BYTES / row_bytes(source);
+    rows = rows < least ? least : rows;
     rows = rows > most ? most : rows;
     return rows > 0 ? rows : 1;
 }
@@ -72,8 +89,7 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
 {
     const uni__source *source = &it->dataset->root->source;
     const uni_data_options *o = &it->options;
-    int64_t row_bytes = source->row_bytes > 0 ? source->row_bytes : 256;
-    int64_t chunk = CHUNK_BYTES / row_bytes > 0 ? CHUNK_BYTES / row_bytes : 1;
+    int64_t chunk = chunk_rows(source);
     *out = (uni__plan_options){ .shard = o->shard,
                                 .num_shards = o->num_shards,
                                 .batch = o->batch_size,
@@ -111,16 +127,20 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
     }
 }
 
-/* Results that may wait: enough for all threads, for the next window, or as many batches as asked for. */
+/* Results that may wait: enough for all threads and AHEAD_BYTES, for the next window, or as many batches as asked for. */
 static int64_t results_ahead(const uni_dataset_iterator *it)
 {
-    int64_t ahead = 2 * it->options.threads + 2;
+    const uni__source *source = &it->dataset->root->source;
+    int64_t task_bytes = source->kind == UNI__SOURCE_INDEXED
+                             ? it->plan.options.task * row_bytes(source)
+                             : block_bytes(source);
+    int64_t ahead = 2 * it->options.threads + 2, more = AHEAD_BYTES / task_bytes;
+    ahead = ahead < more ? more : ahead;
     if (it->windows && !it->stream)
         ahead += it->plan.options.unit;
     if (it->options.prefetch > 0) {
-        int64_t unit = it->plan.options.rounds && !it->stream
-                           ? it->plan.options.unit
-                           : it->dataset->root->source.block_rows;
+        int64_t unit =
+            it->plan.options.rounds && !it->stream ? it->plan.options.unit : source->block_rows;
         int64_t wanted = unit > 0 ? it->options.prefetch * it->options.batch_size / unit + 1
                                   : it->options.prefetch;
         ahead = it->windows ? ahead : wanted;

@@ -228,63 +228,48 @@ def _need(module: str, what: str, package: str) -> Any:
 
 
 class _Parquet:
-    """Row groups as ranges of rows: their sizes are in the files' ends, so that any range can be read."""
+    """Row groups as blocks: their sizes are in the files' ends."""
 
     def __init__(self, paths: Any, columns: Any) -> None:
         parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
-        self.columns, self.groups, self.rows = columns, [], 0
+        self.columns, self.groups, self.rows, self.size = columns, [], [], 0
         schema = None
         for path in paths:
-            try:
-                file = parquet.ParquetFile(path)
-            except OSError as error:
-                raise type(error)("%s: %s" % (path, error)) from None
-            except Exception as error:  # ArrowInvalid: cut off, or no Parquet
-                raise ValueError("%s is no Parquet file that can be read: %s" % (path, error)) from None
+            file = _opened(parquet, path)
             if columns:
                 missing = [name for name in columns if name not in file.schema_arrow.names]
                 if missing:
                     raise KeyError("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names)))
             fields = [(name, file.schema_arrow.field(name).type) for name in columns or file.schema_arrow.names]
             if schema is None:
-                schema = fields
+                schema, self.first = fields, path
             elif file.metadata.num_rows > 0 and fields != schema:
                 different = next((one, other) for one, other in itertools.zip_longest(fields, schema, fillvalue=("nothing", "")) if one != other)
                 raise ValueError("%s has other columns than %s: %s %s where that has %s %s" % ((path, paths[0]) + different[0] + different[1]))
             for group in builtins.range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                self.groups.append((path, group, self.rows, self.rows + count))
-                self.rows += count
-        self.starts = numpy.array([group[2] for group in self.groups], dtype=numpy.int64)
-        self._last = (None, None)
+                found = file.metadata.row_group(group)
+                self.groups.append((path, group))
+                self.rows.append(found.num_rows)
+                self.size += found.total_byte_size
 
-    def __getstate__(self) -> dict:
-        return dict(self.__dict__, _last=(None, None))
+    def __call__(self, number: int) -> Any:
+        path, group = self.groups[number]
+        parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
+        return _convert.from_arrow(_opened(parquet, path).read_row_group(group, columns=self.columns, use_threads=False))
 
-    def _group(self, number: int) -> Any:
-        import pyarrow.parquet as parquet
+    def empty(self) -> Any:
+        """The columns, when there are no rows."""
+        parquet = _need("pyarrow.parquet", "read_parquet", "pyarrow")
+        return _convert.from_arrow(parquet.read_table(self.first, columns=self.columns).slice(0, 0))
 
-        last, table = self._last
-        if last != number:
-            path, group = self.groups[number][:2]
-            table = parquet.ParquetFile(path).read_row_group(group, columns=self.columns, use_threads=False)
-            self._last = (number, table)
-        return table
 
-    def __call__(self, begin: int, end: int) -> Any:
-        import pyarrow
-
-        if not self.groups:
-            raise ValueError("the Parquet files have no rows")
-        if begin == end:
-            return _convert.from_arrow(self._group(0).slice(0, 0))
-        parts, number = [], int(numpy.searchsorted(self.starts, begin, side="right")) - 1
-        while begin < end:
-            first, last = self.groups[number][2:]
-            stop = min(end, last)
-            parts.append(self._group(number).slice(begin - first, stop - begin))
-            begin, number = stop, number + 1
-        return _convert.from_arrow(parts[0] if len(parts) == 1 else pyarrow.concat_tables(parts))
+def _opened(parquet: Any, path: str) -> Any:
+    try:
+        return parquet.ParquetFile(path)
+    except OSError as error:
+        raise type(error)("%s: %s" % (path, error)) from None
+    except Exception as error:  # ArrowInvalid: cut off, or no Parquet
+        raise ValueError("%s is no Parquet file that can be read: %s" % (path, error)) from None
 
 
 def _find(paths: Any, suffixes: Any) -> list[str]:
@@ -306,10 +291,14 @@ def _find(paths: Any, suffixes: Any) -> list[str]:
 
 
 def read_parquet(paths: Any, *, columns: Any = None, **more: Any) -> Dataset:
-    """Parquet files, by pyarrow; every worker reads only the row groups that it needs."""
+    """Parquet files, by pyarrow; every worker reads only the row groups that it needs, which are its blocks."""
     _drop_ignored("read_parquet", more)
     source = _Parquet(_find(paths, (".parquet", ".pq", ".parq")), columns)
-    return _python(source, "parquet", source.rows)
+    if not source.groups:
+        return _table(source.empty())
+    out = Dataset(("blocks", source, "parquet", numpy.array(source.rows, dtype=numpy.int64), source.size))
+    out._guard(lambda: out._native)
+    return out
 
 
 def read_arrow(paths: Any, **more: Any) -> Dataset:

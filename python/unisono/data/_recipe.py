@@ -74,6 +74,9 @@ def make(dataset: Any) -> Any:
     if kind == "python":
         function, name, rows = rest
         return Native.from_python(function, dataset._box(), name, rows)
+    if kind == "blocks":
+        function, name, rows, size = rest
+        return Native.from_python(function, dataset._box(), name, -1, rows, size)
     if kind == "part":
         return dataset._guard(rest[0].get, rest[1])
     if kind == "map":

@@ -1,4 +1,4 @@
-/* callbacks.c - a source of the user's own functions: indexed (read_range) or a stream (open, next, close). See data.h for their threads. */
+/* callbacks.c - a source of the user's own functions: indexed (read_range), split (read_block) or a stream (open, next, close). See data.h for their threads. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/dataset.h"
@@ -9,6 +9,8 @@ static void callbacks_free(void *self)
     uni_source_callbacks *own = self;
     if (own != NULL && own->free != NULL)
         own->free(own->context);
+    if (own != NULL)
+        free((int64_t *)own->block_rows); /* a copy of ours */
     free(own);
 }
 
@@ -25,6 +27,37 @@ static int callbacks_range(void *self, uni__reader *reader, int64_t begin, int64
         return uni_error_set(err, UNI_EFUNCTION, "rows %lld to %lld were asked for, %lld came",
                              (long long)begin, (long long)end, (long long)got);
     }
+    return 0;
+}
+
+static int callbacks_block(void *self, uni__reader *reader, int64_t block, uni_table **out,
+                           uni_error *err)
+{
+    const uni_source_callbacks *own = self;
+    *out = NULL;
+    UNI_TRY(own->read_block(own->context, block, out, err));
+    int64_t got = *out != NULL ? uni_table_num_rows(*out) : -1;
+    if (got >= 0 && (own->block_rows == NULL || got == own->block_rows[block]))
+        return 0;
+    uni_table_unref(*out);
+    *out = NULL;
+    return uni_error_set(err, UNI_EFUNCTION, "block %lld came with %lld rows, it should have %lld",
+                         (long long)block, (long long)got,
+                         own->block_rows != NULL ? (long long)own->block_rows[block] : 0LL);
+}
+
+static int callbacks_count(void *self, uni__reader *reader, int64_t block, int64_t *out,
+                           uni_error *err)
+{
+    const uni_source_callbacks *own = self;
+    if (own->block_rows != NULL) {
+        *out = own->block_rows[block];
+        return 0;
+    }
+    uni_table *table = NULL;
+    UNI_TRY(callbacks_block(self, reader, block, &table, err));
+    *out = uni_table_num_rows(table);
+    uni_table_unref(table);
     return 0;
 }
 
@@ -51,12 +84,14 @@ static void callbacks_close(void *self, void *cursor)
 
 static const uni__source_class callbacks_class = { .name = "callbacks",
                                                    .read_range = callbacks_range,
+                                                   .read_block = callbacks_block,
+                                                   .count_block = callbacks_count,
                                                    .stream_open = callbacks_open,
                                                    .stream_next = callbacks_next,
                                                    .stream_close = callbacks_close,
                                                    .free = callbacks_free };
 
-/* The columns: of no rows when the source is indexed, of the first table when it is a stream. */
+/* The columns: of one row when the source is indexed, of the first table when it is not. */
 static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *err)
 {
     uni_table *first = NULL;
@@ -64,6 +99,8 @@ static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *er
     int status;
     if (own->read_range != NULL) {
         status = own->read_range(own->context, 0, own->num_rows > 0 ? 1 : 0, &first, err);
+    } else if (own->read_block != NULL) {
+        status = callbacks_block(own, NULL, 0, &first, err);
     } else {
         UNI_TRY(callbacks_open(own, &cursor, err));
         status = own->next(own->context, cursor, &first, err);
@@ -75,24 +112,56 @@ static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *er
     return status < 0 ? status : 0;
 }
 
+/* What is known of blocks: copies the numbers of their rows. */
+static int describe_blocks(uni__source *source, uni_source_callbacks *own, uni_error *err)
+{
+    size_t size = (size_t)own->num_blocks * sizeof *own->block_rows;
+    const int64_t *given = own->block_rows;
+    own->block_rows = NULL;
+    source->kind = UNI__SOURCE_SPLIT;
+    source->num_blocks = own->num_blocks;
+    source->bytes = own->bytes > 0 ? own->bytes : -1;
+    if (given == NULL)
+        return 0;
+    int64_t *copy = malloc(size + 1);
+    if (copy == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a source");
+    memcpy(copy, given, size);
+    own->block_rows = copy;
+    source->num_rows = 0;
+    for (int64_t i = 0; i < own->num_blocks; i++)
+        source->num_rows += given[i];
+    source->block_rows = source->num_rows / own->num_blocks + 1;
+    source->row_bytes = source->num_rows > 0 && own->bytes > 0 ? own->bytes / source->num_rows : 0;
+    return 0;
+}
+
 int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *callbacks,
                                uni_error *err)
 {
     *out = NULL;
-    if (callbacks == NULL || (callbacks->read_range == NULL && callbacks->next == NULL))
-        return uni_error_set(err, UNI_EINVAL, "a source of callbacks needs read_range or next");
+    if (callbacks == NULL || (callbacks->read_range == NULL && callbacks->next == NULL &&
+                              (callbacks->read_block == NULL || callbacks->num_blocks < 1)))
+        return uni_error_set(err, UNI_EINVAL,
+                             "a source of callbacks needs read_range, blocks and read_block, or "
+                             "next");
     uni_source_callbacks *own = malloc(sizeof *own);
     if (own == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source");
     *own = *callbacks;
-    bool indexed = callbacks->read_range != NULL;
+    bool indexed = callbacks->read_range != NULL, split = !indexed && callbacks->read_block != NULL;
     uni__source source = { .class_ = &callbacks_class,
                            .self = own,
                            .kind = indexed ? UNI__SOURCE_INDEXED : UNI__SOURCE_STREAM,
                            .num_rows = indexed ? callbacks->num_rows : -1,
                            .bytes = -1 };
-    int status = find_schema(own, &source.schema, err);
+    if (!split)
+        own->block_rows = NULL;
+    int status = split ? describe_blocks(&source, own, err) : 0;
+    if (status == 0)
+        status = find_schema(own, &source.schema, err);
     if (status < 0) {
+        free((int64_t *)own->block_rows);
         free(own); /* the context is the caller's when it fails */
         return status;
     }
