@@ -183,6 +183,8 @@ static int train_step(uni_step_context *step, const uni_value *arguments, uni_va
         raise(SIGKILL);
     if (uni_dict_get_bool(arguments, "fail", false))
         return uni_error_set(err, UNI_EINVAL, "this call was asked to fail");
+    if (uni_dict_get_bool(arguments, "no_number", false))
+        return uni_step_push(step, l->gradients, NAN, err);
     UNI_TRY(uni_step_next(step, "train", &batch, err));
     UNI_TRY(uni_step_pull(step, err));
     uni_tape_begin(l->tape, &(uni_step){ .training = true, .gradients = l->gradients });
@@ -219,7 +221,16 @@ static int drive_alone(uni_coordinator *coordinator, uni_error *err)
             return uni_error_set(err, UNI_ETIMEOUT, "one call is never done");
         scenario_sleep_ms(1);
     }
-    return 0;
+    /* A push that is refused is none: nobody waits for it. */
+    uni_value *refused = uni_value_dict();
+    status = uni_dict_take(refused, "no_number", uni_value_bool(true));
+    if (status == 0)
+        status = uni_coordinator_schedule(coordinator, "train_step", refused, NULL, err);
+    uni_value_free(refused);
+    UNI_TRY(status);
+    if (uni_coordinator_join(coordinator, NULL) == 0)
+        return uni_error_set(err, UNI_ESTATE, "a push of NaN samples was taken");
+    return uni_coordinator_join(coordinator, err);
 }
 
 static int drive(uni_coordinator *coordinator, const uni_value *config, uni_value **result,

@@ -1,6 +1,7 @@
 /*
  * coordinator.c - the public coordinator: step functions by name, remote values, per-worker datasets (unisono/coordinator.h). Each member's own thread.
  */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,13 +139,17 @@ int uni_step_push(uni_step_context *step, uni_gradients *gradients, double sampl
     if (uni_gradients_store(gradients) != store)
         return uni_error_set(err, UNI_EINVAL,
                              "these gradients are not those of the model that was placed");
-    return uni__ps_push(ps,
-                        &(uni__push){ .id = step->id,
-                                      .number = step->pushes++,
-                                      .gradient = uni_gradients_data(gradients, NULL),
-                                      .has_states = states > 0,
-                                      .samples = samples },
-                        err);
+    if (!(samples >= 0 && samples <= DBL_MAX))
+        return uni_error_set(err, UNI_EINVAL, "a push of %g samples makes no sense", samples);
+    UNI_TRY(uni__ps_push(ps,
+                         &(uni__push){ .id = step->id,
+                                       .number = step->pushes,
+                                       .gradient = uni_gradients_data(gradients, NULL),
+                                       .has_states = states > 0,
+                                       .samples = samples },
+                         err));
+    step->pushes++; /* one that failed is none: an empty part takes its place */
+    return 0;
 }
 
 int uni_step_next(uni_step_context *step, const char *name, uni_batch *out, uni_error *err)
