@@ -210,6 +210,30 @@ static int put_stripe(const uni_table_column *column, uni__reader *reader, char 
     return 0;
 }
 
+/* Missing values are NaN in the wide column, which has no other way to say it. */
+static int put_gaps(const uni_table_column *column, char *to, uni_dtype dtype, size_t offset,
+                    size_t total, int64_t rows, uni_error *err)
+{
+    const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
+    size_t width = width_of(&column->field);
+    for (int64_t row = 0; valid != NULL && row < rows; row++) {
+        size_t first = (size_t)row * total + offset;
+        if (!valid[row] && dtype != UNI_F32 && dtype != UNI_F64)
+            return uni_error_set(
+                err, UNI_EDTYPE,
+                "column %s has missing values, which %s cannot hold; take float32, "
+                "or fill them first (SimpleImputer)",
+                column->field.name, uni_dtype_name(dtype));
+        for (size_t i = first; !valid[row] && i < first + width; i++) {
+            if (dtype == UNI_F32)
+                ((float *)to)[i] = NAN;
+            else
+                ((double *)to)[i] = NAN;
+        }
+    }
+    return 0;
+}
+
 static int make_wide(const struct naming *naming, uni__reader *reader, uni_table *in,
                      uni_array **out, uni_error *err)
 {
@@ -227,6 +251,7 @@ static int make_wide(const struct naming *naming, uni__reader *reader, uni_table
         const uni_table_column *column = uni_table_find(in, naming->names[i]);
         UNI_TRY(put_stripe(column, reader, uni_array_data(*out), naming->dtype, offset, total, rows,
                            err));
+        UNI_TRY(put_gaps(column, uni_array_data(*out), naming->dtype, offset, total, rows, err));
         offset += width_of(&column->field);
     }
     return 0;

@@ -154,6 +154,15 @@ int uni__files_check(const uni__files *files, int file, uni_error *err)
     return check_same(item, &now, err);
 }
 
+int uni__files_check_open(const uni__files *files, int file, int fd, uni_error *err)
+{
+    const uni__file *item = &files->items[file];
+    struct stat now;
+    if (fstat(fd, &now) < 0)
+        return uni_error_set_errno(err, errno, "cannot read %s", item->path);
+    return check_same(item, &now, err);
+}
+
 int uni__pread_all(int fd, const char *path, int64_t offset, void *out, size_t size, uni_error *err)
 {
     for (size_t done = 0; done < size;) {
@@ -175,12 +184,10 @@ int uni__files_pread(const uni__files *files, int file, int64_t offset, void *ou
                      uni_error *err)
 {
     const uni__file *item = &files->items[file];
-    struct stat now;
     int fd = open(item->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return uni_error_set_errno(err, errno, "cannot open %s", item->path);
-    int status = fstat(fd, &now) < 0 ? uni_error_set_errno(err, errno, "cannot read %s", item->path)
-                                     : check_same(item, &now, err);
+    int status = uni__files_check_open(files, file, fd, err);
     if (status == 0)
         status = uni__pread_all(fd, item->path, offset, out, size, err);
     close(fd);

@@ -37,6 +37,8 @@ int uni__pread_all(int fd, const char *path, int64_t offset, void *out, size_t s
                    uni_error *err) UNI_MUST_USE;
 /* The file's size and time are still those of the opening. */
 int uni__files_check(const uni__files *files, int file, uni_error *err) UNI_MUST_USE;
+/* The same of a descriptor that stays open. */
+int uni__files_check_open(const uni__files *files, int file, int fd, uni_error *err) UNI_MUST_USE;
 
 /* A byte range of a file. A row belongs to the block in which its first byte lies. */
 typedef struct uni__block {

@@ -28,8 +28,7 @@ class TensorArray:
             values = values._values
         self._values = numpy.asarray(values if hasattr(values, "__array__") else list(values))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self._values if dtype is None else self._values.astype(dtype)
+    # No __array__: pandas takes what has one for a column of numbers, and refuses more than one dimension. This is a sequence of arrays.
 
     def to_numpy(self) -> Any:
         """The array."""
@@ -260,6 +259,8 @@ def _as_array(value: Any) -> Any:
     """An array for what has numbers in it, None for text, None and objects."""
     if isinstance(value, numpy.ndarray):
         return value
+    if isinstance(value, TensorArray):
+        return value.to_numpy()
     if isinstance(value, (str, bytes, bytearray, type(None), dict)):
         return None
     if hasattr(value, "numpy") and not hasattr(value, "iloc"):  # tensors of torch and TensorFlow

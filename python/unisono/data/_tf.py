@@ -127,7 +127,15 @@ class _Feed:
 
     def _values(self, made: Any, tables: list[Table]) -> Any:
         batch = _convert.to_numpy(made.concat(tables))
-        return self._pick(lambda name: _value(batch[name]))
+        return self._pick(lambda name: _value(self._without_gaps(name, batch[name])))
+
+    def _without_gaps(self, name: str, column: numpy.ndarray) -> numpy.ndarray:
+        """Missing values are NaN, or None, which the element type that TensorFlow was told may not have."""
+        _, kind, dtype, _ = self.fields[name]
+        if kind == "number" and column.dtype.kind in "fO" and numpy.dtype(dtype).kind in "iub":
+            raise TypeError("column %r has missing values, which %s cannot hold: make floats of it (cast), or fill them (preprocessors.SimpleImputer)"
+                            % (name, dtype))
+        return column
 
     def _rows(self) -> int | None:
         """Rows of the library's own batches: those of the user, or (where nobody shares the rounds and nobody counts) many of them."""

@@ -110,7 +110,12 @@ class blocks_of:
             source = source(**self.read_args)
         if hasattr(source, "get_read_tasks"):
             return source.get_read_tasks(count)
-        return source.create_reader(**self.read_args).get_read_tasks(count)
+        if hasattr(source, "create_reader"):
+            return source.create_reader(**self.read_args).get_read_tasks(count)
+        if hasattr(source, "prepare_read"):
+            return source.prepare_read(count, **self.read_args)
+        raise TypeError("read_datasource needs a Datasource (a class with get_read_tasks, create_reader or prepare_read), not %s"
+                        % type(source).__name__)
 
     def __call__(self) -> Any:
         for task in self._tasks():
