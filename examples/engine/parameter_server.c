@@ -215,6 +215,12 @@ static int usage(bool asked)
     return asked ? 0 : UNI_EXIT_USAGE;
 }
 
+static bool is_mode(const char *text)
+{
+    return strcmp(text, "async") == 0 || strcmp(text, "sync") == 0 ||
+           (strncmp(text, "bounded=", 8) == 0 && text[8] >= '0' && text[8] <= '9');
+}
+
 static int driver(uni_program *program, int argc, char **argv)
 {
     int workers = 2, servers = 1, evaluators = 0, status;
@@ -232,7 +238,7 @@ static int driver(uni_program *program, int argc, char **argv)
             servers = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--evaluators") == 0)
             evaluators = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--mode") != 0 ||
+        else if (strcmp(argv[i], "--mode") != 0 || !is_mode(argv[i + 1]) ||
                  uni_dict_take(config, "mode", uni_value_string(argv[i + 1])) < 0)
             return usage(false);
     }
