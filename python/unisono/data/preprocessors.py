@@ -208,17 +208,14 @@ class Concatenator(_InLibrary):
         self._given = [self._given] if isinstance(self._given, str) else self._given
         self._exclude = [exclude] if isinstance(exclude, str) else list(exclude or [])
         self._name = output_column_name
-        if dtype is not None and numpy.dtype(dtype) != numpy.float32:
-            self._cast = numpy.dtype(dtype).name
-        else:
-            self._cast = None
+        self._dtype = "float32" if dtype is None else numpy.dtype(dtype).name
         self._library = None
         self._options = {"output_column_name": output_column_name}
         if self._given:
             self._make(list(self._given))
 
     def _make(self, columns: Any) -> Any:
-        self._init(columns=[name for name in columns if name not in self._exclude], output_column_name=self._name)
+        self._init(columns=[name for name in columns if name not in self._exclude], output_column_name=self._name, dtype=self._dtype)
 
     def fit(self, ds: Any) -> Any:
         """Learns what it needs from one pass over the dataset; itself."""
@@ -228,8 +225,7 @@ class Concatenator(_InLibrary):
 
     def transform(self, ds: Any) -> Any:
         """The dataset with this as a stage."""
-        out = super(Concatenator, self.fit(ds)).transform(ds)
-        return out.cast(self._name, self._cast) if self._cast else out
+        return super(Concatenator, self.fit(ds)).transform(ds)
 
     def transform_batch(self, batch: Any) -> Any:
         """One batch (a dictionary of arrays or a data frame)."""
@@ -247,7 +243,7 @@ class Concatenator(_InLibrary):
 
     def __setstate__(self, state: dict) -> None:
         saved = state.pop("saved")
-        self.__dict__.update({"_exclude": [], "_cast": None, "_given": saved["options"]["columns"] if saved else None,
+        self.__dict__.update({"_exclude": [], "_dtype": saved["options"].get("dtype", "float32") if saved else "float32", "_given": saved["options"]["columns"] if saved else None,
                               "_name": state["_options"].get("output_column_name", "concat_out")}, **state)
         self._library = None if saved is None else _Library.load(saved)
 

@@ -8,6 +8,7 @@
 
 #include "base/element.h"
 #include "base/text.h"
+#include "data/cast.h"
 #include "data/preprocess/moments.h"
 #include "data/preprocess/preprocess.h"
 
@@ -255,9 +256,42 @@ const uni__preprocess_class uni__max_abs_scaler = { .name = "MaxAbsScaler",
 
 /* ---- Concatenator and Normalizer: rows over several columns ---- */
 
-/* All columns side by side as float32: (rows, width). */
-static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_array **out,
-                        uni_error *err)
+/* A column into its stripe of `to`: rows of `width` elements, from the element `at` on. Missing values are NaN, so that the dtype must have one. */
+static int put_stripe(const uni_table_column *column, uni_dtype dtype, void *to, int64_t width,
+                      int64_t at, int64_t rows, uni_error *err)
+{
+    int64_t own = uni__preprocess_width(&column->field);
+    size_t size = uni_dtype_size(dtype), bytes = (size_t)own * size;
+    const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
+    char *cast = malloc((size_t)rows * bytes + 1);
+    if (cast == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to put columns together");
+    int status = uni__cast(cast, dtype, uni_array_data(column->values), column->field.dtype,
+                           (size_t)(rows * own), err);
+    for (int64_t row = 0; row < rows && status == 0; row++) {
+        int64_t first = row * width + at;
+        memcpy((char *)to + (size_t)first * size, cast + (size_t)row * bytes, bytes);
+        if (valid == NULL || valid[row])
+            continue;
+        if (dtype != UNI_F32 && dtype != UNI_F64)
+            status = uni_error_set(err, UNI_EDTYPE,
+                                   "column \"%s\" has missing values, which %s cannot hold; fill "
+                                   "them first (SimpleImputer)",
+                                   column->field.name, uni_dtype_name(dtype));
+        for (int64_t i = first; i < first + own && status == 0; i++) {
+            if (dtype == UNI_F32)
+                ((float *)to)[i] = NAN;
+            else
+                ((double *)to)[i] = NAN;
+        }
+    }
+    free(cast);
+    return status;
+}
+
+/* All columns side by side: (rows, width). */
+static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_dtype dtype,
+                        uni_array **out, uni_error *err)
 {
     int64_t rows = uni_table_num_rows(in), width = 0, at = 0;
     for (int i = 0; i < p->num_columns; i++) {
@@ -265,20 +299,16 @@ static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_arra
         UNI_TRY(uni__preprocess_column(p, in, i, true, &column, err));
         width += uni__preprocess_width(&column->field);
     }
-    UNI_TRY(uni_array_new(out, UNI_F32, 2, (const int64_t[]){ rows, width }, err));
-    float *to = uni_array_data(*out);
+    UNI_TRY(uni_array_new(out, dtype, 2, (const int64_t[]){ rows, width }, err));
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = uni_table_find(in, p->columns[i]);
-        int64_t own = uni__preprocess_width(&column->field);
-        const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
-        const void *data = uni_array_data(column->values);
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t k = 0; k < own; k++)
-                to[row * width + at + k] =
-                    valid != NULL && !valid[row]
-                        ? NAN
-                        : (float)uni__element(data, column->field.dtype, (size_t)(row * own + k));
-        at += own;
+        int status = put_stripe(column, dtype, uni_array_data(*out), width, at, rows, err);
+        if (status < 0) {
+            uni_array_unref(*out);
+            *out = NULL;
+            return status;
+        }
+        at += uni__preprocess_width(&column->field);
     }
     return 0;
 }
@@ -287,9 +317,12 @@ static int concatenator_apply(const uni_preprocessor *p, uni_table *in, uni_tabl
                               uni_error *err)
 {
     const char *name = uni_dict_get_string(p->options, "output_column_name", "concat_out");
+    const char *type = uni_dict_get_string(p->options, "dtype", "float32");
     uni_array *joined = NULL;
-    int status = 0;
-    UNI_TRY(side_by_side(p, in, &joined, err));
+    int status = 0, dtype = uni_dtype_from_name(type);
+    if (dtype <= 0)
+        return uni_error_set(err, UNI_EINVAL, "there is no element type %s", type);
+    UNI_TRY(side_by_side(p, in, (uni_dtype)dtype, &joined, err));
     UNI_TRY_GOTO(uni_table_new(out, uni_table_num_rows(in), err), done);
     for (int i = 0; i < uni_table_num_columns(in) && status == 0; i++) {
         const uni_table_column *column = uni_table_column_at(in, i);
@@ -339,7 +372,7 @@ static int normalizer_apply(const uni_preprocessor *p, uni_table *in, uni_table 
 {
     const char *norm = uni_dict_get_string(p->options, "norm", "l2");
     uni_array *joined = NULL;
-    UNI_TRY(side_by_side(p, in, &joined, err));
+    UNI_TRY(side_by_side(p, in, UNI_F32, &joined, err));
     int64_t rows = uni_table_num_rows(in), width = uni_array_shape(joined)[1], at = 0;
     float *data = uni_array_data(joined);
     for (int64_t row = 0; row < rows; row++) {
