@@ -2,7 +2,7 @@
  * strategies_bench.c - ./bench strategies: training by two workers with one thread each (multi_worker, batch 64 each), how that scales, and mirrored beside
  * one replica with all threads.
  *
- * Groups of processes wait for orders and take turns, ten rounds and more, each a fit of as many steps as take about 0.2 s:
+ * Groups of processes wait for orders and take turns, ten rounds and more, each a fit of as many steps as take about half a second and more:
  *   alone      one worker with one thread, batch 64
  *   together   two such workers with a communicator between them (found by TF_CONFIG, as processes that were started by hand), batch 128
  *   apart      two such workers at the same time that know nothing of each other: what the machine itself allows
@@ -35,7 +35,7 @@
 #define FED 8 /* batches that are used in turn */
 
 static const char *const names[] = { "nnlm_head", "mnist_cnn", "svhn_cnn" };
-static const int steps_of[] = { 1200, 30, 6 };
+static const int steps_of[] = { 2400, 45, 9 };
 #define MODELS 3
 
 typedef enum way { ALONE, TOGETHER, APART, MEETING, MIRRORED, THREADS, NUM_WAYS } way;
@@ -58,10 +58,10 @@ typedef struct worker {
     int64_t batch; /* over all replicas and workers */
 } worker;
 
-static double last_loss(const uni_value *history)
+static double last_of(const uni_value *history, const char *name)
 {
-    const uni_value *losses = uni_dict_get(history, "loss");
-    return uni_value_as_float(uni_list_get(losses, uni_list_size(losses) - 1), 0);
+    const uni_value *values = uni_dict_get(history, name);
+    return uni_value_as_float(uni_list_get(values, uni_list_size(values) - 1), 0);
 }
 
 /* As often as a fused step does. */
@@ -71,8 +71,16 @@ static int meet(void *self, uni_model *model, int64_t batch, const uni_logs *log
     return uni_comm_barrier(self, err);
 }
 
-/* Seconds of a fit of so many steps. */
-static double fit(worker *w, int steps, int epochs, double *loss)
+/* Where the time of a step goes: means of the last epoch. */
+#define PHASES 3
+static const char *const phase_names[PHASES] = { "forward_ms", "backward_ms", "update_ms" };
+
+typedef struct outcome {
+    double seconds, loss, phases[PHASES];
+} outcome;
+
+/* A fit of so many steps. */
+static outcome fit(worker *w, int steps, int epochs)
 {
     static const uni_fit_callback_class meets = { .name = "meet", .batch_end = meet };
     uni_error err = { 0 };
@@ -80,6 +88,7 @@ static double fit(worker *w, int steps, int epochs, double *loss)
     uni_fit_callback *callback = NULL;
     if (w->peers && uni_fit_callback_new(&callback, &meets, w->peers, &err) < 0)
         give_up("a callback", err.message);
+    outcome got = { 0 };
     double begun = now_s();
     if (uni_strategy_fit(w->strategy, w->model,
                          &(uni_fit_options){ .batches = w->batches,
@@ -87,15 +96,17 @@ static double fit(worker *w, int steps, int epochs, double *loss)
                                              .epochs = epochs,
                                              .callbacks = &callback,
                                              .num_callbacks = w->peers ? 1 : 0,
+                                             .step_times = true,
                                              .threads = w->threads },
                          &history, &err) < 0)
         give_up("fit", err.message);
-    double seconds = now_s() - begun;
+    got.seconds = now_s() - begun;
     uni_fit_callback_free(callback);
-    if (loss)
-        *loss = last_loss(history);
+    got.loss = last_of(history, "loss");
+    for (int i = 0; i < PHASES; i++)
+        got.phases[i] = last_of(history, phase_names[i]);
     uni_value_free(history);
-    return seconds;
+    return got;
 }
 
 static const bench_row *row_of(const char *name)
@@ -125,14 +136,12 @@ static void open_model(worker *w, const char *name)
 
 static void see_it_learn(worker *w, const char *name)
 {
-    double first = 0, later = 0;
-    fit(w, FED, 1, &first);
-    fit(w, FED, 2, &later);
+    double first = fit(w, FED, 1).loss, later = fit(w, FED, 2).loss;
     if (!(later < first))
         give_up(name, "does not learn its batches by heart");
 }
 
-/* Orders are "NAME STEPS"; the chief answers with samples a second. What several replicas train must learn. */
+/* Orders are "NAME STEPS"; the chief answers with samples a second and the phases of a step. What several replicas train must learn. */
 static void work(worker *w, FILE *orders, FILE *answers)
 {
     char line[128], name[64], open[64] = "";
@@ -144,9 +153,10 @@ static void work(worker *w, FILE *orders, FILE *answers)
             if (uni_strategy_num_replicas_in_sync(w->strategy) > 1)
                 see_it_learn(w, name);
         }
-        double seconds = fit(w, steps, 1, NULL);
+        outcome got = fit(w, steps, 1);
         if (uni_strategy_is_chief(w->strategy)) {
-            fprintf(answers, "%.3f\n", (double)(steps * w->batch) / seconds);
+            fprintf(answers, "%.3f %.6f %.6f %.6f\n", (double)(steps * w->batch) / got.seconds,
+                    got.phases[0], got.phases[1], got.phases[2]);
             fflush(answers);
         }
     }
@@ -190,6 +200,8 @@ typedef struct group {
     int processes, answers; /* lines that come back */
     FILE *to[2], *from;
     double rates[MAX_ROUNDS];
+    double phases[PHASES][MAX_ROUNDS]; /* milliseconds of who answered last */
+    double last[PHASES];
 } group;
 
 static void open_group(group *groups, way how)
@@ -226,14 +238,15 @@ static void open_group(group *groups, way how)
 /* Samples a second of all workers of the group. */
 static double measure(group *g, const char *name, int steps)
 {
-    char line[64];
+    char line[128];
     double sum = 0, rate = 0;
     for (int r = 0; r < g->processes; r++) {
         fprintf(g->to[r], "%s %d\n", name, steps);
         fflush(g->to[r]);
     }
     for (int a = 0; a < g->answers; a++, sum += rate)
-        if (!fgets(line, sizeof line, g->from) || sscanf(line, "%lf", &rate) != 1)
+        if (!fgets(line, sizeof line, g->from) ||
+            sscanf(line, "%lf %lf %lf %lf", &rate, &g->last[0], &g->last[1], &g->last[2]) != 4)
             give_up(name, "a worker did not answer");
     return sum;
 }
@@ -269,19 +282,35 @@ static void print_recorder(const char *model, double step_us)
         2 * ns * 1e-3 / step_us, ns, step_us, model);
 }
 
+/* The medians of a way's phases; what meetings cost is in the update. */
+static void print_phases(const char *model, const char *name, const group *g, int rounds)
+{
+    printf("{\"bench\": \"strategies\", \"metric\": \"step_phases_%s_%s\", \"unit\": \"ms\"", model,
+           name);
+    for (int i = 0; i < PHASES; i++)
+        printf(", \"%s\": %.4f", phase_names[i], numbers_of(g->phases[i], rounds).median);
+    printf("}\n");
+}
+
 static double run_model(group *groups, int index, int rounds)
 {
     const char *name = names[index];
     for (int i = -1; i < rounds; i++) /* the first warms up */
         for (int w = 0; w < NUM_WAYS; w++) {
             double rate = measure(&groups[w], name, steps_of[index]);
-            if (i >= 0)
-                groups[w].rates[i] = rate;
+            if (i < 0)
+                continue;
+            groups[w].rates[i] = rate;
+            for (int phase = 0; phase < PHASES; phase++)
+                groups[w].phases[phase][i] = groups[w].last[phase];
         }
     printf("{\"bench\": \"strategies\", \"metric\": \"%s_2w_samples_per_s\", \"unit\": "
            "\"samples/s\", \"unisono\": %.1f, \"one_worker\": %.1f, \"pairs\": %d}\n",
            name, numbers_of(groups[TOGETHER].rates, rounds).median,
            numbers_of(groups[ALONE].rates, rounds).median, rounds);
+    print_phases(name, "alone", &groups[ALONE], rounds);
+    print_phases(name, "apart", &groups[APART], rounds);
+    print_phases(name, "together", &groups[TOGETHER], rounds);
     if (index == 0)
         print_recorder(name, 2e6 * BATCH / numbers_of(groups[TOGETHER].rates, rounds).median);
     print_ratio("scaling_ceiling_2w", name, &groups[APART], &groups[ALONE], 2, rounds,

@@ -105,7 +105,6 @@ int uni__fused_begin(uni_strategy *strategy, uni_model *model, uni_error *err)
     size_t size = 0;
     uni_parameters_weights(store, &size);
     fused->on = false;
-    fused->samples = 0;
     if (strategy->size < 2 || size == 0 || !optimizer)
         return 0;
     UNI_TRY(uni_optimizer_build(optimizer, store, err));
