@@ -432,9 +432,10 @@ static void print_ranks(const cli_terminal *terminal, const uni_run *run)
             if (uni_dict_get_int(uni_list_get(reports, j), "rank", -1) == rank)
                 at = uni_dict_get_int(uni_list_get(reports, j), "iteration", 0);
         int style = CLI_PLAIN;
-        const char *says = process_state(uni_dict_get_int(worker, "pid", 0), &style);
+        int64_t pid = uni_dict_get_int(worker, "pid", 0);
+        const char *says = pid > 0 ? process_state(pid, &style) : "not started yet";
         cli_table_cell(table, CLI_SERIES + (int)rank, "%lld", (long long)rank);
-        cli_table_cell(table, CLI_PLAIN, "%lld", (long long)uni_dict_get_int(worker, "pid", 0));
+        cli_table_cell(table, CLI_PLAIN, pid > 0 ? "%lld" : "-", (long long)pid);
         cli_table_cell(table, style, "%s", says);
         cli_table_cell(table, at < most ? CLI_WARN : CLI_PLAIN, "%lld", (long long)at);
         cli_table_cell(table, CLI_DIM, "%s", uni_dict_get_string(worker, "host", "-"));

@@ -264,7 +264,8 @@ static uni_value *describe_workers(const uni__run *run)
         uni_value *entry = uni_value_dict();
         int status = uni_dict_take(entry, "rank", uni_value_int(i));
         /* Before the run is the controller's, warm workers may just be starting: their pids are its business. */
-        status |= uni_dict_take(entry, "pid", uni_value_int(run->group ? run->ranks[i].pid : 0));
+        pid_t pid = run->group ? run->ranks[i].pid : 0;
+        status |= uni_dict_take(entry, "pid", pid > 0 ? uni_value_int(pid) : uni_value_null());
         status |= uni_dict_take(entry, "host", uni_value_string(uni__rank_host(run, i)));
         uni__page *page = run->group ? uni__group_page(run->group, i) : NULL;
         double waited = page ? (double)atomic_load(&page->waited_ns) * 1e-9 : 0;

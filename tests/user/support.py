@@ -114,8 +114,9 @@ def checkpoints(run_dir):
 
 
 def worker_pids(run_dir):
-    """rank -> pid of the present attempt."""
-    return {worker["rank"]: worker["pid"] for worker in run_json(run_dir).get("workers") or []}
+    """rank -> pid of the present attempt, once all have started."""
+    workers = run_json(run_dir).get("workers") or []
+    return {worker["rank"]: worker["pid"] for worker in workers} if all(worker["pid"] for worker in workers) else {}
 
 
 def alive(pid):
