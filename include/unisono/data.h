@@ -258,7 +258,7 @@ UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, 
                                           uni_error *err);
 
 /* For whoever shares out blocks by their rows: {"kind": "global", "block" or "stream", "one_to_one", "in_order", "shuffle": bool, "buffer" (rows of a shuffle
- * window), "window_blocks", "block_rows" (estimated), "batch_size" (0: not said), "drop_remainder"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
+ * window), "window" (blocks that are shuffled together by an iterator with the default budget), "batch_size" (0: not said), "drop_remainder"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
  * blocks stand at the places [begin, end) of an epoch's order. */
 UNI_API UNI_MUST_USE int uni_dataset_shape(const uni_dataset *dataset, uni_value **out,
                                            uni_error *err);

@@ -5,6 +5,35 @@
  */
 #include "data/execute.h"
 
+#define MAX_WINDOW_BLOCKS 64
+
+int64_t uni__block_bytes(const uni__source *source)
+{
+    if (source->block_rows > 0 && source->row_bytes > 0)
+        return source->block_rows * source->row_bytes;
+    int64_t bytes = source->bytes > 0 && source->num_blocks > 0 ? source->bytes / source->num_blocks
+                                                                : (int64_t)1 << 20;
+    return bytes > 0 ? bytes : 1;
+}
+
+int64_t uni__window_blocks(const uni_dataset *dataset, int64_t budget)
+{
+    const uni__order *order = &dataset->order;
+    const uni__source *source = &dataset->root->source;
+    int64_t window = UNI__WINDOW_BYTES / uni__block_bytes(source);
+    if (!order->shuffle || source->kind != UNI__SOURCE_SPLIT)
+        return 1;
+    window = window > MAX_WINDOW_BLOCKS ? MAX_WINDOW_BLOCKS : window;
+    if (order->window_blocks > 0)
+        window = order->window_blocks;
+    else if (order->buffer > 0 && source->block_rows > 0)
+        window = (order->buffer + source->block_rows - 1) / source->block_rows;
+    /* This window, the next one in the making, and room to breathe. */
+    int64_t most = budget / 4 / uni__block_bytes(source);
+    window = window > most ? most : window;
+    return window > 0 ? window : 1;
+}
+
 static int put_bool(uni_value *dict, const char *key, bool value)
 {
     return uni_dict_take(dict, key, uni_value_bool(value));
@@ -21,8 +50,8 @@ int uni_dataset_shape(const uni_dataset *dataset, uni_value **out, uni_error *er
         put_bool(shape, "in_order", uni__dataset_in_order(dataset)) < 0 ||
         put_bool(shape, "shuffle", order->shuffle) < 0 ||
         uni_dict_take(shape, "buffer", uni_value_int(order->buffer)) < 0 ||
-        uni_dict_take(shape, "window_blocks", uni_value_int(order->window_blocks)) < 0 ||
-        uni_dict_take(shape, "block_rows", uni_value_int(dataset->root->source.block_rows)) < 0 ||
+        uni_dict_take(shape, "window",
+                      uni_value_int(uni__window_blocks(dataset, UNI__DEFAULT_BUDGET))) < 0 ||
         uni_dict_take(shape, "batch_size", uni_value_int(order->batch_size)) < 0 ||
         put_bool(shape, "drop_remainder", order->drop_remainder) < 0) {
         uni_value_free(shape);

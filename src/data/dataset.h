@@ -112,6 +112,13 @@ int uni__dataset_read_block(uni_dataset *dataset, uni__reader *reader, int64_t b
 int uni__dataset_count_block(uni_dataset *dataset, uni__reader *reader, int64_t block, int64_t *out,
                              uni_error *err) UNI_MUST_USE;
 
+/* blocks.c: what iterators and whoever shares out blocks have to agree on. */
+#define UNI__DEFAULT_BUDGET ((int64_t)256 << 20)
+#define UNI__WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
+int64_t uni__block_bytes(const uni__source *source); /* decoded, estimated */
+/* Blocks that are shuffled together within a budget; 1 when they are not shuffled. */
+int64_t uni__window_blocks(const uni_dataset *dataset, int64_t budget);
+
 /* Rows that count as one block of an indexed source (about 4 MiB, or by repartition). */
 int64_t uni__block_rows(const uni_dataset *dataset);
 

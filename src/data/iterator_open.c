@@ -7,14 +7,8 @@
 #include "data/iterator.h"
 
 #define DEFAULT_BATCH 256
-#define DEFAULT_BUDGET ((int64_t)256 << 20)
 #define MAX_THREADS 16
-#define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source, at most */
-#define SMALL_CHUNK ((int64_t)64 << 10)
-#define AHEAD_BYTES                                                                                \
-    ((int64_t)4 << 20) /* what may wait, at least: to wake a thread costs tens of microseconds */
-#define WINDOW_BYTES ((int64_t)16 << 20) /* of a shuffle window over blocks or a stream */
-#define MAX_WINDOW_BLOCKS 64
+#define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
 #define FIRST_ROWS 512
 
 static int default_threads(void)
@@ -34,35 +28,6 @@ static int64_t row_bytes(const uni__source *source)
     return source->row_bytes > 0 ? source->row_bytes : 256;
 }
 
-/* Decoded bytes of a block, estimated. */
-static int64_t block_bytes(const uni__source *source)
-{
-    if (source->block_rows > 0 && source->row_bytes > 0)
-        return source->block_rows * source->row_bytes;
-    int64_t bytes = source->bytes > 0 && source->num_blocks > 0 ? source->bytes / source->num_blocks
-                                                                : (int64_t)1 << 20;
-    return bytes > 0 ? bytes : 1;
-}
-
-/* Blocks that are shuffled together. */
-static int64_t window_blocks(const uni_dataset_iterator *it)
-{
-    const uni__order *order = &it->dataset->order;
-    const uni__source *source = &it->dataset->root->source;
-    int64_t window = WINDOW_BYTES / block_bytes(source);
-    window = window > MAX_WINDOW_BLOCKS ? MAX_WINDOW_BLOCKS : window;
-    if (order->window_blocks > 0)
-        window = order->window_blocks;
-    else if (order->buffer > 0)
-        window = source->block_rows > 0
-                     ? (order->buffer + source->block_rows - 1) / source->block_rows
-                     : window;
-    /* This window, the next one in the making, and room to breathe. */
-    int64_t most = it->options.budget / 4 / block_bytes(source);
-    window = window > most ? most : window;
-    return window > 0 ? window : 1;
-}
-
 static int64_t stream_window(const uni_dataset_iterator *it)
 {
     const uni__order *order = &it->dataset->order;
@@ -70,17 +35,7 @@ static int64_t stream_window(const uni_dataset_iterator *it)
     if (!order->shuffle)
         return 1;
     int64_t most = it->options.budget / 4 / bytes;
-    int64_t rows = order->buffer > 0 ? order->buffer : WINDOW_BYTES / bytes;
-    rows = rows > most ? most : rows;
-    return rows > 0 ? rows : 1;
-}
-
-/* Rows of a task over an indexed source: a sixteenth of a small one, so that its memory is used again while it is warm, and the first batch need not wait for all of them. */
-static int64_t chunk_rows(const uni__source *source)
-{
-    int64_t rows = source->num_rows / 16, least = SMALL_CHUNK / row_bytes(source),
-            most = CHUNK_BYTES / row_bytes(source);
-    rows = rows < least ? least : rows;
+    int64_t rows = order->buffer > 0 ? order->buffer : UNI__WINDOW_BYTES / bytes;
     rows = rows > most ? most : rows;
     return rows > 0 ? rows : 1;
 }
@@ -89,7 +44,7 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
 {
     const uni__source *source = &it->dataset->root->source;
     const uni_data_options *o = &it->options;
-    int64_t chunk = chunk_rows(source);
+    int64_t chunk = CHUNK_BYTES / row_bytes(source) > 0 ? CHUNK_BYTES / row_bytes(source) : 1;
     *out = (uni__plan_options){ .shard = o->shard,
                                 .num_shards = o->num_shards,
                                 .batch = o->batch_size,
@@ -116,7 +71,7 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
         break;
     case UNI__SOURCE_SPLIT:
         out->elements = source->num_blocks;
-        out->unit = it->windows ? window_blocks(it) : 1;
+        out->unit = uni__window_blocks(it->dataset, it->options.budget);
         out->task = 1;
         out->ramp = it->dataset->order.window_blocks == 0;
         break;
@@ -127,15 +82,11 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
     }
 }
 
-/* Results that may wait: enough for all threads and AHEAD_BYTES, for the next window, or as many batches as asked for. */
+/* Results that may wait: enough for all threads, for the next window, or as many batches as asked for. */
 static int64_t results_ahead(const uni_dataset_iterator *it)
 {
     const uni__source *source = &it->dataset->root->source;
-    int64_t task_bytes = source->kind == UNI__SOURCE_INDEXED
-                             ? it->plan.options.task * row_bytes(source)
-                             : block_bytes(source);
-    int64_t ahead = 2 * it->options.threads + 2, more = AHEAD_BYTES / task_bytes;
-    ahead = ahead < more ? more : ahead;
+    int64_t ahead = 2 * it->options.threads + 2;
     if (it->windows && !it->stream)
         ahead += it->plan.options.unit;
     if (it->options.prefetch > 0) {
@@ -183,7 +134,7 @@ static void fill_defaults(uni_data_options *o, const uni_dataset *dataset)
     if (o->batch_size == 0)
         o->batch_size = order->batch_size > 0 ? order->batch_size : DEFAULT_BATCH;
     o->drop_remainder = o->drop_remainder || order->drop_remainder;
-    o->budget = o->budget > 0 ? o->budget : DEFAULT_BUDGET;
+    o->budget = o->budget > 0 ? o->budget : UNI__DEFAULT_BUDGET;
     o->threads = o->threads > 0 ? o->threads : default_threads();
     if (o->prefetch == 0)
         o->prefetch = order->prefetch != 0 ? order->prefetch : UNI_AUTO;

@@ -28,24 +28,26 @@ class Iterating:
         """One pass; a pipeline has more."""
         yield self._begin(**options)
 
-    def _source(self, columns: Any, buffer: int | None, seed: int | None, prefetch: int | None) -> Any:
-        """The library's object for a pass: only these columns, shuffled in windows of `buffer` rows."""
+    def _source(self, columns: Any, joins: Any, buffer: int | None, seed: int | None, prefetch: int | None) -> Any:
+        """The library's object for a pass: only these columns, some of them side by side, shuffled in windows of `buffer` rows."""
         native = self._native
         if columns is not None:
             native = self._guard(native.select, list(columns))
+        for join in joins:
+            native = self._guard(native.concat_columns, *join)
         if buffer:
             native = native.shuffle(int(buffer), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
         return native.prefetch(int(prefetch)) if prefetch else native
 
     def _begin(self, batch_size: int | None = 256, drop_last: bool = False, columns: Any = None, buffer: int | None = None, seed: int | None = None,
-               prefetch: int | None = None, rehearsal: bool = False) -> Any:
+               prefetch: int | None = None, joins: Any = (), rehearsal: bool = False) -> Any:
         """A pass over the next epoch. rehearsal: over the first one, and nobody counts it."""
         if batch_size is not None and int(batch_size) < 1:
             raise ValueError("batch_size must be positive, not %r" % (batch_size,))
         cursor = Cursor() if rehearsal else self._cursor
         epoch = self._fixed_epoch if self._fixed_epoch is not None else cursor.epoch
         place = cursor.take_place(epoch)
-        source = self._source(columns, buffer, seed, prefetch)
+        source = self._source(columns, joins, buffer, seed, prefetch)
         shape = source.shape()
         size = shape["batch_size"] or 256 if batch_size is None else int(batch_size)
         made = _passes.begin(source, self._guard, shape, self._blocks, size, bool(drop_last or shape["drop_remainder"]), epoch, self._shard or (0, 1),

@@ -25,8 +25,6 @@ import numpy
 from unisono._unisono import Table
 
 VERSION = 1  # of the library's own states
-WINDOW_BYTES = 32 << 20  # that are shuffled together
-MAX_WINDOW_BLOCKS = 64
 
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()  # iterators, whose threads must be gone before the interpreter is
 
@@ -238,17 +236,6 @@ class Blocks:
         return numpy.concatenate([numpy.frombuffer(rows, dtype=numpy.int64) for rows in counted])
 
 
-def window_of(source: Any, shape: dict) -> int:
-    """Blocks that are read and shuffled together; always the same ones, wherever a worker begins."""
-    if not shape["shuffle"]:
-        return 1
-    if shape["window_blocks"] > 0:
-        return shape["window_blocks"]
-    size = max(1, source.nbytes // max(1, source.num_blocks)) if source.nbytes > 0 else 1 << 20
-    most = max(1, min(MAX_WINDOW_BLOCKS, WINDOW_BYTES // size))
-    return min(most, -(-shape["buffer"] // shape["block_rows"])) if shape["buffer"] > 0 and shape["block_rows"] > 0 else most
-
-
 class Layout:
     """The rows of an epoch's order: which place (of a block) has which rows."""
 
@@ -257,7 +244,7 @@ class Layout:
         if len(order) != blocks.num_blocks:
             raise ValueError("the dataset has %d blocks, %d were counted: its files have changed" % (len(order), blocks.num_blocks))
         self.starts = numpy.concatenate([[0], numpy.cumsum(blocks.rows[order])])
-        self.total, self.places, self.window = int(self.starts[-1]), len(order), window_of(source, shape)
+        self.total, self.places, self.window = int(self.starts[-1]), len(order), shape["window"]
         self.shuffled = shape["shuffle"]
 
     def pieces(self, epoch: int, begin: int, end: int) -> list[list[int]]:
@@ -373,5 +360,5 @@ def begin(source: Any, guard: Any, shape: dict, blocks: Any, batch_size: int, dr
     if equal and shard[1] > 1:
         return SharedPass(*arguments, state=state)
     if equal and shape["kind"] == "block" and shape["shuffle"]:
-        return WindowsPass(*arguments, window=window_of(source, shape), state=state)
+        return WindowsPass(*arguments, window=shape["window"], state=state)
     return NativePass(*arguments, state=state)

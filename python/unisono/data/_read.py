@@ -65,12 +65,24 @@ def _refuse(function: Any, ignored: Any) -> None:
         raise TypeError("%s has no option %s" % (function, ", ".join(given)))
 
 
-_IGNORED = ("filesystem", "parallelism", "override_num_blocks", "ray_remote_args", "meta_provider", "partition_filter", "partitioning", "shuffle",
-            "ignore_missing_paths", "file_extensions", "concurrency", "num_cpus", "num_gpus", "memory", "arrow_open_stream_args")
+# Ray's hints about how much at once: the rows are the same without them.
+_HINTS = ("parallelism", "override_num_blocks", "ray_remote_args", "meta_provider", "concurrency", "num_cpus", "num_gpus", "memory")
+# Ray's options that would give other rows, with what to do instead.
+_OTHERS = {"filesystem": "files are those of this machine; mount the file system or fetch the files",
+           "partition_filter": "give the paths, or a glob, of the files that are wanted",
+           "partitioning": "directories give no columns; add them with map_batches",
+           "shuffle": "use random_shuffle()",
+           "ignore_missing_paths": "leave out the paths that are not there",
+           "file_extensions": "give a glob such as directory/*.csv",
+           "arrow_open_stream_args": "files are opened by their names: .gz and .zst are unpacked, nothing else"}
 
 
 def _drop_ignored(function: Any, more: Any) -> None:
-    _refuse(function, {name: value for name, value in more.items() if name not in _IGNORED})
+    """Hints are left out; what would change the rows is an error unless it says nothing (None, False)."""
+    _refuse(function, {name: value for name, value in more.items() if name not in _HINTS and name not in _OTHERS})
+    for name, value in more.items():
+        if name in _OTHERS and value is not None and value is not False:
+            raise ValueError("%s: %s=%r is not supported: %s" % (function, name, value, _OTHERS[name]))
 
 
 # ---- files ----

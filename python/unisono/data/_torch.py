@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any, Callable, Iterator
 
 import numpy
@@ -80,6 +81,31 @@ def _features(torch: Any, columns: Any, dtypes: Any, unsqueeze: bool) -> Callabl
     return _joined(torch, columns, dtypes, unsqueeze)
 
 
+def _groups(columns: Any) -> list[list[str]]:
+    """The columns of each tensor of features."""
+    if isinstance(columns, dict):
+        return [names_of(names) for names in columns.values()]
+    return [list(names) for names in columns] if columns and isinstance(columns[0], (list, tuple)) else [list(columns)]
+
+
+def _wide(fields: list, columns: Any, label: Any, dtypes: Any) -> tuple[Any, list]:
+    """Features with a column instead of many of the same kind, which the reading threads put side by side; and these: [(names, new name, dtype)]. Hundreds of tensors a batch
+    would cost more than to read them."""
+    groups, known = _groups(columns), {field[0]: field for field in fields}
+    used = collections.Counter(name for names in groups for name in names)
+    each_its_own = isinstance(dtypes, (list, tuple)) or isinstance(dtypes, dict)
+    joins = []
+    for index, names in enumerate(groups):
+        kinds = {(known[name][1], known[name][2], tuple(known[name][3])) for name in names}
+        if len(names) > 1 and not each_its_own and kinds <= {("number", "float32", ())} | {("number", "float64", ())} and len(kinds) == 1 and \
+                all(used[name] == 1 and name != label for name in names):
+            joins.append((names, "features %d" % index, known[names[0]][2]))
+            groups[index] = ["features %d" % index]
+    if isinstance(columns, dict):
+        return dict(zip(columns, groups)), joins
+    return groups if columns and isinstance(columns[0], (list, tuple)) else groups[0], joins
+
+
 def _flat(columns: Any) -> list[str]:
     if isinstance(columns, dict):
         return [name for names in columns.values() for name in names_of(names)]
@@ -131,12 +157,15 @@ class TorchBatches:
         features = feature_columns or [name for name in have if name != label_column]
         needed = list(dict.fromkeys(_flat(features) + ([label_column] if label_column else [])))
 
+        joins: list = []
+        if unsqueeze_feature_tensors:
+            features, joins = _wide(self.schema().fields, features, label_column, feature_column_dtypes)
         of_features = _features(torch, features, feature_column_dtypes, unsqueeze_feature_tensors)
         of_label = _tensors(torch, (label_column,) if label_column is not None else (), [label_column_dtype], unsqueeze_label_tensor)
 
         def epoch() -> Iterator[Any]:
             for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
-                                   seed=local_shuffle_seed, columns=needed if len(needed) < len(have) else None):
+                                   seed=local_shuffle_seed, columns=needed if len(needed) < len(have) else None, joins=joins):
                 yield of_features(table), of_label(table)[0] if label_column is not None else None
 
         return _iterable(torch, epoch)
