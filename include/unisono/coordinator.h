@@ -114,8 +114,9 @@ UNI_API UNI_MUST_USE int uni_coordinator_schedule(uni_coordinator *coordinator,
                                                   uni_remote_value **remote, uni_error *err);
 /* Waits for all calls; the first error of any. */
 UNI_API UNI_MUST_USE int uni_coordinator_join(uni_coordinator *coordinator, uni_error *err);
-UNI_API bool
-uni_coordinator_done(uni_coordinator *coordinator); /* no call is left; does not wait */
+UNI_API bool uni_coordinator_done(
+    uni_coordinator
+        *coordinator); /* no call is left (or the run is over: join says why); does not wait */
 /* The coordinator's own model gets the servers' weights, states and optimizer state: for evaluation and checkpoints. Join first. */
 UNI_API UNI_MUST_USE int uni_coordinator_pull(uni_coordinator *coordinator, uni_error *err);
 /* {"updates", "duplicates", "restored" (servers that came back), "rescheduled" (calls of dead workers), "staleness": [how many updates had 0, 1, 2 ... others

@@ -110,9 +110,10 @@ static void one_call_at_a_time(uni_program *program)
         uni_value *config = servers_config(names[i], false);
         CHECK(uni_dict_take(config, "alone", uni_value_bool(true)) == 0);
         CHECK(uni_dict_take(config, "rounds", uni_value_int(2)) == 0);
+        CHECK(uni_dict_take(config, "late_ms", uni_value_int(100)) == 0);
         uni_result *result = servers_run(program, "own_loop", 3, 2, config, NULL);
         const uni_value *stats = uni_dict_get(uni_result_returned(result, 0), "stats");
-        CHECK(uni_dict_get_int(stats, "updates", 0) == (i == 0 ? 2 + 2 * 2 : 2 + 2 * 5));
+        CHECK(uni_dict_get_int(stats, "updates", 0) == (i == 0 ? 3 + 2 * 2 : 4 + 2 * 5));
         uni_result_free(result);
     }
 }

@@ -212,7 +212,17 @@ static int drive_alone(uni_coordinator *coordinator, uni_error *err)
     uni_remote_value *remote = NULL;
     const uni_value *value = NULL;
     UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, &remote, err));
-    int status = uni_remote_value_fetch(remote, &value, err);
+    /* The servers, which are late, join while it asks. */
+    for (int i = 0; i < 10000 && !uni_remote_value_is_ready(remote); i++)
+        scenario_sleep_ms(1);
+    int status = uni_remote_value_is_ready(remote)
+                     ? uni_remote_value_fetch(remote, &value, err)
+                     : uni_error_set(err, UNI_ETIMEOUT, "one call is never ready");
+    uni_remote_value_free(remote);
+    UNI_TRY(status);
+    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, NULL, err));
+    UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, &remote, err));
+    status = uni_remote_value_fetch(remote, &value, err);
     uni_remote_value_free(remote);
     UNI_TRY(status);
     UNI_TRY(uni_coordinator_schedule(coordinator, "train_step", NULL, NULL, err));
@@ -297,6 +307,8 @@ static int own_loop(uni_session *session, uni_value **result, uni_error *err)
     loop l = { 0 };
     uni_step_entry steps[] = { { "train_step", train_step, &l }, { NULL, NULL, NULL } };
     int status;
+    if (strcmp(uni_session_role(session), "ps") == 0)
+        scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));
     make_data(l.x, l.y);
     UNI_TRY_GOTO(uni_strategy_open(&strategy,
                                    uni_dict_get_string(config, "strategy", "parameter_server"),

@@ -296,6 +296,14 @@ static int find_function(const uni_coordinator *coordinator, const char *name, u
                          name);
 }
 
+/* Who asks again and again waits, too: members are let in, calls handed out. False: the run is over, as join will say. */
+static bool move_on(uni__ps *ps)
+{
+    bool alive = uni__ps_attend(ps, NULL) == 0;
+    uni__ps_progress(ps);
+    return alive && uni__ps_complete_step(ps, NULL) == 0;
+}
+
 int uni_coordinator_schedule(uni_coordinator *coordinator, const char *function,
                              const uni_value *arguments, uni_remote_value **remote, uni_error *err)
 {
@@ -306,6 +314,7 @@ int uni_coordinator_schedule(uni_coordinator *coordinator, const char *function,
         *remote = NULL;
     UNI_TRY(must_be_here(coordinator, err));
     UNI_TRY(find_function(coordinator, function, &number, err));
+    UNI_TRY(uni__ps_attend(coordinator->ps, err));
     if (arguments)
         UNI_TRY(uni__ps_encode(&bytes, &size, arguments, err));
     uni_remote_value *made = remote ? calloc(1, sizeof *made) : NULL;
@@ -337,9 +346,7 @@ bool uni_coordinator_done(uni_coordinator *coordinator)
     uni__ps *ps = coordinator->ps;
     if (!uni__ps_is_coordinator(ps))
         return uni__ps_phase_over(ps);
-    uni__ps_progress(ps);
-    (void)!uni__ps_complete_step(ps, NULL); /* who asks until it is done waits, too */
-    return ps->queue->low == ps->queue->next;
+    return !move_on(ps) || ps->queue->low == ps->queue->next;
 }
 
 int uni_coordinator_pull(uni_coordinator *coordinator, uni_error *err)
@@ -376,6 +383,8 @@ int uni_strategy_server_stats(const uni_strategy *strategy, uni_value **out, uni
 
 bool uni_remote_value_is_ready(const uni_remote_value *remote)
 {
+    if (!remote->ready && remote->ps->in_phase)
+        (void)move_on(remote->ps);
     return remote->ready;
 }
 

@@ -113,7 +113,9 @@ void uni__ps_free(uni__ps *ps);
 void uni__ps_begin_phase(uni__ps *ps);
 void uni__ps_end_phase(uni__ps *ps); /* the coordinator's: all members leave it */
 bool uni__ps_phase_over(const uni__ps *ps);
-/* Sleeps until the bell rings (seen: before the caller looked), or a moment. Fails when the run is over. The coordinator lets members in meanwhile. */
+/* Lets members in (the coordinator), also those that were restarted. Fails when the run is over. Does not wait. */
+int uni__ps_attend(uni__ps *ps, uni_error *err) UNI_MUST_USE;
+/* That, and sleeps until the bell rings (seen: before the caller looked), or a moment. */
 int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err) UNI_MUST_USE;
 int uni__ps_stats_value(const uni__ps *ps, uni_value **out, uni_error *err) UNI_MUST_USE;
 uni__ps *uni__ps_of(const uni_strategy *strategy);

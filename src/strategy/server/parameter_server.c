@@ -131,7 +131,7 @@ static int look_for_phases(uni__ps *ps, uni_error *err)
     }
 }
 
-int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
+int uni__ps_attend(uni__ps *ps, uni_error *err)
 {
     char why[256] = "";
     if (ps->carrier) {
@@ -146,6 +146,12 @@ int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
         UNI_TRY(look_at_mail(ps, err));
         UNI_TRY(check_missing(ps, err));
     }
+    return 0;
+}
+
+int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
+{
+    UNI_TRY(uni__ps_attend(ps, err));
     bool early = ps->carrier || (uni__ps_is_coordinator(ps) && !ps->all_here);
     uni__bell_wait(&ps->board, seen, early ? EARLY_IDLE_MS : IDLE_MS);
     return 0;
