@@ -330,6 +330,23 @@ float *uni_gradients_of(uni_gradients *gradients, const uni_parameter *parameter
     return gradients->data + parameter->offset;
 }
 
+/* All but the gradients that the last pass did not make, because it changed the weight itself: for a large kernel most of the bytes. What lies between two weights is zero and
+ * goes with the one before. */
+static void copy_gradients(float *to, const uni_gradients *from)
+{
+    const uni_parameters *store = from->store;
+    size_t begin = 0;
+    for (size_t i = 0; i < store->count; i++) {
+        const uni_parameter *p = store->items[i];
+        if (p->kind != UNI_PARAMETER_WEIGHT || from->stamp == 0 ||
+            from->descended[i] != from->stamp)
+            continue;
+        memcpy(to + begin, from->data + begin, (p->offset - begin) * sizeof(float));
+        begin = p->offset + p->size;
+    }
+    memcpy(to + begin, from->data + begin, (from->size - begin) * sizeof(float));
+}
+
 int uni_gradients_rehome(uni_gradients *gradients, float *memory, uni_error *err)
 {
     UNI_TRY(follow(gradients, err));
@@ -341,7 +358,7 @@ int uni_gradients_rehome(uni_gradients *gradients, float *memory, uni_error *err
     float *data = memory ? memory : uni__buffer_new(gradients->size);
     if (!data)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %zu gradients", gradients->size);
-    memcpy(data, gradients->data, gradients->size * sizeof(float));
+    copy_gradients(data, gradients);
     leave_memory(gradients);
     gradients->data = data;
     gradients->borrowed = memory != NULL;
