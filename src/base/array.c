@@ -101,9 +101,10 @@ static int new_header(uni_array **out, uni_dtype dtype, int ndim, const int64_t 
     *out = NULL;
     size_t count = 0;
     UNI_TRY(checked_count(&count, dtype, ndim, shape, err));
-    uni_array *array = calloc(1, sizeof *array);
+    uni_array *array = malloc(sizeof *array); /* calloc goes past the thread's own cache */
     if (!array)
         return uni_error_set(err, UNI_ENOMEM, "array: no memory for its header");
+    memset(array, 0, sizeof *array);
     atomic_init(&array->references, 1);
     array->dtype = dtype;
     array->ndim = ndim;

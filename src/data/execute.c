@@ -34,8 +34,6 @@ struct uni__execute {
     struct slot *slots;
     uint64_t num_slots, head, tail; /* results [head, tail) are under way or wait */
     int running;
-    /* Results that may wait now. Grows with those that are taken, so that what nobody asks for yet (a validation set) leaves the cores to what is needed first. */
-    int64_t ahead;
     size_t task_bytes; /* largest that a task took so far */
     bool ending, planned_all;
     /* a stream */
@@ -141,7 +139,7 @@ static bool has_room(const uni__execute *execute)
     uint64_t waiting = execute->tail - execute->head;
     if (waiting == 0)
         return true;
-    if (waiting >= execute->num_slots || waiting >= (uint64_t)execute->ahead)
+    if (waiting >= execute->num_slots || waiting >= (uint64_t)execute->options.ahead)
         return false;
     size_t coming = ((size_t)execute->running + 1) * execute->task_bytes;
     return uni__pool_used(execute->options.pool) + coming <= execute->options.budget;
@@ -349,7 +347,6 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
     if (execute == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
     execute->options = *options;
-    execute->ahead = options->threads < options->ahead ? options->threads : options->ahead;
     execute->num_slots = (uint64_t)options->ahead + (uint64_t)options->threads + 1;
     pthread_mutex_init(&execute->lock, NULL);
     pthread_cond_init(&execute->room, NULL);
@@ -373,11 +370,9 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
 }
 
 /* Under the lock: a result was taken. A thread is not woken for every one of many that wait: that costs the consumer more than to take it. */
-static void note_taken(uni__execute *execute)
+static void wake_one(uni__execute *execute)
 {
-    int64_t twice = 2 * execute->ahead, most = execute->options.ahead;
-    execute->ahead = twice < most ? twice : most;
-    if (execute->tail - execute->head <= (uint64_t)execute->ahead / 2)
+    if (execute->tail - execute->head <= (uint64_t)execute->options.ahead / 2)
         pthread_cond_signal(&execute->room);
 }
 
@@ -426,7 +421,7 @@ int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
         *out = slot->result;
         slot->result.table = NULL;
         execute->head++;
-        note_taken(execute);
+        wake_one(execute);
     }
     pthread_mutex_unlock(&execute->lock);
     return status;

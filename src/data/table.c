@@ -23,11 +23,11 @@ int uni_table_new(uni_table **out, int64_t num_rows, uni_error *err)
     *out = NULL;
     if (num_rows < 0)
         return uni_error_set(err, UNI_EINVAL, "a table cannot have %lld rows", (long long)num_rows);
-    uni_table *table = calloc(1, sizeof *table);
+    uni_table *table = malloc(sizeof *table); /* calloc goes past the thread's own cache */
     if (table == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a table");
+    *table = (uni_table){ .num_rows = num_rows };
     atomic_init(&table->references, 1);
-    table->num_rows = num_rows;
     *out = table;
     return 0;
 }
@@ -331,7 +331,7 @@ static int view_part(uni_array **out, uni_array *array, int64_t begin, int64_t c
 static int slice_column(uni_table_column *part, const uni_table_column *column, int64_t begin,
                         int64_t end, uni_error *err)
 {
-    part->field = column->field;
+    *part = (uni_table_column){ .field = column->field };
     if (column->field.kind == UNI_FIELD_NUMBER) {
         UNI_TRY(view_part(&part->values, column->values, begin, end - begin, err));
     } else {
@@ -358,7 +358,7 @@ int uni_table_slice(uni_table **out, uni_table *table, int64_t begin, int64_t en
     UNI_TRY(uni_table_new(&part, end - begin, err));
     int status = 0;
     part->named = uni_table_ref(table->named != NULL ? table->named : table);
-    part->columns = calloc((size_t)table->num_columns + 1, sizeof *part->columns);
+    part->columns = malloc(((size_t)table->num_columns + 1) * sizeof *part->columns);
     if (part->columns == NULL)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a part of a table");
     for (; status == 0 && part->num_columns < table->num_columns; part->num_columns++)
