@@ -74,6 +74,35 @@ static void types(void **unused)
     uni_table_unref(table);
 }
 
+/* Whole numbers that no int64 holds are not rounded; what is no header is told. */
+static void large_numbers_and_odd_headers(void **unused)
+{
+    uni_table *table = READ("u,t\n18446744073709551615,9223372036854775808\n1,-1\n", NULL);
+    const uni_table_column *u = uni_table_find(table, "u");
+    assert_int_equal(u->field.dtype, UNI_U64);
+    assert_true(((uint64_t *)uni_array_data(u->values))[0] == UINT64_MAX);
+    assert_string_equal(string_at(table, "t", 0), "9223372036854775808");
+    uni_table_unref(table);
+    REFUSE("a,b\r1,2\r", NULL, "data.csv:1:2: lines end with a carriage return alone");
+    REFUSE("a,\xff\n1,2\n", NULL, "data.csv:1:2: a column's name that is no valid UTF-8");
+    uni_field wrong = { .name = "z", .kind = UNI_FIELD_NUMBER, .dtype = UNI_I64 };
+    const uni_csv_options options = { .types = &wrong, .num_types = 1 };
+    assert_null(read_text("a,b\n1,2\n", 8, &options, UNI_ENOTFOUND, "its columns are a, b"));
+    assert_null(read_text("a,a\n1,2\n", 8, NULL, UNI_EEXISTS, "data.csv:1:2: two columns"));
+    /* The first record is longer than what is looked at for types. */
+    size_t size = 600000;
+    char *text = malloc(size + 20);
+    int head = sprintf(text, "a,b\n1,\"");
+    memset(text + head, '\n', size);
+    int tail = sprintf(text + head + size, "\"\n2,y\n");
+    table = table_of(read_text(text, (size_t)head + size + (size_t)tail,
+                               &(uni_csv_options){ .block_bytes = 1 << 20 }, 0, ""));
+    assert_int_equal(uni_table_num_rows(table), 2);
+    assert_int_equal(uni_table_find(table, "b")->field.kind, UNI_FIELD_STRING);
+    uni_table_unref(table);
+    free(text);
+}
+
 static void given_types(void **unused)
 {
     const uni_field given[] = { { .name = "a", .kind = UNI_FIELD_NUMBER, .dtype = UNI_F32 },
@@ -346,11 +375,17 @@ static void large_file(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types),         cmocka_unit_test(given_types),
-        cmocka_unit_test(other_headers), cmocka_unit_test(bad_rows),
-        cmocka_unit_test(any_cuts),      cmocka_unit_test(scanners),
-        cmocka_unit_test(large_file),    cmocka_unit_test(plain_quotes),
-        cmocka_unit_test(long_cell),     cmocka_unit_test(locales),
+        cmocka_unit_test(types),
+        cmocka_unit_test(given_types),
+        cmocka_unit_test(other_headers),
+        cmocka_unit_test(bad_rows),
+        cmocka_unit_test(any_cuts),
+        cmocka_unit_test(scanners),
+        cmocka_unit_test(large_file),
+        cmocka_unit_test(plain_quotes),
+        cmocka_unit_test(long_cell),
+        cmocka_unit_test(locales),
+        cmocka_unit_test(large_numbers_and_odd_headers),
     };
     return cmocka_run_group_tests_name("csv", tests, NULL, NULL);
 }

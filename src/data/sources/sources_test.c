@@ -1,5 +1,5 @@
 /*
- * sources_test.c - the readers of this folder from C: what a user relies on when files are good, damaged, cut off, or in many blocks. (tests/python/test_data.py
+ * sources_test.c - the readers of this folder from C: what a user relies on when files are good, damaged, cut off, or in many blocks. (tests/python/test_data_readers.py
  * compares them with other libraries' files.)
  */
 #include <unisono/data_readers.h>
