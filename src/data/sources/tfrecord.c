@@ -15,6 +15,7 @@
 #include "data/sources/decompress.h"
 #include "data/sources/tfrecord_example.h"
 #include "data/sources/tfrecord_frame.h"
+#include "data/sources/tfrecord_walk.h"
 
 #define HEAD_BYTES ((size_t)1 << 20)
 #define STREAM_BYTES ((size_t)1 << 20)
@@ -34,113 +35,11 @@ typedef struct tfrecord {
     _Atomic int64_t *nexts; /* where the first record after it begins, or UNKNOWN */
 } tfrecord;
 
-/* Bytes with records, and how far they were walked. */
-struct walk {
-    const uint8_t *bytes;
-    int64_t size; /* of what is there */
-    int64_t limit; /* records that begin at or behind this are not ours */
-    int64_t at;
-    bool whole; /* nothing comes behind `size`: a record that goes on there is cut off */
-    bool damaged; /* something was skipped */
-    int64_t records; /* at most so many rows; -1: not counted yet */
-    const char *path;
-    int64_t offset; /* of bytes[0] in the file, for messages */
-};
-
-/* 1: a record at walk->at with *length; 0: no more (walk->at is then where the next one begins or would); negative: an error. A record of which
- * not all is there ends the walk, too. */
-static int walk_next(struct walk *walk, uni__reader *reader, int64_t *length, uni_error *err)
-{
-    while (walk->at < walk->limit) {
-        int64_t left = walk->size - walk->at;
-        *length = left >= UNI__TFRECORD_HEADER ? uni__tfrecord_length(walk->bytes + walk->at) : 0;
-        if (*length >= 0 && left >= *length + UNI__TFRECORD_FRAME)
-            return 1;
-        if (*length >= 0 && !walk->whole)
-            return 0;
-        long long where = (long long)(walk->offset + walk->at);
-        walk->damaged = true;
-        if (*length < 0) {
-            UNI_TRY(uni__reader_bad(reader, err, walk->path, 0, 0,
-                                    "the record at byte %lld has a damaged length (its CRC does "
-                                    "not fit)",
-                                    where));
-            int64_t next = uni__tfrecord_find(walk->bytes, walk->at + 1, walk->size);
-            walk->at = next >= 0 ? next : walk->size;
-        } else {
-            UNI_TRY(uni__reader_bad(reader, err, walk->path, 0, 0,
-                                    "the file ends in the middle of the record at byte %lld",
-                                    where));
-            walk->at = walk->size;
-        }
-    }
-    return 0;
-}
-
-static int put_record(uni__build *build, bool raw, uni__example_order *order,
-                      const struct walk *walk, int64_t length, uni_error *err)
-{
-    const uint8_t *data = walk->bytes + walk->at + UNI__TFRECORD_HEADER;
-    char why[300];
-    int good = 1;
-    if (!uni__tfrecord_data_good(data, length)) {
-        good = 0;
-        strcpy(why, "the bytes are damaged (their CRC does not fit)");
-    } else if (raw) {
-        UNI_TRY(uni__build_put_bytes(build, 0, data, (size_t)length, err));
-    } else {
-        good = uni__example_put(build, order, data, (size_t)length, why, sizeof why, err);
-    }
-    if (good < 0)
-        return good;
-    if (good > 0)
-        return uni__build_end_row(build, err);
-    uni__build_drop_row(build);
-    return uni__reader_bad(build->reader, err, walk->path, 0, 0, "the record at byte %lld: %s",
-                           (long long)(walk->offset + walk->at), why);
-}
-
-/* How many records there are from walk->at, at most. */
-static int64_t count_records(const struct walk *walk)
-{
-    int64_t count = 0, at = walk->at;
-    while (at < walk->limit && walk->size - at >= UNI__TFRECORD_HEADER) {
-        int64_t length = uni__tfrecord_length(walk->bytes + at);
-        int64_t next = length < 0 ? uni__tfrecord_find(walk->bytes, at + 1, walk->size)
-                                  : at + length + UNI__TFRECORD_FRAME;
-        count += length >= 0;
-        at = next >= 0 ? next : walk->size;
-    }
-    return count;
-}
-
-/* All records of the walk as a table. */
-static int read_records(const tfrecord *self, struct walk *walk, uni__reader *reader,
-                        uni_table **out, uni_error *err)
-{
-    uni__example_order order = { 0 };
-    int64_t count = walk->records >= 0 ? walk->records : count_records(walk), length = 0;
-    int more = 0, status = 0;
-    uni__build build;
-    UNI_TRY(uni__build_begin(&build, reader, self->schema, count, walk->size - walk->at, err));
-    while ((more = walk_next(walk, reader, &length, err)) > 0) {
-        UNI_TRY_GOTO(put_record(&build, self->raw, &order, walk, length, err), fail);
-        walk->at += length + UNI__TFRECORD_FRAME;
-    }
-    status = more;
-    if (status < 0)
-        goto fail;
-    return uni__build_finish(&build, out, err);
-fail:
-    uni__build_free(&build);
-    return status;
-}
-
 /* ---- byte ranges ---- */
 
 /* The block's bytes, all of its last record included. */
 static int load(const tfrecord *self, uni__reader *reader, const uni__block *block,
-                struct walk *walk, uni_error *err)
+                uni__tfrecord_walk *walk, uni_error *err)
 {
     const uni__file *file = &self->files->items[block->file];
     int64_t end = block->end + EXTRA_BYTES;
@@ -151,13 +50,13 @@ static int load(const tfrecord *self, uni__reader *reader, const uni__block *blo
             return uni_error_set(err, UNI_ENOMEM, "no memory for a block of %s", file->path);
         UNI_TRY(uni__files_pread(self->files, block->file, block->begin, bytes,
                                  (size_t)(end - block->begin), err));
-        *walk = (struct walk){ .bytes = bytes,
-                               .size = end - block->begin,
-                               .limit = block->end - block->begin,
-                               .whole = end == file->size,
-                               .records = -1,
-                               .path = file->path,
-                               .offset = block->begin };
+        *walk = (uni__tfrecord_walk){ .bytes = bytes,
+                                      .size = end - block->begin,
+                                      .limit = block->end - block->begin,
+                                      .whole = end == file->size,
+                                      .records = -1,
+                                      .path = file->path,
+                                      .offset = block->begin };
         if (block->begin > 0) {
             int64_t first = uni__tfrecord_find(bytes, 0, walk->size);
             walk->at = first >= 0 && first < walk->limit ? first : walk->limit;
@@ -197,12 +96,12 @@ static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table
 {
     tfrecord *self = self_;
     const uni__block *here = &self->blocks[block];
-    struct walk walk;
+    uni__tfrecord_walk walk;
     *out = NULL;
     UNI_TRY(load(self, reader, here, &walk, err));
     int64_t begin = walk.at < walk.limit ? here->begin + walk.at : NO_RECORD;
     UNI_TRY(neighbours_agree(self, block, begin, err));
-    UNI_TRY(read_records(self, &walk, reader, out, err));
+    UNI_TRY(uni__tfrecord_read(&walk, self->raw, self->schema, reader, out, err));
     if (walk.damaged || begin == NO_RECORD)
         return 0;
     atomic_store(&self->begins[block], begin);
@@ -222,7 +121,7 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
                        uni_error *err)
 {
     tfrecord *self = self_;
-    struct walk walk;
+    uni__tfrecord_walk walk;
     int64_t length = 0;
     int more;
     if (uni__reader_skips(reader)) {
@@ -233,7 +132,7 @@ static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t 
         return 0;
     }
     UNI_TRY(load(self, reader, &self->blocks[block], &walk, err));
-    for (*out = 0; (more = walk_next(&walk, reader, &length, err)) > 0; (*out)++)
+    for (*out = 0; (more = uni__tfrecord_next(&walk, reader, &length, err)) > 0; (*out)++)
         walk.at += length + UNI__TFRECORD_FRAME;
     return more;
 }
@@ -317,14 +216,14 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
     int64_t length = cursor->size >= UNI__TFRECORD_HEADER ? uni__tfrecord_length(cursor->bytes) : 0;
     if (!last && length + UNI__TFRECORD_FRAME > cursor->size)
         UNI_TRY(fill(cursor, length + UNI__TFRECORD_FRAME + UNI__TFRECORD_HEADER, &last, err));
-    struct walk walk = { .bytes = cursor->bytes,
-                         .size = cursor->size,
-                         .limit = cursor->size,
-                         .whole = last,
-                         .records = -1,
-                         .path = uni__stream_path(cursor->stream),
-                         .offset = cursor->offset };
-    UNI_TRY(read_records(self, &walk, reader, out, err));
+    uni__tfrecord_walk walk = { .bytes = cursor->bytes,
+                                .size = cursor->size,
+                                .limit = cursor->size,
+                                .whole = last,
+                                .records = -1,
+                                .path = uni__stream_path(cursor->stream),
+                                .offset = cursor->offset };
+    UNI_TRY(uni__tfrecord_read(&walk, self->raw, self->schema, reader, out, err));
     memmove(cursor->bytes, cursor->bytes + walk.at, (size_t)(cursor->size - walk.at));
     cursor->size -= walk.at;
     cursor->offset += walk.at;
