@@ -54,11 +54,17 @@ static int run_pass(uni_strategy *strategy, const uni_pass_options *options, dou
 int uni_strategy_pass(uni_strategy *strategy, const uni_pass_options *options, double *sum,
                       int64_t *steps, uni_error *err)
 {
-    if (strategy->server)
-        return uni__ps_pass(strategy, options, sum, steps, err);
     if (sum)
         *sum = 0;
     if (steps)
         *steps = 0;
+    if (!options || !options->function || !options->batches)
+        return uni__give_up(strategy,
+                            uni_error_set(err, UNI_EINVAL,
+                                          "a pass needs its function and its batches "
+                                          "(uni_pass_options)"),
+                            err);
+    if (strategy->server)
+        return uni__ps_pass(strategy, options, sum, steps, err);
     return uni__give_up(strategy, run_pass(strategy, options, sum, steps, err), err);
 }

@@ -220,6 +220,16 @@ static void pass_without_data(uni_program *program)
     run_rank(&alone);
     CHECK(alone.status == UNI_EINVAL);
     CHECK_CONTAINS(alone.err.message, "a pass without a batch");
+    uni_strategy *none = NULL;
+    uni_error err = { 0 };
+    CHECK_OK(uni_strategy_none(&none, &err), &err);
+    CHECK(uni_strategy_pass(none, &(uni_pass_options){ .function = step }, NULL, NULL, &err) ==
+          UNI_EINVAL);
+    CHECK_CONTAINS(err.message, "needs its function and its batches");
+    CHECK(uni_strategy_reduce(none, UNI_REPLICA_SUM, NULL, UNI_AXIS_NONE, &alone.loss, 1, &err) ==
+          UNI_EINVAL);
+    CHECK_CONTAINS(err.message, "there are no values");
+    uni_strategy_free(none);
 }
 
 /* Who cuts the data for himself gets the weights of the whole: the global batch is what all ranks have. */

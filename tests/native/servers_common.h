@@ -24,4 +24,10 @@ double servers_number(const uni_value *from, const char *key, size_t i);
 /* The largest of weights, and of losses in the first `epochs`. */
 double servers_difference(const uni_value *a, const uni_value *b, size_t epochs);
 
+/* Shared by the train functions. optimizer NULL: the model is not compiled. */
+int servers_make_model(uni_model **out, bool noisy, const char *optimizer, int accumulate,
+                       uni_error *err) UNI_MUST_USE;
+void servers_make_data(float *x, float *y);
+int servers_own_loop(uni_session *session, uni_value **result, uni_error *err);
+
 #endif

@@ -234,10 +234,6 @@ int uni__ps_pass(uni_strategy *strategy, const uni_pass_options *options, double
                  int64_t *steps, uni_error *err)
 {
     uni__ps *ps = strategy->server;
-    if (sum)
-        *sum = 0;
-    if (steps)
-        *steps = 0;
     UNI_TRY(uni__ps_must_be_placed(ps, err));
     if (ps->in_phase)
         return uni_error_set(err, UNI_EBUSY, "this strategy has a coordinator, which is open");
