@@ -39,7 +39,8 @@ typedef struct uni__fused {
     int64_t most_replicas; /* in a process, of all ranks */
     uni_comm_buffer *factors; /* see factors.c; NULL: none were needed yet */
     size_t factor_floats; /* of a rank */
-    double samples; /* of the last global batch; 0: there was none. The same on all ranks, as all that comes from a sum */
+    double
+        samples; /* of the last global batch; 0: there was none. The same on all ranks, as all that comes from a sum */
 } uni__fused;
 
 typedef struct uni__crew uni__crew;
