@@ -87,6 +87,12 @@ static int drive_alone(uni_coordinator *coordinator, uni_error *err)
             return uni_error_set(err, UNI_ETIMEOUT, "one call is never done");
         scenario_sleep_ms(1);
     }
+    /* What only the coordinator knows is an error of the call, not another function's call. */
+    uni_error unknown = { 0 };
+    UNI_TRY(uni_coordinator_schedule(coordinator, "coordinators_own", NULL, NULL, err));
+    if (uni_coordinator_join(coordinator, &unknown) != UNI_EMISMATCH)
+        return uni_error_set(err, UNI_ESTATE, "a function that workers do not know was called: %s",
+                             unknown.message);
     /* A push that is refused is none: nobody waits for it. */
     uni_value *refused = uni_value_dict();
     status = uni_dict_take(refused, "no_number", uni_value_bool(true));
@@ -161,7 +167,11 @@ int servers_own_loop(uni_session *session, uni_value **result, uni_error *err)
     uni_strategy *strategy = NULL;
     uni_coordinator *coordinator = NULL;
     loop l = { 0 };
-    uni_step_entry steps[] = { { "train_step", train_step, &l }, { NULL, NULL, NULL } };
+    uni_step_entry steps[] = { { "train_step", train_step, &l },
+                               { "coordinators_own", train_step, &l },
+                               { NULL, NULL, NULL } };
+    if (uni_session_world_rank(session) > 0)
+        steps[1].name = NULL; /* the others do not know it */
     int status;
     if (strcmp(uni_session_role(session), "ps") == 0)
         scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));

@@ -189,10 +189,16 @@ static int call_function(uni_coordinator *coordinator, const uni__work *work, un
     uni_step_context step = { .coordinator = coordinator, .id = work->id };
     if (work->function == PADDING)
         return pad(&step, err);
-    for (uint32_t i = 0; coordinator->entries[i].name && i < work->function; i++)
-        step.entry = &coordinator->entries[i];
+    uint32_t known = 0;
+    while (known < work->function && coordinator->entries[known].name)
+        step.entry = &coordinator->entries[known++];
     int status = work->size > 0 ? uni__ps_decode(&arguments, work->arguments, work->size, err) : 0;
-    if (status == 0)
+    if (status == 0 && (known < work->function || !step.entry || !step.entry->call))
+        status = uni_error_set(err, UNI_EMISMATCH,
+                               "worker %d has no step function %u: give uni_coordinator_open the "
+                               "same ones on every member",
+                               uni_step_worker(&step), work->function);
+    else if (status == 0)
         status = step.entry->call(&step, arguments, result, err);
     uni_value_free(arguments);
     /* Also when it failed: nobody may wait for what does not come. */
