@@ -130,7 +130,7 @@ static int start(uni_comm_request *request, uni_error *err)
 
 static int begin(uni_comm *comm, const uni__call *call, uni_comm_request **out, uni_error *err)
 {
-    if (comm->broken.code)
+    if (comm->broken.code < 0)
         return say_broken(comm, err);
     if (comm->finalized)
         return uni_error_set(err, UNI_ESTATE, "%s: the communicator was finalized",

@@ -226,11 +226,14 @@ class Faults(Hosts):
     def test_data_port_silently_dropped(self):
         """MPI's own connection between the workers is cut, the controller's are well: all live, all wait, and are told so."""
         def drop():
-            lines = self.net.in_host("a", "ss", "-Htnp").stdout.splitlines()
-            ours = [line.split() for line in lines if '"hosts_worker"' in line and self.net.address("b") + ":" in line]
-            self.assertTrue(ours, lines)
-            for port in {words[i].rsplit(":", 1)[1] for words in ours for i in (3, 4)}:
+            ports = self.net.ports_between("hosts_worker", "a", "b")
+            for port in ports:
                 self.net.drop_port(port)
+            try:
+                self.wait_for(lambda: Run(self.net.storage, "data").events("cause"))
+            finally:  # the next attempt may get the same port
+                for port in ports:
+                    self.net.drop_port(port, False)
         begun = []
         code, out = self.lose_b("data", ["--hosts", "a:1,b:1", "--", WORKER, "pause=50", "steps=60"],
                                 lambda: (begun.append(time.time()), drop()))
@@ -238,6 +241,21 @@ class Faults(Hosts):
         self.assertLess(run.events("cause")[0]["time"] - begun[0], 12)
         self.assertEqual(run.about()["attempt"], 2)
         self.assertIn("drops what MPI sends", run.log(0) + run.log(1))
+
+    def test_hosts_apart_from_the_beginning(self):
+        """A firewall between the hosts, of which the controller and mpirun notice nothing: MPI cannot even begin."""
+        self.net.set_apart("a", "b")
+        try:
+            for name, hosts in (("apart1", "a:1,b:1"), ("apart2", "a:2,b:2")):
+                begun = time.monotonic()
+                code, out = self.net.unisono(name, "--hosts", hosts, "-f", "0", "--", WORKER)
+                self.assertEqual(code, 1, out)
+                self.assertLess(time.monotonic() - begun, 15)
+                self.assertIn("have come, but do not reach each other", out)
+        finally:
+            self.net.set_apart("a", "b", False)
+        code, out = self.net.unisono("together", "--hosts", "a:1,b:1", "--", WORKER)
+        self.good("together", code, out)
 
     def test_frozen_by_a_cgroup(self):
         """No signal, no state in /proc: only its silence tells. Such a process cannot even be killed while it is frozen."""

@@ -101,10 +101,22 @@ class Network:
     def link_up(self, name):
         sh("ip", "-n", self.router, "link", "set", "p" + name, "up")
 
-    def drop_port(self, port):
-        """What is sent to or from that TCP port is swallowed on its way, silently."""
+    def set_apart(self, one, other, apart=True):
+        """What these two hosts send to each other is swallowed, silently; both reach everybody else."""
+        for a, b in ((one, other), (other, one)):
+            sh("ip", "-n", self.router, "rule", "add" if apart else "del", "from", self.address(a), "to", self.address(b), "blackhole")
+
+    def drop_port(self, port, drop=True):
+        """What is sent to or from that TCP port is swallowed on its way, silently; or not any more."""
         for word in ("dport", "sport"):
-            sh("ip", "-n", self.router, "rule", "add", "ipproto", "tcp", word, str(port), "blackhole")
+            sh("ip", "-n", self.router, "rule", "add" if drop else "del", "ipproto", "tcp", word, str(port), "blackhole")
+
+    def ports_between(self, program, one, other):
+        """Of the TCP connections of that program between two hosts."""
+        lines = self.in_host(one, "ss", "-Htnp").stdout.splitlines()
+        ours = [line.split() for line in lines if '"%s"' % program in line and self.address(other) + ":" in line]
+        assert ours, lines
+        return {words[i].rsplit(":", 1)[1] for words in ours for i in (3, 4)}
 
     def environment(self, more=None):
         env = dict(os.environ, UNISONO_RESULTS=self.storage, OMPI_MCA_plm_rsh_agent=self.rsh, TMPDIR=os.path.join(self.base, "tmp_k"))

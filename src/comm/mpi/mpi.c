@@ -25,6 +25,8 @@
 #define LOOK_NS 20000000u
 #define NOTE_NS 100000000u
 #define WARN_NS 10000000000ull
+#define GREET_TELL_NS 2000000000ull /* before that nothing is said about it */
+#define GREET_NS 5000000000ull
 
 typedef struct mpi_state {
     const uni__mpi_plugin *plugin;
@@ -359,6 +361,73 @@ int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__r
     return status;
 }
 
+/* Before there is a communicator: what the rendezvous tells of the ranks that open theirs. */
+typedef struct greeting {
+    const uni__rendezvous *world;
+    uint64_t begun, looked, all_since; /* ns; all_since: 0 until all ranks are known to have come */
+    bool told;
+    int next; /* all ranks before this one are known to have come */
+} greeting;
+
+static bool all_have_come(greeting *it)
+{
+    const uni__rendezvous *world = it->world;
+    char nothing[1];
+    size_t size;
+    if (!it->told)
+        (void)!world->vtable->put(world->context, "greets.world", "", 0, NULL);
+    it->told = true;
+    while (it->next < world->size &&
+           (it->next == world->rank ||
+            world->vtable->get(world->context, it->next, "greets.world", nothing, sizeof nothing,
+                               &size, 0, NULL) == 0))
+        it->next++;
+    return it->next == world->size;
+}
+
+/* Ranks may come at very different times; but when all have come, they reach each other within some seconds, or the network does not let them. */
+static int look_at_greeting(greeting *it, uint64_t now, char *why)
+{
+    const uni__rendezvous *world = it->world;
+    const uni__rendezvous_vtable *vtable = world->vtable;
+    it->looked = now;
+    if (world->abort_word && atomic_load(world->abort_word) != 0) {
+        snprintf(why, UNI__MPI_WHY_SIZE, "the group is being ended");
+        if (vtable && vtable->abort_reason)
+            vtable->abort_reason(world->context, why, UNI__MPI_WHY_SIZE);
+        return UNI_ECANCELED;
+    }
+    if (!vtable || !vtable->put || !vtable->get || now - it->begun < GREET_TELL_NS ||
+        !all_have_come(it))
+        return 0;
+    it->all_since = it->all_since ? it->all_since : now;
+    if (now - it->all_since < GREET_NS)
+        return 0;
+    snprintf(why, UNI__MPI_WHY_SIZE,
+             "all %d ranks have come, but do not reach each other: the network between the hosts "
+             "drops what MPI sends (a firewall, a port, a route, another interface)",
+             world->size);
+    return UNI_EPEER;
+}
+
+static int greet(mpi_state *mpi, const uni__rendezvous *world, char *why)
+{
+    uint64_t now = uni__monotonic_ns();
+    greeting it = { .world = world, .begun = now, .looked = now };
+    for (int done = 0;;) {
+        UNI_TRY(mpi->plugin->meet(mpi->state, &done, why));
+        if (done)
+            return 0;
+        now = uni__monotonic_ns();
+        if (now - it.begun > NAP_AFTER_NS)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+        else
+            sched_yield();
+        if (now - it.looked > LOOK_NS)
+            UNI_TRY(look_at_greeting(&it, now, why));
+    }
+}
+
 int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, const char *family, uni_error *err)
 {
@@ -376,6 +445,8 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
     mpi->stall.key = "stalled.world";
     mpi->stall.pair_key = "missed.world";
     int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
+    if (status == 0)
+        status = greet(mpi, &world, why);
     if (status == 0) {
         status = uni__comm_new(out, &world, options, &mpi_transport, err);
         if (status == 0) {

@@ -21,6 +21,9 @@
 #endif
 
 #define LAST_WORDS_SECONDS 0.05 /* a dead peer never takes them */
+/* MPI connects two ranks when they first have to do with each other, and what makes communicators cannot be left when the network drops that. So the ranks greet each other
+ * first; each greets all up to this many, above it those that a barrier needs. */
+#define GREET_ALL 128
 
 static int fail(int code, const char *what, char *why)
 {
@@ -73,16 +76,31 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
         return fail(code, "MPI_Init_thread", why);
     }
     s->initialised_here = !initialised;
-    if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &s->data)) ||
-        (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->notes))) {
-        free(s);
-        return fail(code, "MPI_Comm_dup", why);
-    }
-    know_ranks(s);
-    *rank = s->rank;
-    *size = s->size;
+    MPI_Comm_rank(MPI_COMM_WORLD, rank);
+    MPI_Comm_size(MPI_COMM_WORLD, size);
+    s->greetings = calloc(2, (size_t)*size);
+    code = !s->greetings        ? MPI_ERR_NO_MEM
+           : *size <= GREET_ALL ? MPI_Ialltoall(s->greetings, 1, MPI_BYTE, s->greetings + *size, 1,
+                                                MPI_BYTE, MPI_COMM_WORLD, &s->greeting)
+                                : MPI_Ibarrier(MPI_COMM_WORLD, &s->greeting);
+    if (code != MPI_SUCCESS)
+        return fail(code, "the first collective could not start", why);
     *out = s;
     return 0;
+}
+
+static int plugin_meet(void *context, int *done, char *why)
+{
+    state *s = context;
+    int code = MPI_Test(&s->greeting, done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && *done) {
+        free(s->greetings);
+        s->greetings = NULL;
+        if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &s->data)) == MPI_SUCCESS &&
+            (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->notes)) == MPI_SUCCESS)
+            know_ranks(s);
+    }
+    return code == MPI_SUCCESS ? 0 : fail(code, "the ranks do not reach each other", why);
 }
 
 static int plugin_split(void *context, int color, void **out, int *rank, int *size, char *why)
@@ -331,6 +349,7 @@ const uni__mpi_plugin *uni__mpi_plugin_get(void)
         .version = UNI__MPI_PLUGIN_VERSION,
         .family = FAMILY,
         .open = plugin_open,
+        .meet = plugin_meet,
         .split = plugin_split,
         .start = plugin_start,
         .test = plugin_test,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 4u
+#define UNI__MPI_PLUGIN_VERSION 5u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -38,8 +38,10 @@ typedef struct uni__mpi_note {
 typedef struct uni__mpi_plugin {
     uint32_t version;
     const char *family; /* "openmpi", "mpich" */
-    /* Initialises MPI when nobody has, and takes a communicator of its own over the whole world. */
+    /* Initialises MPI when nobody has, and begins to greet all ranks of the world. */
     int (*open)(void **state, int *rank, int *size, char *why);
+    /* *done is set when all ranks have answered; then there is a communicator of its own over the whole world. Before, nothing else may be called. */
+    int (*meet)(void *state, int *done, char *why);
     /* Collective over `state`: those with the same color (from 0) get a communicator of their own; color -1: none, *out is NULL. `state` must
      * live longer. */
     int (*split)(void *state, int color, void **out, int *rank, int *size, char *why);

@@ -17,6 +17,8 @@ typedef struct state {
     int rank, size;
     int initialised_here;
     int one_host; /* all ranks are on it */
+    MPI_Request greeting;
+    char *greetings; /* a byte to and from each rank */
     uni__mpi_note sent[MAX_NOTES];
     MPI_Request sending[MAX_NOTES];
     int next_sent;
