@@ -120,10 +120,17 @@ void bench_make_npy(const char *path, int64_t rows, int width)
                           (long long)rows, width);
     header[10 + length] = ' ';
     header[127] = '\n';
-    memset(block, 1, sizeof block);
+    for (size_t i = 0; i < sizeof block; i += sizeof(float)) {
+        float value = (float)rand() / (float)RAND_MAX;
+        memcpy(block + i, &value, sizeof value);
+    }
     FILE *file = begin_file(path, part);
     bool good = fwrite(header, sizeof header, 1, file) == 1;
+    float page =
+        0; /* no two pages are the same: a machine that keeps such ones once reads them faster */
     for (int64_t left = bytes - 128; left > 0 && good; left -= (int64_t)sizeof block) {
+        for (size_t i = 0; i < sizeof block; i += 4096, page++)
+            memcpy(block + i, &page, sizeof page);
         size_t size = left < (int64_t)sizeof block ? (size_t)left : sizeof block;
         good = fwrite(block, size, 1, file) == 1;
     }

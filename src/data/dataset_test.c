@@ -353,6 +353,64 @@ static void budget(void **unused)
     uni_dataset_unref(numbers);
 }
 
+/* Batches that are handed on many at a time: the rows in a row, where others can share them. */
+static void concat_is_aligned(void **unused)
+{
+    uni_dataset *numbers = range(1000);
+    uni_dataset_iterator *it = NULL;
+    uni_table *batches[3], *all = NULL, *one = NULL;
+    assert_ok(uni_dataset_iterate(&it, numbers, &(uni_data_options){ .batch_size = 7 }, &failure));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(uni_dataset_iterator_next(it, &batches[i], &failure), 1);
+    assert_ok(uni_dataset_iterator_concat(it, &all, batches, 3, &failure));
+    assert_ok(uni_dataset_iterator_concat(it, &one, batches + 2, 1, &failure));
+    const int64_t *ids = uni_array_data(uni_table_find(all, "id")->values);
+    const int64_t *last = uni_array_data(uni_table_find(one, "id")->values);
+    assert_int_equal(uni_table_num_rows(all), 21);
+    for (int64_t i = 0; i < 21; i++)
+        assert_int_equal(ids[i], i);
+    assert_memory_equal(last, ids + 14, 7 * sizeof *ids);
+    assert_int_equal((uintptr_t)ids % 64 + (uintptr_t)last % 64, 0);
+    for (int i = 0; i < 3; i++)
+        uni_table_unref(batches[i]);
+    uni_dataset_iterator_free(it); /* they outlive it */
+    assert_int_equal(ids[20], 20);
+    uni_table_unref(all);
+    uni_table_unref(one);
+    uni_dataset_unref(numbers);
+}
+
+/* A part shares the names of the whole, outlives it, and can have a column more. */
+static void parts_of_tables(void **unused)
+{
+    uni_table *whole = NULL, *part = NULL, *smaller = NULL;
+    uni_array *values = NULL, *more = NULL;
+    char name[16];
+    assert_ok(uni_array_new(&values, UNI_I32, 1, (const int64_t[]){ 9 }, &failure));
+    assert_ok(uni_array_new(&more, UNI_F32, 1, (const int64_t[]){ 2 }, &failure));
+    assert_ok(uni_table_new(&whole, 9, &failure));
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "c%d", i);
+        assert_ok(uni_table_add_array(whole, name, values, &failure));
+    }
+    assert_ok(uni_table_slice(&part, whole, 2, 7, &failure));
+    uni_table_unref(whole);
+    assert_ok(uni_table_slice(&smaller, part, 1, 3, &failure));
+    uni_table_unref(part);
+    assert_ptr_equal(uni_table_find(smaller, "c77"), uni_table_column_at(smaller, 77));
+    assert_ptr_equal((int32_t *)uni_array_data(uni_table_find(smaller, "c77")->values),
+                     (int32_t *)uni_array_data(values) + 3);
+    assert_null(uni_table_find(smaller, "more"));
+    assert_fails(uni_table_add_array(smaller, "c5", more, &failure), UNI_EEXISTS, "c5");
+    assert_ok(uni_table_add_array(smaller, "more", more, &failure));
+    assert_int_equal(uni_table_num_columns(smaller), 101);
+    assert_ptr_equal(uni_table_find(smaller, "more"), uni_table_column_at(smaller, 100));
+    assert_ptr_equal(uni_table_find(smaller, "c99"), uni_table_column_at(smaller, 99));
+    uni_table_unref(smaller);
+    uni_array_unref(values);
+    uni_array_unref(more);
+}
+
 static void from_config(void **unused)
 {
     const char *text = "{\"range\": 100, \"skip\": 10, \"limit\": 20, \"batch_size\": 7}";
@@ -369,11 +427,17 @@ static void from_config(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions),   cmocka_unit_test(batches_in_order),
-        cmocka_unit_test(rows),        cmocka_unit_test(columns),
-        cmocka_unit_test(wide_tables), cmocka_unit_test(epochs),
-        cmocka_unit_test(numpy_files), cmocka_unit_test(budget),
+        cmocka_unit_test(functions),
+        cmocka_unit_test(batches_in_order),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(columns),
+        cmocka_unit_test(wide_tables),
+        cmocka_unit_test(epochs),
+        cmocka_unit_test(numpy_files),
+        cmocka_unit_test(budget),
         cmocka_unit_test(from_config),
+        cmocka_unit_test(concat_is_aligned),
+        cmocka_unit_test(parts_of_tables),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
 }

@@ -29,6 +29,14 @@ except ImportError:
 
 
 class Readers(InDirectory):
+    def test_options_of_ray(self):
+        path = self.write("a.csv", "x\n1\n2\n")
+        self.assertEqual(data.read_csv(path, parallelism=4, concurrency=2, filesystem=None, partitioning=None, shuffle=False).count(), 2)
+        for options, what in (({"shuffle": "files"}, "random_shuffle"), ({"file_extensions": ["txt"]}, "glob"), ({"ignore_missing_paths": True}, "leave out"),
+                              ({"partition_filter": len}, "glob"), ({"filesystem": object()}, "mount")):
+            with self.assertRaisesRegex(ValueError, "read_csv: %s=.*%s" % (next(iter(options)), what)):
+                data.read_csv(path, **options)
+
     def test_csv(self):
         path = self.write("a.csv", 'x,y,name\n1,0.5,"a ""b"", c"\n2,,d\n')
         ds = data.read_csv(path)

@@ -36,6 +36,23 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(KeyError, "no column"):
             ds.to_torch(label_column="nothing")
 
+    def test_many_columns_and_what_is_missing(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "wide.csv")
+        rows = numpy.random.default_rng(1).random((300, 101)).round(6)
+        numpy.savetxt(path, rows, delimiter=",", fmt="%.6f", header=",".join("c%d" % i for i in range(101)), comments="")
+        ds = data.read_csv(path)
+        features, label = zip(*ds.to_torch(label_column="c100", batch_size=128))
+        self.assertEqual([tuple(each.shape) for each in features], [(128, 100), (128, 100), (44, 100)])
+        self.assertTrue(numpy.array_equal(torch.cat(features).numpy(), rows[:, :100]))  # in the order of the columns, whoever put them together
+        self.assertTrue(numpy.array_equal(torch.cat(label)[:, 0].numpy(), rows[:, 100]))
+        mixed = data.from_items([{"a": 1, "b": 0.5}, {"a": None, "b": 1.5}])
+        got = next(iter(mixed.to_torch(batch_size=2)))[0]
+        self.assertTrue(numpy.array_equal(got.numpy(), [[1, 0.5], [numpy.nan, 1.5]], equal_nan=True))
+        with self.assertRaisesRegex(TypeError, "is text"):
+            next(iter(data.from_items([{"a": "x"}]).to_torch(batch_size=1)))
+
     def test_tensors_are_the_loop_s_own(self):
         values = numpy.arange(8, dtype=numpy.float32)
         ds = data.from_numpy(values)

@@ -1,18 +1,72 @@
 /*
  * feed_test.c - batches of a dataset over several epochs: one iterator that goes on gives what a new one for each epoch gives, also after an epoch that was left early or
- * another one in between; a state in the middle of a later epoch; no thread stays.
+ * another one in between, in every order and for parts of it with as many batches for all; a state in the middle of a later epoch; no thread stays.
  */
 #include <dirent.h>
 #include <unisono/nn_dataset.h>
 #include "nn/model/testing.h"
 
-enum { ROWS = 1003, BATCH = 32, EPOCHS = 4 };
+enum { ROWS = 1003, BATCH = 32, EPOCHS = 4, BLOCK = 47 };
 
 static uni_dataset *open_ids(void)
 {
     uni_dataset *ids = NULL, *shuffled = NULL;
     OK(uni_dataset_range(&ids, ROWS, err));
     OK(uni_dataset_shuffle(&shuffled, ids, 0, 11, err));
+    uni_dataset_unref(ids);
+    return shuffled;
+}
+
+/* Block `block` of the ids; the last one is smaller. */
+static int block_of_ids(void *context, int64_t block, uni_table **out, uni_error *err)
+{
+    int64_t begin = block * BLOCK, rows = ROWS - begin < BLOCK ? ROWS - begin : BLOCK;
+    uni_array *ids = NULL;
+    UNI_TRY(uni_array_new(&ids, UNI_I64, 1, &rows, err));
+    for (int64_t i = 0; i < rows; i++)
+        ((int64_t *)uni_array_data(ids))[i] = begin + i;
+    int status = uni_table_new(out, rows, err);
+    if (status == 0)
+        status = uni_table_add_array(*out, "id", ids, err);
+    uni_array_unref(ids);
+    return status;
+}
+
+static int open_stream(void *context, void **cursor, uni_error *err)
+{
+    *cursor = calloc(1, sizeof(int64_t));
+    return *cursor != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
+}
+
+static int next_of_stream(void *context, void *cursor, uni_table **out, uni_error *err)
+{
+    int64_t *block = cursor;
+    if (*block * BLOCK >= ROWS)
+        return 0;
+    UNI_TRY(block_of_ids(context, (*block)++, out, err));
+    return 1;
+}
+
+static void close_stream(void *context, void *cursor)
+{
+    free(cursor);
+}
+
+/* The same ids in the block and the stream order, shuffled. */
+static uni_dataset *open_source(bool stream)
+{
+    uni_dataset *ids = NULL, *shuffled = NULL;
+    uni_source_callbacks source = { .name = "ids" };
+    if (stream) {
+        source.open = open_stream;
+        source.next = next_of_stream;
+        source.close = close_stream;
+    } else {
+        source.num_blocks = (ROWS + BLOCK - 1) / BLOCK;
+        source.read_block = block_of_ids;
+    }
+    OK(uni_dataset_from_callbacks(&ids, &source, err));
+    OK(uni_dataset_shuffle(&shuffled, ids, stream ? 100 : 0, 11, err));
     uni_dataset_unref(ids);
     return shuffled;
 }
@@ -63,10 +117,10 @@ static void alone(uni_dataset *dataset, uint64_t epoch, int64_t *ids)
     uni_batches_free(batches);
 }
 
-static void test_epochs_are_the_same(void **state)
+/* Takes the dataset. */
+static void check_epochs(uni_dataset *dataset)
 {
     int before = threads();
-    uni_dataset *dataset = open_ids();
     uni_batches *batches = open_batches(dataset);
     int64_t ids[ROWS], expected[ROWS];
     uni_batch batch;
@@ -81,6 +135,51 @@ static void test_epochs_are_the_same(void **state)
     uni_batches_free(batches);
     uni_dataset_unref(dataset);
     assert_int_equal(threads(), before);
+}
+
+static void test_epochs_are_the_same(void **state)
+{
+    check_epochs(open_ids());
+    check_epochs(open_source(false));
+    check_epochs(open_source(true));
+}
+
+static uni_batches *open_part(uni_dataset *dataset, int shard)
+{
+    uni_batches *whole = open_batches(dataset), *part = NULL;
+    OK(uni_batches_dataset_part(&part, whole, shard, 2, false, err));
+    uni_batches_free(whole);
+    return part;
+}
+
+/* Two workers over blocks: each goes on as new ones would, and every id comes once an epoch. */
+static void test_parts_go_on(void **state)
+{
+    uni_dataset *dataset = open_source(false);
+    uni_batches *parts[2] = { open_part(dataset, 0), open_part(dataset, 1) };
+    int64_t ids[ROWS], expected[ROWS];
+    for (int shard = 0; shard < 2; shard++)
+        uni_batches_expect(parts[shard], 0, EPOCHS);
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        char seen[ROWS] = { 0 };
+        int all = 0;
+        for (int shard = 0; shard < 2; shard++) {
+            uni_batches *alone_part = open_part(dataset, shard);
+            OK(uni_batches_reset(parts[shard], epoch, err));
+            OK(uni_batches_reset(alone_part, epoch, err));
+            int rows = take(parts[shard], ids, 1000);
+            assert_int_equal(take(alone_part, expected, 1000), rows);
+            assert_memory_equal(ids, expected, (size_t)rows * sizeof *ids);
+            for (int i = 0; i < rows; i++)
+                assert_int_equal(seen[ids[i]]++, 0);
+            all += rows;
+            uni_batches_free(alone_part);
+        }
+        assert_int_equal(all, ROWS);
+    }
+    uni_batches_free(parts[0]);
+    uni_batches_free(parts[1]);
+    uni_dataset_unref(dataset);
 }
 
 static void test_left_early_and_another_between(void **state)
@@ -159,6 +258,7 @@ static void test_state_in_a_later_epoch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_epochs_are_the_same),
+                                        cmocka_unit_test(test_parts_go_on),
                                         cmocka_unit_test(test_left_early_and_another_between),
                                         cmocka_unit_test(test_state_in_a_later_epoch) };
     return cmocka_run_group_tests(tests, NULL, NULL);
