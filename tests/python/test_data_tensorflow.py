@@ -37,6 +37,12 @@ class Tensors(unittest.TestCase):
         typed = next(ds.iter_tf_batches(batch_size=3, dtypes=tf.float64))
         self.assertEqual((typed["x"].dtype, typed["x"].shape[0]), (tf.float64, 3))
 
+    def test_missing_whole_numbers_are_refused(self):
+        ds = data.from_numpy({"x": numpy.array(["2020-01-01", "NaT"], dtype="M8[D]")})  # int64 with a gap
+        with self.assertRaisesRegex(Exception, "column 'x' has missing values, which int64 cannot hold"):
+            list(ds.to_tf(batch_size=2))
+        self.assertTrue(numpy.isnan(next(iter(ds.cast("x", "float64").to_tf(batch_size=2)))["x"].numpy()[1]))
+
     def test_tfrecords_of_tensorflow(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "a.tfrecord")
