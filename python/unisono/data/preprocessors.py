@@ -243,7 +243,7 @@ class Concatenator(_InLibrary):
 
     def __setstate__(self, state: dict) -> None:
         saved = state.pop("saved")
-        self.__dict__.update({"_exclude": [], "_dtype": saved["options"].get("dtype", "float32") if saved else "float32", "_given": saved["options"]["columns"] if saved else None,
+        self.__dict__.update({"_exclude": [], "_dtype": "float32", "_given": saved["options"]["columns"] if saved else None,
                               "_name": state["_options"].get("output_column_name", "concat_out")}, **state)
         self._library = None if saved is None else _Library.load(saved)
 
