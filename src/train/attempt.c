@@ -71,10 +71,10 @@ int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
     return status;
 }
 
-/* Ranks of the same host, in the order of their local ranks, and the first rank of each host. */
+/* Ranks of the same host, in the order of their local ranks. */
 static int add_neighbours(const uni__run *run, uni_value *order, int node)
 {
-    uni_value *locals = uni_value_list(), *leaders = uni_value_list();
+    uni_value *locals = uni_value_list();
     uni__place place;
     int status = 0;
     for (int r = 0; r < run->num_workers; r++) {
@@ -82,11 +82,8 @@ static int add_neighbours(const uni__run *run, uni_value *order, int node)
             continue;
         if (place.node == node)
             status |= uni_list_take(locals, uni_value_int(r));
-        if (place.local_rank == 0)
-            status |= uni_list_take(leaders, uni_value_int(r));
     }
-    status |= uni_dict_take(order, "locals", locals);
-    return status | uni_dict_take(order, "leaders", leaders);
+    return status | uni_dict_take(order, "locals", locals);
 }
 
 /* The keys are read in session_setup.c. */

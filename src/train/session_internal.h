@@ -30,8 +30,7 @@ struct uni_session {
     int rank, size, local_rank, local_size, node_rank, attempt;
     int role_index, servers, evaluators;
     int nodes; /* hosts of the run */
-    int *locals,
-        *leaders; /* ranks of this host; the first rank of each host (leaders: `nodes` of them) */
+    int *locals; /* ranks of this host */
     char role[16];
     uni_value *config;
     uni_value *attachment;

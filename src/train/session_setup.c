@@ -209,9 +209,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         *numbers[i].where = (int)uni_dict_get_int(order, numbers[i].key, *numbers[i].where);
     snprintf(session->role, sizeof session->role, "%s",
              uni_dict_get_string(order, "role", "worker"));
-    if (session->nodes > 1 &&
-        (!keep_ranks(&session->locals, order, "locals", session->local_size) ||
-         !keep_ranks(&session->leaders, order, "leaders", session->nodes)))
+    if (session->nodes > 1 && !keep_ranks(&session->locals, order, "locals", session->local_size))
         return uni_error_set(err, UNI_EFORMAT, "the order to begin a run does not name the hosts");
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
@@ -311,7 +309,6 @@ void uni__session_free(uni_session *session)
     free(session->checkpoint);
     free(session->log);
     free(session->locals);
-    free(session->leaders);
     pthread_mutex_destroy(&session->snapshot_lock);
     free(session);
 }
