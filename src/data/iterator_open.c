@@ -40,6 +40,15 @@ static int64_t stream_window(const uni_dataset_iterator *it)
     return rows > 0 ? rows : 1;
 }
 
+/* Rows that a function wants at once; 0: none says so. */
+static int64_t rows_a_call(const uni_dataset *dataset)
+{
+    int64_t most = 0;
+    for (int i = 0; i < dataset->num_stages; i++)
+        most = dataset->stages[i]->batch_size > most ? dataset->stages[i]->batch_size : most;
+    return most;
+}
+
 static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
 {
     const uni__source *source = &it->dataset->root->source;
@@ -65,6 +74,11 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
         /* Functions that change the number of rows: not too many before the first batch. */
         if (!out->rounds && out->unit > FIRST_ROWS)
             out->unit = FIRST_ROWS;
+        out->least = rows_a_call(it->dataset);
+        if (out->least > 0 && out->unit % out->least != 0)
+            out->unit += out->least - out->unit % out->least;
+        if (out->rounds && out->unit % o->batch_size != 0)
+            out->unit += o->batch_size - out->unit % o->batch_size;
         out->task = out->unit;
         out->ramp = out->rounds;
         out->any_unit = true;

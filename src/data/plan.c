@@ -224,7 +224,9 @@ static bool next_of_rounds(uni__plan *plan, uni__task *out)
     int64_t wanted = options->unit / options->batch > 0 ? options->unit / options->batch : 1;
     int64_t left = plan->now.end - plan->now.begin, full = left / round;
     if (options->ramp && plan->rounds_next < wanted) {
-        wanted = plan->rounds_next > 0 ? plan->rounds_next : 1;
+        int64_t first =
+            options->least > 0 ? (options->least + options->batch - 1) / options->batch : 1;
+        wanted = plan->rounds_next > 0 ? plan->rounds_next : first;
         plan->rounds_next = 2 * wanted;
     }
     if (options->num_shards == 1 && !options->drop_remainder && left <= wanted * round) {
@@ -310,7 +312,9 @@ void uni__plan_fit(uni__plan *plan, int64_t rows, size_t bytes, uint64_t ns)
     double over = (double)bytes / TASK_BYTES > (double)ns / TASK_NS ? (double)bytes / TASK_BYTES
                                                                     : (double)ns / TASK_NS;
     int64_t fit = (int64_t)((double)rows / over);
-    int64_t least = options->rounds ? options->batch : 1;
+    int64_t least = options->rounds && options->least < options->batch ? options->batch
+                    : options->least > 0                               ? options->least
+                                                                       : 1;
     fit = fit < least ? least : fit;
     options->unit = fit < options->unit ? fit : options->unit;
     options->task = options->unit < options->task ? options->unit : options->task;

@@ -23,6 +23,18 @@ except ImportError:
 
 
 class Transforms(unittest.TestCase):
+    def test_map_batches_gets_the_rows_it_asks_for(self):
+        sizes = []
+
+        def noted(batch):
+            sizes.append(len(batch["id"]))
+            return batch
+
+        for batch_size in (64, 4096):  # of the loop
+            sizes.clear()
+            self.assertEqual(sum(len(batch["id"]) for batch in data.range(20000).map_batches(noted, batch_size=1000).iter_batches(batch_size=batch_size)), 20000)
+            self.assertEqual(sizes.count(1000), 20)
+
     def test_rows(self):
         ds = data.range(100)
         self.assertEqual(ds.filter(lambda row: row["id"] % 2 == 0).count(), 50)
