@@ -15,7 +15,7 @@
     X(REDUCE_APPLY, 10, "reduce_apply")                                                            \
     X(FINALIZE, 11, "finalize")                                                                    \
     X(ALLOC, 12, "alloc")                                                                          \
-    X(SHOW, 13, "all_reduce of a host")
+    X(SHOW, 13, "all_reduce_host")
 
 enum {
 #define UNI__KIND_ENUM(name, number, text) UNI__KIND_##name = number,
