@@ -269,7 +269,7 @@ int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *he
     UNI_TRY(read_names(csv, options, p, end, &rows, err));
     if (!csv->header)
         rows = p;
-    struct guess *guesses = calloc((size_t)csv->num_columns, sizeof *guesses);
+    struct guess *guesses = calloc((size_t)csv->num_columns + 1, sizeof *guesses);
     char *buffer = malloc(size + 1);
     int status = guesses != NULL && buffer != NULL
                      ? 0
