@@ -281,7 +281,7 @@ uni_table **door_tables_of(door_state *state, PyObject *list, int *count)
 static PyObject *table_concat(PyObject *class_, PyObject *list)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
-    int count;
+    int count = 0;
     uni_table *out = NULL, **tables = door_tables_of(state, list, &count);
     uni_error err = { 0 };
     if (!tables)
