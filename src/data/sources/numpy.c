@@ -277,7 +277,7 @@ static int open_npy(struct numpy *numpy, uni_table *schema, const char *name, un
     numpy->num_columns = 1;
     numpy->num_parts = numpy->files->count;
     for (int i = 0; i < numpy->files->count; i++) {
-        uni__npy npy;
+        uni__npy npy = { 0 };
         UNI_TRY(read_header(numpy, i, 0, numpy->files->items[i].size, &npy, err));
         UNI_TRY(add_part(numpy, schema, 0, i, name, i, 0, &npy, err));
     }
@@ -319,7 +319,7 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
         const uni__file *file = &numpy->files->items[0];
         uint8_t head[30];
         int64_t skip = 0;
-        uni__npy npy;
+        uni__npy npy = { 0 };
         status = pread_exactly(numpy, 0, members[i].header, head, sizeof head, err);
         if (status == 0)
             status = uni__npz_local(head, &skip, file->path, err);
