@@ -82,6 +82,21 @@ static void checkpoint_in_other_numbers(uni_program *program)
     uni_result_free(alone);
 }
 
+/* From a checkpoint of the last epoch on there is nothing to do, and no worker takes that for data without a row. */
+static void resumed_at_the_end(uni_program *program)
+{
+    static const char *const names[] = { "parameter_server:sync", "parameter_server" };
+    uni_result *whole = servers_run(program, "train", 2, 1, servers_config(names[0], false), NULL);
+    for (size_t i = 0; i < 2; i++) {
+        uni_result *again = servers_run(program, "train", 2, 1, servers_config(names[i], false),
+                                        uni_result_latest_checkpoint(whole));
+        CHECK(servers_difference(uni_result_returned(whole, 0), uni_result_returned(again, 0), 0) ==
+              0);
+        uni_result_free(again);
+    }
+    uni_result_free(whole);
+}
+
 static void loop_of_ones_own(uni_program *program)
 {
     static const char *const names[] = { "parameter_server", "parameter_server:bounded=1",
@@ -329,6 +344,7 @@ static void roles_in_the_environment(uni_program *program)
 const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_one_process },
                                { "asynchronous_converges", asynchronous_converges },
                                { "checkpoint_in_other_numbers", checkpoint_in_other_numbers },
+                               { "resumed_at_the_end", resumed_at_the_end },
                                { "loop_of_ones_own", loop_of_ones_own },
                                { "one_call_at_a_time", one_call_at_a_time },
                                { "passes_are_one_process", passes_are_one_process },

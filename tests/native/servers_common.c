@@ -133,9 +133,12 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     }
     UNI_TRY_GOTO(uni_model_get_weights(model, &weights, err), done);
     *result = uni_value_dict();
-    status = uni_dict_take(*result, "loss", uni_value_copy(uni_dict_get(history, "loss")));
-    status |= uni_dict_take(*result, "val_loss", uni_value_copy(uni_dict_get(history, "val_loss")));
-    status |= uni_dict_take(*result, "weights", weights);
+    status = uni_dict_take(*result, "weights", weights);
+    for (int i = 0; i < 2; i++) { /* without an epoch there are none */
+        const char *name = i ? "val_loss" : "loss";
+        if (uni_dict_get(history, name))
+            status |= uni_dict_take(*result, name, uni_value_copy(uni_dict_get(history, name)));
+    }
     status |= uni_dict_take(*result, "iterations",
                             uni_value_int(uni_optimizer_iterations(uni_model_optimizer(model))));
     if (uni_strategy_server_stats(strategy, &stats, NULL) == 0)

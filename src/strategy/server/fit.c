@@ -35,6 +35,7 @@ typedef struct fit {
     uint32_t statistics; /* sums of batch statistics so far in this step */
     bool fresh; /* the model has the weights of this step already */
     int64_t served;
+    bool over; /* the coordinator has no more of them */
 } fit;
 
 /* ---- coordinator ---- */
@@ -176,6 +177,7 @@ static int work_next(void *self, uni_batch *out, uni_error *err)
     uni__work work;
     uni__batch_call call;
     int found = uni__feed_call(ps, &work, &call, err);
+    f->over = found == 0;
     if (found <= 0)
         return found;
     f->id = work.id;
@@ -296,8 +298,10 @@ static int run(fit *f, const uni_fit_options *asked, uni_value **history, uni_er
 static int fit_worker(fit *f, const uni_fit_options *asked, uni_error *err)
 {
     int status = uni__ps_phase_over(f->ps) ? 0 : run(f, asked, NULL, err);
-    /* A worker without a single step has seen "an empty dataset", one in the middle of a step that nobody wants any more a cancelled question. */
-    if (status < 0 && uni__ps_phase_over(f->ps) && (f->served == 0 || status == UNI_ECANCELED)) {
+    /* A worker without a single step has seen "an empty dataset" (of a run that was resumed at its end, say), one in the middle of a step that nobody wants any more
+     * a cancelled question. */
+    if (status < 0 && (f->over || uni__ps_phase_over(f->ps)) &&
+        (f->served == 0 || status == UNI_ECANCELED)) {
         if (err)
             *err = (uni_error){ 0 };
         return 0;
