@@ -162,9 +162,7 @@ static int work(host_agent *self, uni_error *err)
     return 0;
 }
 
-static void not_meant_for_us(int number)
-{
-}
+static void not_meant_for_us(int number) {}
 
 /* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by SIGUSR1, which would be their end. Who ended is the agent's to say.
  * A function and not SIG_IGN: that would stay with the workers. */
