@@ -228,7 +228,8 @@ static int driver(uni_program *program, int argc, char **argv)
     uni_trainer *trainer = NULL;
     uni_result *result = NULL;
     char *stats = NULL;
-    uni_value *config = uni_value_dict();
+    const char *mode = NULL;
+    uni_value *config = NULL;
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
             return usage(strcmp(argv[i], "--help") == 0);
@@ -238,10 +239,14 @@ static int driver(uni_program *program, int argc, char **argv)
             servers = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--evaluators") == 0)
             evaluators = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--mode") != 0 || !is_mode(argv[i + 1]) ||
-                 uni_dict_take(config, "mode", uni_value_string(argv[i + 1])) < 0)
+        else if (strcmp(argv[i], "--mode") == 0 && is_mode(argv[i + 1]))
+            mode = argv[i + 1];
+        else
             return usage(false);
     }
+    config = uni_value_dict();
+    if (mode)
+        UNI_TRY_GOTO(uni_dict_take(config, "mode", uni_value_string(mode)), done);
     UNI_TRY_GOTO(uni_trainer_new(&trainer,
                                  &(uni_trainer_options){ .main = program,
                                                          .num_workers = workers,
