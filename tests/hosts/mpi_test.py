@@ -498,9 +498,10 @@ class Foreign(Hosts):
         self.assertIn("transport hosts", run.log(3))
 
     def test_the_file_for_joining_is_private(self):
+        # It is gone as soon as all have joined: the second host comes a second later.
         process = self.net.start("mpirun", "--allow-run-as-root", "--host", "a:1,b:1", "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS",
-                                 "-x", "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", "joined", "--", WORKER,
-                                 "pause=20")
+                                 "-x", "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", "sh", "-c", 'sleep "$OMPI_COMM_WORLD_RANK"; exec "$@"', "sh", COMMAND,
+                                 "run", "--name", "joined", "--", WORKER, "pause=20")
         modes = self.wait_for(lambda: [os.stat(path).st_mode & 0o777 for path in glob.glob(self.net.storage + "/.join_*")])
         self.assertEqual(modes, [0o600])
         code, out = finish(process)
