@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/sources/whole.h"
+
 static int64_t elements_of(const uni_field *field)
 {
     int64_t count = 1;
@@ -80,24 +82,16 @@ int uni__build_find(const uni__build *build, const char *name, size_t length)
 static bool store_int(void *values, uni_dtype dtype, int64_t index, int64_t value)
 {
     switch (dtype) {
-#define CASE(id, type, low, high)                                                                  \
-    case UNI_##id:                                                                                 \
-        ((type *)values)[index] = (type)value;                                                     \
-        return value >= (int64_t)(low) && value <= (int64_t)(high);
-        CASE(I8, int8_t, INT8_MIN, INT8_MAX)
-        CASE(I16, int16_t, INT16_MIN, INT16_MAX)
-        CASE(I32, int32_t, INT32_MIN, INT32_MAX)
-        CASE(I64, int64_t, INT64_MIN, INT64_MAX)
-        CASE(U8, uint8_t, 0, UINT8_MAX)
-        CASE(U16, uint16_t, 0, UINT16_MAX)
-        CASE(U32, uint32_t, 0, UINT32_MAX)
-        CASE(U64, uint64_t, 0, INT64_MAX)
-        CASE(B8, uint8_t, 0, 1)
-        CASE(F32, float, INT64_MIN, INT64_MAX)
-        CASE(F64, double, INT64_MIN, INT64_MAX)
-#undef CASE
+    case UNI_F32:
+        ((float *)values)[index] = (float)value;
+        return true;
+    case UNI_F64:
+        ((double *)values)[index] = (double)value;
+        return true;
+    case UNI_B8:
+        return (value == 0 || value == 1) && uni__store_whole(values, UNI_U8, index, value);
     default:
-        return false;
+        return uni__store_whole(values, dtype, index, value);
     }
 }
 

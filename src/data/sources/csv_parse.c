@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/sources/csv.h"
 #include "data/sources/csv_number.h"
+#include "data/sources/whole.h"
 #include "data/table.h"
 
 /* What a cell becomes; one case of the switch in parse_cell each. */
@@ -103,29 +104,6 @@ static int set_missing(struct parse *parse, struct making *making, uni_error *er
     return 0;
 }
 
-static bool store_int(struct making *making, int64_t row, int64_t value)
-{
-    switch (making->dtype) {
-#define CASE(id, type, low, high)                                                                  \
-    case UNI_##id:                                                                                 \
-        if (value < (int64_t)(low) || value > (int64_t)(high))                                     \
-            return false;                                                                          \
-        ((type *)making->data)[row] = (type)value;                                                 \
-        return true;
-        CASE(I8, int8_t, INT8_MIN, INT8_MAX)
-        CASE(I16, int16_t, INT16_MIN, INT16_MAX)
-        CASE(I32, int32_t, INT32_MIN, INT32_MAX)
-        CASE(I64, int64_t, INT64_MIN, INT64_MAX)
-        CASE(U8, uint8_t, 0, UINT8_MAX)
-        CASE(U16, uint16_t, 0, UINT16_MAX)
-        CASE(U32, uint32_t, 0, UINT32_MAX)
-        CASE(U64, uint64_t, 0, INT64_MAX)
-#undef CASE
-    default:
-        return false;
-    }
-}
-
 /* Space for a cell of at most `size` bytes whose quotes are undone. */
 static char *unquoting_space(struct parse *parse)
 {
@@ -167,7 +145,7 @@ static int store_slow(struct parse *parse, struct making *making, const uni__csv
         if (!missing && making->dtype == UNI_U64 && uni__csv_slow_natural(cell, &natural))
             ((uint64_t *)making->data)[parse->row] = natural;
         else if ((!missing && !uni__csv_slow_int(cell, &whole)) ||
-                 !store_int(making, parse->row, whole))
+                 !uni__store_whole(making->data, making->dtype, parse->row, whole))
             return 0;
     }
     if (missing)
@@ -252,7 +230,7 @@ static inline const char *parse_cell(struct parse *parse, int column, const char
         break;
     case NARROW_INT:
         next = uni__parse_int(p, &whole);
-        if (next != NULL && !store_int(making, parse->row, whole))
+        if (next != NULL && !uni__store_whole(making->data, making->dtype, parse->row, whole))
             next = NULL;
         break;
     default:
