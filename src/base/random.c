@@ -88,23 +88,75 @@ static uint64_t hash_half(uint64_t seed, uint64_t round, uint64_t half)
     return mix(mix((round + 1) << 32 | half) ^ seed);
 }
 
+/* How the bits of an index below n are halved. */
+struct halves {
+    int low_bits;
+    uint64_t low_mask, high_mask;
+};
+
+static struct halves halve(uint64_t n)
+{
+    int bits = 64 - __builtin_clzll(n - 1);
+    int low_bits = (bits + 1) / 2;
+    return (struct halves){ .low_bits = low_bits,
+                            .low_mask = ((uint64_t)1 << low_bits) - 1,
+                            .high_mask = ((uint64_t)1 << (bits - low_bits)) - 1 };
+}
+
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index)
 {
     if (n < 2)
         return 0;
-    int bits = 64 - __builtin_clzll(n - 1);
-    int low_bits = (bits + 1) / 2;
-    uint64_t low_mask = ((uint64_t)1 << low_bits) - 1;
-    uint64_t high_mask = ((uint64_t)1 << (bits - low_bits)) - 1;
-    uint64_t low = index & low_mask, high = (index >> low_bits) & high_mask;
+    const struct halves h = halve(n);
+    uint64_t low = index & h.low_mask, high = (index >> h.low_bits) & h.high_mask;
     uint64_t seed = mix(key + 0x9E3779B97F4A7C15u);
     do {
         for (uint64_t round = 0; round < PERMUTE_ROUNDS; round += 2) {
-            low ^= hash_half(seed, round, high) & low_mask;
-            high ^= hash_half(seed, round + 1, low) & high_mask;
+            low ^= hash_half(seed, round, high) & h.low_mask;
+            high ^= hash_half(seed, round + 1, low) & h.high_mask;
         }
-    } while ((high << low_bits | low) >= n);
-    return high << low_bits | low;
+    } while ((high << h.low_bits | low) >= n);
+    return high << h.low_bits | low;
+}
+
+/* A round waits for the one before, so that one index alone leaves most of the machine idle: several go through the rounds side by side, and whoever must walk on (its
+ * number is not below n) goes along with the next ones. */
+void uni__random_permute_all(uint64_t key, uint64_t n, uint64_t *indices, size_t count)
+{
+    enum { LANES = 4 };
+    uint64_t low[LANES] = { 0 }, high[LANES] = { 0 };
+    size_t place[LANES] = { 0 }, next = 0, live = 0;
+    uint64_t seed = mix(key + 0x9E3779B97F4A7C15u);
+    const struct halves h = halve(n < 2 ? 2 : n);
+    for (size_t i = 0; n < 2 && i < count; i++)
+        indices[i] = 0;
+    while (n >= 2 && (live > 0 || next < count)) {
+        for (; live < LANES && next < count; live++, next++) {
+            low[live] = indices[next] & h.low_mask;
+            high[live] = (indices[next] >> h.low_bits) & h.high_mask;
+            place[live] = next;
+        }
+        for (uint64_t round = 0; round < PERMUTE_ROUNDS; round += 2) {
+#pragma GCC unroll 4
+            for (int i = 0; i < LANES; i++)
+                low[i] ^= hash_half(seed, round, high[i]) & h.low_mask;
+#pragma GCC unroll 4
+            for (int i = 0; i < LANES; i++)
+                high[i] ^= hash_half(seed, round + 1, low[i]) & h.high_mask;
+        }
+        size_t through = live;
+        live = 0;
+        for (size_t i = 0; i < through; i++) {
+            uint64_t number = high[i] << h.low_bits | low[i];
+            if (number < n) {
+                indices[place[i]] = number;
+                continue;
+            }
+            low[live] = low[i];
+            high[live] = high[i];
+            place[live++] = place[i];
+        }
+    }
 }
 
 uint64_t uni__random_id(const void *object)

@@ -17,6 +17,8 @@ double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index); /* mea
 /* Position of `index` in a keyed permutation of [0, n): a bijection (Feistel with cycle
  * walking). */
 uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index);
+/* The same of each of `count` indices, in their place: a third of the time a number. */
+void uni__random_permute_all(uint64_t key, uint64_t n, uint64_t *indices, size_t count);
 /* Bytes from the system's generator for identities and secrets. */
 int uni__random_system(void *out, size_t size);
 /* 64 of them that name one object; from its address and the time when the system gives none. */

@@ -105,6 +105,24 @@ static void permutations_are_bijections(void **state)
     }
 }
 
+/* Many at once are the same as one by one, wherever they begin and however many lanes they fill. */
+static void permutations_of_many(void **state)
+{
+    static const uint64_t sizes[] = { 0, 1, 2, 3, 9, 65, 1437, 65537, ((uint64_t)1 << 40) + 1 };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (size_t count = 0; count < 70; count += count < 7 ? 1 : 31) {
+            uint64_t many[70], first = sizes[s] > 70 ? sizes[s] - 70 : 0;
+            for (size_t i = 0; i < count; i++)
+                many[i] = sizes[s] > 0 ? (first + i) % sizes[s] : i;
+            uni__random_permute_all(5, sizes[s], many, count);
+            for (size_t i = 0; i < count; i++)
+                assert_int_equal(
+                    many[i],
+                    uni__random_permute(5, sizes[s], sizes[s] > 0 ? (first + i) % sizes[s] : i));
+        }
+    }
+}
+
 /* Over many keys every index goes to every place about equally often, also for tiny n. */
 static void places_are_uniform_over_keys(void **state)
 {
@@ -153,6 +171,7 @@ int main(void)
         cmocka_unit_test(normals_have_the_right_moments),
         cmocka_unit_test(streams_and_keys_differ),
         cmocka_unit_test(permutations_are_bijections),
+        cmocka_unit_test(permutations_of_many),
         cmocka_unit_test(places_are_uniform_over_keys),
         cmocka_unit_test(neighbours_are_torn_apart),
         cmocka_unit_test(system_bytes_differ),
