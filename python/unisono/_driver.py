@@ -107,6 +107,20 @@ class _Tail:
         return [self.rest] if self.rest else []
 
 
+def _settled(line):
+    """The line as a terminal would show it last: bars of Keras and tqdm go over themselves with \\r and \\b hundreds of times."""
+    line = line.rstrip(b"\r\b").rpartition(b"\r")[2]
+    if b"\b" not in line:
+        return line
+    left = bytearray()
+    for byte in line:
+        if byte != 8:
+            left.append(byte)
+        elif left:
+            left.pop()
+    return bytes(left)
+
+
 def _write(stream, text):
     try:
         stream.write(text)
@@ -140,7 +154,7 @@ class LogFollower:
             self._tell(line)
 
     def _show(self, rank, lines):
-        text = "".join("(rank %d) %s\n" % (rank, line.decode("utf-8", "replace")) for line in lines)
+        text = "".join("(rank %d) %s\n" % (rank, _settled(line).decode("utf-8", "replace")) for line in lines)
         if text:
             _write(sys.stdout, text)
 

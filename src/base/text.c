@@ -247,3 +247,20 @@ void uni__text_add_json_string(uni__text *text, const char *string, size_t lengt
         add_with_escapes(text, string, length);
     uni__text_add_char(text, '"');
 }
+
+size_t uni__settle_line(char *line, size_t size)
+{
+    size_t end = size && line[size - 1] == '\n' ? size - 1 : size, feed = size - end, kept = 0;
+    while (end && (line[end - 1] == '\r' || line[end - 1] == '\b')) /* back, and nothing over it */
+        end--;
+    const char *last = end ? memrchr(line, '\r', end) : NULL;
+    for (size_t i = last ? (size_t)(last - line) + 1 : 0; i < end; i++) {
+        if (line[i] != '\b')
+            line[kept++] = line[i];
+        else if (kept)
+            kept--;
+    }
+    if (feed)
+        line[kept++] = '\n';
+    return kept;
+}

@@ -144,10 +144,34 @@ static void test_ranges_are_read(void **state)
             fail_msg("\"%s\" was accepted", bad[i]);
 }
 
+static void a_bar_is_left_as_it_looked_last(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "plain\n", "plain\n" },
+        { "", "" },
+        { "\n", "\n" },
+        { "dos\r\n", "dos\n" },
+        { "\r1/5 [=>..]\b\b\b\b\b\b\b\b\b\b\r5/5 [====]\n", "5/5 [====]\n" }, /* Keras */
+        { "\r 10%\r 20%\r100%", "100%" }, /* tqdm */
+        { "10%\b\b\b20%\n", "20%\n" },
+        { "done\b\b\b\b\n", "done\n" },
+        { "\b\bab\b\b\b\bc", "c" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[80];
+        size_t size = strlen(strcpy(line, cases[i][0]));
+        size = uni__settle_line(line, size);
+        if (size != strlen(cases[i][1]) || memcmp(line, cases[i][1], size) != 0)
+            fail_msg("case %zu became \"%.*s\"", i, (int)size, line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges_are_read),
+        cmocka_unit_test(a_bar_is_left_as_it_looked_last),
         cmocka_unit_test(grows_and_stays_terminated),
         cmocka_unit_test(formats_beyond_the_first_guess),
         cmocka_unit_test(a_failed_allocation_is_remembered),

@@ -100,20 +100,13 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
     return 0;
 }
 
-/* A bar that a program draws with carriage returns is shown as it looked last. */
+/* A bar that a program draws over itself is shown as it looked last. */
 static void end_line(cli_log_follower *follower, rank_log *log)
 {
-    const char *text = log->line.data ? log->line.data : "";
-    size_t size = log->line.size;
-    while (size && text[size - 1] == '\r')
-        size--;
-    const char *last = size ? memrchr(text, '\r', size) : NULL;
-    if (last) {
-        size -= (size_t)(last + 1 - text);
-        text = last + 1;
-    }
     uni__text_add_string(&follower->ready, log->prefix);
-    uni__text_add(&follower->ready, text, size);
+    if (log->line.size)
+        uni__text_add(&follower->ready, log->line.data,
+                      uni__settle_line(log->line.data, log->line.size));
     uni__text_add_string(&follower->ready, "\n");
     uni__text_clear(&log->line);
 }

@@ -94,8 +94,8 @@ static void print_file(cli_context *context, const char *path, const char *prefi
     fseek(file, lines >= 0 ? start_of_tail(file, lines ? lines : 1) : 0, SEEK_SET);
     while (lines != 0 && (length = getline(&line, &capacity, file)) > 0) {
         fputs(*in_line ? "" : prefix, context->out.out);
-        fwrite(line, 1, (size_t)length, context->out.out);
         *in_line = line[length - 1] != '\n';
+        fwrite(line, 1, uni__settle_line(line, (size_t)length), context->out.out);
     }
     free(line);
     fclose(file);

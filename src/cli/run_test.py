@@ -279,6 +279,22 @@ class Checkpoints(Base):
         finally:
             subprocess.run(["umount", "-l", self.storage], check=True)
 
+    @unittest.skipUnless(os.geteuid() == 0, "a small disk needs root")
+    def test_disk_filled_to_the_last_byte(self):
+        """Also then the end is written down: a later `why` tells of the disk, not of a controller that was killed."""
+        os.mkdir(self.storage)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", self.storage], check=True)
+        try:
+            script = ("cat /dev/zero > %s/fill 2> /dev/null; "
+                      "for i in $(seq 2000); do echo '{\"metrics\": {\"loss\": 1}}' >&$UNISONO_REPORT_FD; done; sleep 30") % self.storage
+            self.run_script(script, code=74, workers=1)
+            about = self.about()
+            self.assertEqual((about["status"], about["cause"]["class"]), ("failed", "disk_full"))
+            self.assertNotIn(".reserve", os.listdir(about["dir"]))
+            self.assertIn("found the disk full", self.call("why", "test").stdout)
+        finally:
+            subprocess.run(["umount", "-l", self.storage], check=True)
+
     def test_resume_of_nothing(self):
         self.assertIn("no run", self.call("run", "--resume", code=64).stderr)
         self.assertIn("no run", self.call("run", "--resume", "xyz", code=125).stderr)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "train/run_internal.h"
 
 const char *uni__cause_name(uni__cause_class kind)
@@ -103,7 +104,10 @@ uni_value *uni__cause_to_value(const uni__cause *cause)
     status |= uni_dict_take(out, "message", uni_value_string(cause->message));
     for (const char *line = cause->log_tail; line && *line;) {
         size_t length = strcspn(line, "\n");
-        status |= uni_list_take(tail, uni_value_string_n(line, length));
+        char *shown = strndup(line, length);
+        size_t size = shown ? uni__settle_line(shown, length) : 0;
+        status |= uni_list_take(tail, shown ? uni_value_string_n(shown, size) : NULL);
+        free(shown);
         line += length + (line[length] == '\n');
     }
     status |= uni_dict_take(out, "log_tail", tail);

@@ -76,6 +76,7 @@ static void finish(uni__run *run, const char *status, int code, const char *form
     uni_error err = { 0 };
     if (uni__results_writer_flush(run->writer, &err) < 0)
         uni__warn("the last reports of %s could not be written: %s", run->id, err.message);
+    uni__run_release_reserve(run);
     uni_value *record = uni_value_dict();
     int failed = uni_dict_take(record, "status", uni_value_string(status));
     failed |= uni_dict_take(record, "code", uni_value_string(uni_status_name(code)));

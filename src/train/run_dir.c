@@ -25,6 +25,10 @@
 #define TAIL_BYTES 16384
 #define OLDER_SECONDS 2
 #define PLACE_TRIES 10000
+#define RESERVE_FILE ".reserve"
+#define RESERVE_BYTES                                                                              \
+    (64 * 1024) /* run.json with the tail of a log, and the journal's last lines */
+#define RESERVE_PER_RANK 512
 
 /* ---- making it ---- */
 
@@ -43,6 +47,29 @@ static int highest_run(const char *logdir)
     return highest;
 }
 
+/* Room on the disk for the end of the run: without it a run that fills the disk could not write down why it ended, and
+ * would look as if somebody had killed it. Where the filesystem cannot reserve, there is none. */
+static void keep_reserve(const uni__run *run)
+{
+    char *path = uni__path_join(run->dir, RESERVE_FILE, NULL);
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) {
+        int lacks = fallocate(fd, 0, 0, RESERVE_BYTES + RESERVE_PER_RANK * run->num_workers);
+        close(fd);
+        if (lacks)
+            unlink(path);
+    }
+    free(path);
+}
+
+void uni__run_release_reserve(const uni__run *run)
+{
+    char *path = uni__path_join(run->dir, RESERVE_FILE, NULL);
+    if (path)
+        unlink(path);
+    free(path);
+}
+
 static int open_files(uni__run *run, bool resume, uni_error *err)
 {
     int status;
@@ -57,6 +84,7 @@ static int open_files(uni__run *run, bool resume, uni_error *err)
     UNI_TRY_GOTO(uni__journal_open(&run->journal, journal, "journal", err), done);
     UNI_TRY_GOTO(uni__results_writer_open(&run->writer, results, run->num_workers, resume, err),
                  done);
+    keep_reserve(run);
 done:
     free(journal);
     free(results);

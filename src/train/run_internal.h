@@ -212,6 +212,8 @@ int uni__run_write_description(uni__run *run, const char *status, uni_error *err
 void uni__run_note(uni__run *run, const char *event, uni_value *record,
                    bool durable); /* takes the record (may be NULL) */
 char *uni__run_log_path(const uni__run *run, int rank);
+/* Gives the room back that was kept on the disk for the end of the run: run.json and the journal's last lines. */
+void uni__run_release_reserve(const uni__run *run);
 char *uni__run_log_tail(const uni__run *run, int rank, int lines);
 void uni__run_cap_logs(uni__run *run);
 

@@ -36,6 +36,8 @@ static void run_free(uni__run *run)
     uni_value_free(run->sink_names);
     free(run->from_checkpoint);
     free(run->id);
+    if (run->dir && !run->done) /* it never began */
+        uni__run_release_reserve(run);
     free(run->dir);
     free(run->logs_dir);
     free(run->staging_dir);

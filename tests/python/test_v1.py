@@ -75,6 +75,13 @@ class Runs(unittest.TestCase):
         group.shutdown()
         self.assertEqual(sorted(out.getvalue().splitlines()), ["(rank 0) hello 0", "(rank 1) hello 1"])
 
+    def test_bars_that_go_over_themselves_are_shown_once(self):
+        group = trainer(1)
+        with support.printed() as out:
+            group.run(lambda: print("\r1/5 [=>...]" + "\b" * 11 + "\r5/5 [=====]\n 10%\r100%\nab\b\bcd"))
+        group.shutdown()
+        self.assertEqual(out.getvalue().splitlines(), ["(rank 0) 5/5 [=====]", "(rank 0) 100%", "(rank 0) cd"])
+
     def test_config_in_run_json_without_pickles(self):
         group = trainer(1)
         group.run(lambda config: None, config={"lr": 0.1, "model": Trainer})
