@@ -34,12 +34,20 @@ typedef struct uni__product {
 /* Floats that the `gemm` kernel needs for itself. */
 #define UNI__GEMM_SCRATCH (256 * 272)
 
-/* A 3 x 3 convolution (kernels_winograd.h): x (.., height, width, in), y (.., out_height, out_width, out). Channels are multiples of 16. */
+/* A convolution, channels-last, 2 spatial axes (1-d ones have height 1). */
+typedef struct uni__conv {
+    int64_t batch, height, width, in; /* x */
+    int64_t out_height, out_width, out; /* y */
+    int64_t kernel_height, kernel_width;
+    int64_t stride[2], dilation[2]; /* dilation 1: dense */
+    int64_t pad_top, pad_left, pad_bottom, pad_right;
+    int64_t groups; /* kernel (kh, kw, in / groups, out) */
+    int64_t relu; /* 1: fused */
+} uni__conv;
+
+/* A 3 x 3 convolution with strides 1 (kernels_winograd.h); channels are multiples of 16. */
 typedef struct uni__winograd {
-    int64_t height, width, in;
-    int64_t out_height, out_width, out;
-    int64_t pad_top, pad_left;
-    bool relu;
+    uni__conv conv;
     size_t tiles, block; /* of 2 x 2 results, in all and at a time */
     const float *x, *u, *bias; /* forward; bias may be NULL */
     float *y;
@@ -49,11 +57,7 @@ typedef struct uni__winograd {
 /* A convolution of images with few channels (kernels_thin.h), strides 1; `out` is a multiple of 16. */
 #define UNI__THIN_MOST_TAPS 64
 typedef struct uni__thin {
-    int64_t height, width, in;
-    int64_t out_height, out_width, out;
-    int64_t kernel_height, kernel_width;
-    int64_t pad_top, pad_left;
-    bool relu;
+    uni__conv conv;
     const float *x, *kernel, *bias; /* bias may be NULL; the backward pass needs x only */
     float *y;
     const float *dy; /* backward */

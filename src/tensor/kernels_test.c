@@ -280,14 +280,14 @@ static void convolutions_keep_their_digits(void **state)
         x[i] = pseudo(i);
     for (size_t i = 0; i < 9 * IN * OUT; i++)
         kernel[i] = pseudo(i + 5);
-    uni__winograd w = { .height = SIDE,
-                        .width = SIDE,
-                        .in = IN,
-                        .out_height = SIDE,
-                        .out_width = SIDE,
-                        .out = OUT,
-                        .pad_top = 1,
-                        .pad_left = 1,
+    uni__winograd w = { .conv = { .height = SIDE,
+                                  .width = SIDE,
+                                  .in = IN,
+                                  .out_height = SIDE,
+                                  .out_width = SIDE,
+                                  .out = OUT,
+                                  .pad_top = 1,
+                                  .pad_left = 1 },
                         .tiles = IMAGES * SIDE * SIDE / 4,
                         .block = BLOCK,
                         .x = x,

@@ -46,7 +46,7 @@ typedef struct winograd_place {
 
 INLINE winograd_place winograd_tile(const uni__winograd *w, size_t tile)
 {
-    size_t cols = (size_t)(w->out_width + 1) / 2, rows = (size_t)(w->out_height + 1) / 2;
+    size_t cols = (size_t)(w->conv.out_width + 1) / 2, rows = (size_t)(w->conv.out_height + 1) / 2;
     return (winograd_place){ (int64_t)(tile / (rows * cols)), (int64_t)(tile / cols % rows) * 2,
                              (int64_t)(tile % cols) * 2 };
 }
@@ -69,17 +69,17 @@ static void winograd_patch(const float *image, int64_t height, int64_t width, si
 static void winograd_inputs(const uni__winograd *w, size_t first, size_t last, float *v,
                             float *patch)
 {
-    size_t in = (size_t)w->in, plane = (last - first) * in;
+    size_t in = (size_t)w->conv.in, plane = (last - first) * in;
     for (size_t tile = first; tile < last; tile++, v += in) {
         winograd_place at = winograd_tile(w, tile);
-        const float *image = w->x + (size_t)(at.n * w->height * w->width) * in;
-        int64_t row = at.row - w->pad_top, col = at.col - w->pad_left;
-        if (row >= 0 && col >= 0 && row + 4 <= w->height && col + 4 <= w->width) {
-            winograd_input(image + (size_t)(row * w->width + col) * in, (size_t)w->width * in, in,
-                           v, plane, in);
+        const float *image = w->x + (size_t)(at.n * w->conv.height * w->conv.width) * in;
+        int64_t row = at.row - w->conv.pad_top, col = at.col - w->conv.pad_left;
+        if (row >= 0 && col >= 0 && row + 4 <= w->conv.height && col + 4 <= w->conv.width) {
+            winograd_input(image + (size_t)(row * w->conv.width + col) * in,
+                           (size_t)w->conv.width * in, in, v, plane, in);
             continue;
         }
-        winograd_patch(image, w->height, w->width, in, row, col, 4, patch);
+        winograd_patch(image, w->conv.height, w->conv.width, in, row, col, 4, patch);
         winograd_input(patch, 4 * in, in, v, plane, in);
     }
 }
@@ -120,20 +120,23 @@ INLINE void winograd_result(const float *m, size_t plane, v8 y[2][2])
 
 static void winograd_results(const uni__winograd *w, size_t first, size_t last, const float *m)
 {
-    size_t out = (size_t)w->out, plane = (last - first) * out;
+    size_t out = (size_t)w->conv.out, plane = (last - first) * out;
     for (size_t tile = first; tile < last; tile++, m += out) {
         winograd_place at = winograd_tile(w, tile);
-        float *to = w->y + (size_t)((at.n * w->out_height + at.row) * w->out_width + at.col) * out;
-        int rows = at.row + 1 < w->out_height ? 2 : 1, cols = at.col + 1 < w->out_width ? 2 : 1;
+        float *to =
+            w->y +
+            (size_t)((at.n * w->conv.out_height + at.row) * w->conv.out_width + at.col) * out;
+        int rows = at.row + 1 < w->conv.out_height ? 2 : 1,
+            cols = at.col + 1 < w->conv.out_width ? 2 : 1;
         for (size_t k = 0; k < out; k += 8) {
             v8 y[2][2], bias = w->bias ? get8(w->bias + k) : splat(0);
             winograd_result(m + k, plane, y);
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < cols; j++) {
                     v8 value = y[i][j] + bias;
-                    if (w->relu)
+                    if (w->conv.relu)
                         value = pick(value < 0, splat(0), value);
-                    put8(to + ((size_t)i * (size_t)w->out_width + (size_t)j) * out + k, value);
+                    put8(to + ((size_t)i * (size_t)w->conv.out_width + (size_t)j) * out + k, value);
                 }
         }
     }
@@ -141,7 +144,7 @@ static void winograd_results(const uni__winograd *w, size_t first, size_t last, 
 
 static void winograd_forward(const uni__winograd *w, size_t begin, size_t end, float *scratch)
 {
-    size_t in = (size_t)w->in, out = (size_t)w->out;
+    size_t in = (size_t)w->conv.in, out = (size_t)w->conv.out;
     float *v = scratch, *m = v + 16 * w->block * in, *patch = m + 16 * w->block * out;
     for (size_t first = begin; first < end; first += w->block) {
         size_t last = first + w->block < end ? first + w->block : end, tiles = last - first;
@@ -182,14 +185,16 @@ static void winograd_kernel(const float *kernel, size_t in, size_t out, float *u
 static void winograd_gradients(const uni__winograd *w, size_t first, size_t last, float *d,
                                float *patch)
 {
-    size_t out = (size_t)w->out, tiles = last - first, plane = tiles * out;
+    size_t out = (size_t)w->conv.out, tiles = last - first, plane = tiles * out;
     for (size_t tile = first; tile < last; tile++, d += 16) {
         winograd_place at = winograd_tile(w, tile);
-        const float *image = w->dy + (size_t)(at.n * w->out_height * w->out_width) * out, *dy;
-        size_t row = (size_t)w->out_width * out;
-        dy = image + (size_t)(at.row * w->out_width + at.col) * out;
-        if (at.row + 2 > w->out_height || at.col + 2 > w->out_width) {
-            winograd_patch(image, w->out_height, w->out_width, out, at.row, at.col, 2, patch);
+        const float *image = w->dy + (size_t)(at.n * w->conv.out_height * w->conv.out_width) * out,
+                    *dy;
+        size_t row = (size_t)w->conv.out_width * out;
+        dy = image + (size_t)(at.row * w->conv.out_width + at.col) * out;
+        if (at.row + 2 > w->conv.out_height || at.col + 2 > w->conv.out_width) {
+            winograd_patch(image, w->conv.out_height, w->conv.out_width, out, at.row, at.col, 2,
+                           patch);
             dy = patch;
             row = 2 * out;
         }
@@ -211,7 +216,7 @@ static void winograd_gradients(const uni__winograd *w, size_t first, size_t last
 static void winograd_weights(const uni__winograd *w, size_t begin, size_t end, float *scratch,
                              float *du)
 {
-    size_t in = (size_t)w->in, out = (size_t)w->out;
+    size_t in = (size_t)w->conv.in, out = (size_t)w->conv.out;
     float *v = scratch, *d = v + 16 * w->block * in, *patch = d + 16 * w->block * out;
     if (begin >= end)
         memset(du, 0, 16 * in * out * sizeof(float));

@@ -21,16 +21,6 @@ bool uni__gemm(uni_tape *tape, const uni__product *product);
 /* On this thread only, for use inside a parallel region; 0 or a oneDNN status. */
 int uni__gemm_here(bool reference, const uni__product *product);
 
-/* Channels-last, 2 spatial axes (1-d ones have height 1). */
-typedef struct uni__conv {
-    int64_t batch, height, width, in; /* x */
-    int64_t out_height, out_width, out; /* y */
-    int64_t kernel_height, kernel_width;
-    int64_t stride[2], dilation[2]; /* dilation 1: dense */
-    int64_t pad_top, pad_left, pad_bottom, pad_right;
-    int64_t groups; /* kernel (kh, kw, in / groups, out) */
-    int64_t relu; /* 1: fused */
-} uni__conv;
 /* y = conv(x, kernel) + bias; bias may be NULL. */
 bool uni__conv_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y);

@@ -15,20 +15,6 @@ bool uni__thin_fits(const uni_tape *tape, const uni__conv *c)
            c->kernel_height * c->kernel_width * c->in <= UNI__THIN_MOST_TAPS;
 }
 
-static uni__thin plan(const uni__conv *c)
-{
-    return (uni__thin){ .height = c->height,
-                        .width = c->width,
-                        .in = c->in,
-                        .out_height = c->out_height,
-                        .out_width = c->out_width,
-                        .out = c->out,
-                        .kernel_height = c->kernel_height,
-                        .kernel_width = c->kernel_width,
-                        .pad_top = c->pad_top,
-                        .pad_left = c->pad_left };
-}
-
 static size_t frame_of(const uni__conv *c)
 {
     return (size_t)((c->out_height + c->kernel_height - 1) * (c->out_width + c->kernel_width - 1) *
@@ -57,7 +43,7 @@ static void run_backward(void *context, size_t first, size_t last)
         float *frame = t->scratch + piece * t->room, *sums = frame + t->frame;
         t->kernels->thin_backward(t->thin, t->images * piece / t->pieces,
                                   t->images * (piece + 1) / t->pieces, frame, sums,
-                                  sums + t->taps * (size_t)t->thin->out);
+                                  sums + t->taps * (size_t)t->thin->conv.out);
     }
 }
 
@@ -71,12 +57,7 @@ static size_t pieces_for(const uni_tape *tape, const uni__conv *c)
 bool uni__thin_forward(uni_tape *tape, const uni__conv *conv, const float *x, const float *kernel,
                        const float *bias, float *y)
 {
-    uni__thin thin = plan(conv);
-    thin.x = x;
-    thin.kernel = kernel;
-    thin.bias = bias;
-    thin.relu = conv->relu;
-    thin.y = y;
+    uni__thin thin = { .conv = *conv, .x = x, .kernel = kernel, .bias = bias, .y = y };
     task t = { .kernels = tape->kernels,
                .thin = &thin,
                .images = (size_t)conv->batch,
@@ -102,13 +83,11 @@ bool uni__thin_backward(uni_tape *tape, const uni__conv *conv, const float *x, c
                         const float *dy, float *dkernel, bool add_kernel, float *dbias,
                         bool add_bias)
 {
-    uni__thin thin = plan(conv);
     size_t out = (size_t)conv->out,
            taps = (size_t)(conv->kernel_height * conv->kernel_width * conv->in);
-    thin.x = x;
-    thin.y = (float *)(uintptr_t)y; /* only read */
-    thin.dy = dy;
-    thin.relu = conv->relu;
+    uni__thin thin = {
+        .conv = *conv, .x = x, .y = (float *)(uintptr_t)y /* only read */, .dy = dy
+    };
     task t = { .kernels = tape->kernels,
                .thin = &thin,
                .images = (size_t)conv->batch,

@@ -28,15 +28,7 @@ bool uni__winograd_fits(const uni_tape *tape, const uni__conv *c)
 
 static uni__winograd plan(const uni__conv *c)
 {
-    uni__winograd w = { .height = c->height,
-                        .width = c->width,
-                        .in = c->in,
-                        .out_height = c->out_height,
-                        .out_width = c->out_width,
-                        .out = c->out,
-                        .pad_top = c->pad_top,
-                        .pad_left = c->pad_left,
-                        .relu = c->relu };
+    uni__winograd w = { .conv = *c };
     size_t block = BLOCK_BYTES / (16 * sizeof(float) * (size_t)(c->in + c->out)) / 6 * 6;
     w.block = block < 24 ? 24 : block;
     w.tiles =
@@ -47,7 +39,7 @@ static uni__winograd plan(const uni__conv *c)
 /* Floats of scratch for one thread: the transforms of a block, and a patch at the image's border. */
 static size_t room_of(const uni__winograd *w)
 {
-    return 16 * ((w->block + 1) * (size_t)(w->in + w->out));
+    return 16 * ((w->block + 1) * (size_t)(w->conv.in + w->conv.out));
 }
 
 typedef struct task {
@@ -88,18 +80,18 @@ static void run_weights(void *context, size_t first, size_t last)
 
 static int threads_for(const uni_tape *tape, const uni__winograd *w)
 {
-    return uni__threads_for(tape, (double)w->tiles * (double)(w->in * w->out) / 2.5);
+    return uni__threads_for(tape, (double)w->tiles * (double)(w->conv.in * w->conv.out) / 2.5);
 }
 
 static bool forward(uni_tape *tape, uni__winograd *w, const float *kernel)
 {
-    size_t threads = (size_t)threads_for(tape, w), size = 16 * (size_t)(w->in * w->out);
+    size_t threads = (size_t)threads_for(tape, w), size = 16 * (size_t)(w->conv.in * w->conv.out);
     task t = { .kernels = tape->kernels, .w = w, .pieces = threads, .room = room_of(w) };
     float *u = uni__scratch_floats(tape, size);
     t.scratch = uni__scratch_floats(tape, threads * t.room);
     if (!u || !t.scratch)
         return false;
-    tape->kernels->winograd_kernel(kernel, (size_t)w->in, (size_t)w->out, u);
+    tape->kernels->winograd_kernel(kernel, (size_t)w->conv.in, (size_t)w->conv.out, u);
     w->u = u;
     uni__for(tape, threads, 1, threads > 1 ? 1e9 : 0, run_forward, &t);
     uni__release_floats(tape, t.scratch, threads * t.room);
@@ -162,7 +154,7 @@ bool uni__winograd_backward_weights(uni_tape *tape, const uni__conv *conv, const
                .w = &w,
                .pieces = threads,
                .room = room_of(&w),
-               .du_size = 16 * (size_t)(w.in * w.out) };
+               .du_size = 16 * (size_t)(conv->in * conv->out) };
     w.x = x;
     w.dy = dy;
     t.scratch = uni__scratch_floats(tape, threads * t.room);
@@ -172,7 +164,7 @@ bool uni__winograd_backward_weights(uni_tape *tape, const uni__conv *conv, const
     uni__for(tape, threads, 1, threads > 1 ? 1e9 : 0, run_weights, &t);
     for (size_t i = 1; i < threads; i++)
         tape->kernels->add_in_place(t.du, t.du + i * t.du_size, t.du_size);
-    tape->kernels->winograd_kernel_back(t.du, (size_t)w.in, (size_t)w.out, dkernel);
+    tape->kernels->winograd_kernel_back(t.du, (size_t)conv->in, (size_t)conv->out, dkernel);
     uni__release_floats(tape, t.du, threads * t.du_size);
     uni__release_floats(tape, t.scratch, threads * t.room);
     return true;
