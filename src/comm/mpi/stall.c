@@ -42,19 +42,26 @@ static bool can_talk(const uni__rendezvous *peers)
     return peers->vtable && peers->vtable->put && peers->vtable->get;
 }
 
-/* What the others told since the last look. */
-static void listen(uni__stall *stall, uni_comm *comm)
+/* The next message under the key from another rank, beginning with *rank; that is its sender's then. False: nobody has said more. */
+static bool hear(uni_comm *comm, const char *key, int *rank, void *message, size_t size)
 {
     const uni__rendezvous *peers = &comm->peers;
+    size_t came;
+    for (; *rank < comm->size; ++*rank)
+        if (*rank != comm->rank &&
+            peers->vtable->get(peers->context, *rank, key, message, size, &came, 0, NULL) == 0 &&
+            came == size)
+            return true;
+    return false;
+}
+
+/* How far the others have come, as they told since the last look. */
+static void hear_arrivals(uni__stall *stall, uni_comm *comm)
+{
     uint64_t number;
-    size_t size;
-    for (int r = 0; r < comm->size; r++)
-        while (r != comm->rank &&
-               peers->vtable->get(peers->context, r, stall->key, &number, sizeof number, &size, 0,
-                                  NULL) == 0 &&
-               size == sizeof number)
-            if (number > stall->reached[r])
-                stall->reached[r] = number;
+    for (int r = 0; hear(comm, stall->key, &r, &number, sizeof number);)
+        if (number > stall->reached[r])
+            stall->reached[r] = number;
 }
 
 static void tell(uni__stall *stall, uni_comm_request *request)
@@ -85,7 +92,7 @@ bool uni__stall_found(uni__stall *stall, uni_comm_request *request, uint64_t pro
         return false;
     if (!stall->told)
         tell(stall, request);
-    listen(stall, comm);
+    hear_arrivals(stall, comm);
     if (progress == 0)
         limit += (uint64_t)((double)uni__call_bytes(&request->call) *
                             (double)uni__call_segments(&request->call, comm->size) /
@@ -113,25 +120,20 @@ uint64_t uni__stall_count(uni__stall *stall, const uni_comm_request *request)
     return ++pair->sends;
 }
 
-static void hear(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
+/* Which messages of this rank others wait for. */
+static void hear_wishes(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
 {
-    const uni__rendezvous *peers = &comm->peers;
     wish said;
-    size_t size;
-    for (int r = 0; r < comm->size; r++)
-        while (r != comm->rank &&
-               peers->vtable->get(peers->context, r, stall->pair_key, &said, sizeof said, &size, 0,
-                                  NULL) == 0 &&
-               size == sizeof said) {
-            uni__stall_pair *pair = &stall->pairs[r];
-            uint64_t due = pair->sent_ns + LIMIT_NS +
-                           (uint64_t)((double)pair->sent_bytes / SLOWEST_BYTES_PER_S * 1e9);
-            if (said.from != comm->rank)
-                continue;
-            pair->late = said.number == pair->wanted ? pair->late : 0;
-            pair->wanted = said.number;
-            pair->late += said.number <= pair->sends && now_ns > due;
-        }
+    for (int r = 0; hear(comm, stall->pair_key, &r, &said, sizeof said);) {
+        uni__stall_pair *pair = &stall->pairs[r];
+        uint64_t due = pair->sent_ns + LIMIT_NS +
+                       (uint64_t)((double)pair->sent_bytes / SLOWEST_BYTES_PER_S * 1e9);
+        if (said.from != comm->rank)
+            continue;
+        pair->late = said.number == pair->wanted ? pair->late : 0;
+        pair->wanted = said.number;
+        pair->late += said.number <= pair->sends && now_ns > due;
+    }
 }
 
 /* The first message of each rank that has been waited for too long. */
@@ -163,7 +165,7 @@ int uni__stall_pair_found(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
     }
     if (now_ns - stall->heard_ns > HEAR_NS) {
         stall->heard_ns = now_ns;
-        hear(stall, comm, now_ns);
+        hear_wishes(stall, comm, now_ns);
     }
     for (int r = 0; r < comm->size; r++)
         if (stall->pairs[r].late >= 2)
