@@ -1,8 +1,8 @@
 /*
- * numpy.c - .npy and .npz files as indexed sources: rows are read with pread straight into the batch's memory. Any rows from any thread.
+ * numpy.c - .npy and .npz files as indexed sources: rows go straight into the batch's memory. Any rows from any thread.
  *
- * A column is a list of parts (one a file), each a run of rows at an offset of a file. Many single rows of a shuffle that lie close together are read
- * at once; the others one by one: their order is sorted first, so that the page cache and the disk are walked upwards.
+ * A column is a list of parts (one a file), each a run of rows at an offset of a file. Ranges are read with pread, single rows of a shuffle by
+ * scattered.h, file by file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "data/dataset.h"
 #include "data/sources/npy.h"
+#include "data/sources/scattered.h"
 #include "data/table.h"
 
 #define MAX_COLUMNS 64
@@ -25,6 +26,7 @@ struct part {
 struct numpy {
     uni__files *files;
     int *fds; /* opened once: shuffled reads are many and small */
+    uni__scattered **scattered; /* one a file */
     int num_columns, num_parts; /* parts of every column */
     size_t row_bytes[MAX_COLUMNS];
     struct part *parts[MAX_COLUMNS];
@@ -38,9 +40,12 @@ static void numpy_free(void *self)
     if (numpy == NULL)
         return;
     for (int i = 0; numpy->fds != NULL && i < numpy->files->count; i++) {
+        if (numpy->scattered != NULL)
+            uni__scattered_free(numpy->scattered[i]);
         if (numpy->fds[i] >= 0)
             close(numpy->fds[i]);
     }
+    free(numpy->scattered);
     for (int i = 0; i < MAX_COLUMNS; i++)
         free(numpy->parts[i]);
     free(numpy->fds);
@@ -108,31 +113,24 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Rows in ascending order to their places. Rows that are nearly neighbours come with one read through a buffer. */
+/* Rows in the order of their files to their places. */
 static int read_scattered(const struct numpy *numpy, uni__reader *reader, int column,
                           const struct wanted *list, int64_t count, char *to, uni_error *err)
 {
-    enum { SPAN = 64 << 10 };
     size_t bytes = numpy->row_bytes[column];
-    char *span = uni__reader_scratch(reader, 2, SPAN);
-    if (span == NULL)
+    uni__scattered_row *rows = uni__reader_scratch(reader, 2, (size_t)count * sizeof *rows);
+    if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read rows");
     for (int64_t i = 0; i < count;) {
-        int64_t j = i + 1, first = list[i].row;
-        /* One more row is worth its gap while that is below a page. */
-        while (j < count && (size_t)(list[j].row - first + 1) * bytes <= SPAN &&
-               (size_t)(list[j].row - list[j - 1].row) * bytes <= 4096)
-            j++;
-        if (j == i + 1) {
-            UNI_TRY(
-                read_run(numpy, column, first, first + 1, to + (size_t)list[i].place * bytes, err));
-        } else {
-            UNI_TRY(read_run(numpy, column, first, list[j - 1].row + 1, span, err));
-            for (int64_t k = i; k < j; k++)
-                memcpy(to + (size_t)list[k].place * bytes,
-                       span + (size_t)(list[k].row - first) * bytes, bytes);
-        }
-        i = j;
+        const struct part *part = part_of(numpy, column, list[i].row);
+        int64_t n = 0, end = part->first + part->rows;
+        for (; i + n < count && list[i + n].row >= part->first && list[i + n].row < end; n++)
+            rows[n] =
+                (uni__scattered_row){ .offset = part->offset +
+                                                (list[i + n].row - part->first) * (int64_t)bytes,
+                                      .to = to + (size_t)list[i + n].place * bytes };
+        UNI_TRY(uni__scattered_copy(numpy->scattered[part->file], rows, n, bytes, err));
+        i += n;
     }
     return 0;
 }
@@ -141,7 +139,7 @@ static int read_scattered(const struct numpy *numpy, uni__reader *reader, int co
 static int check_files(const struct numpy *numpy, int64_t begin, const struct wanted *list,
                        int64_t count, uni_error *err)
 {
-    for (int64_t i = 0, stop = 0; i < count; i++) { /* ascending */
+    for (int64_t i = 0, stop = 0; i < count; i++) { /* the rows of a file together */
         int64_t row = list != NULL ? list[i].row : begin + i;
         if (row < stop)
             continue;
@@ -150,6 +148,8 @@ static int check_files(const struct numpy *numpy, int64_t begin, const struct wa
         stop = part->first + part->rows;
         if (list == NULL)
             i = stop - begin - 1;
+        if (numpy->num_parts == 1)
+            break;
     }
     return 0;
 }
@@ -193,13 +193,15 @@ static int numpy_range(void *self, uni__reader *reader, int64_t begin, int64_t e
 static int numpy_rows(void *self, uni__reader *reader, const int64_t *rows, int64_t count,
                       uni_table **out, uni_error *err)
 {
+    const struct numpy *numpy = self;
     struct wanted *list = uni__reader_scratch(reader, 5, (size_t)count * sizeof *list);
     if (list == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t i = 0; i < count; i++)
         list[i] = (struct wanted){ .row = rows[i], .place = i };
-    qsort(list, (size_t)count, sizeof *list, compare_rows);
-    return read_columns(self, reader, 0, list, count, out, err);
+    if (numpy->num_parts > 1) /* the rows of a file together */
+        qsort(list, (size_t)count, sizeof *list, compare_rows);
+    return read_columns(numpy, reader, 0, list, count, out, err);
 }
 
 static void numpy_place(void *self, int64_t index, uni__place *out)
@@ -340,14 +342,18 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
 static int open_files(struct numpy *numpy, uni_error *err)
 {
     numpy->fds = malloc((size_t)numpy->files->count * sizeof(int));
-    if (numpy->fds == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
-    for (int i = 0; i < numpy->files->count; i++)
+    numpy->scattered = calloc((size_t)numpy->files->count, sizeof(uni__scattered *));
+    for (int i = 0; numpy->fds != NULL && i < numpy->files->count; i++)
         numpy->fds[i] = -1;
+    if (numpy->fds == NULL || numpy->scattered == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     for (int i = 0; i < numpy->files->count; i++) {
-        numpy->fds[i] = open(numpy->files->items[i].path, O_RDONLY | O_CLOEXEC);
+        const uni__file *file = &numpy->files->items[i];
+        numpy->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
         if (numpy->fds[i] < 0)
-            return uni_error_set_errno(err, errno, "cannot open %s", numpy->files->items[i].path);
+            return uni_error_set_errno(err, errno, "cannot open %s", file->path);
+        UNI_TRY(
+            uni__scattered_new(&numpy->scattered[i], numpy->fds[i], file->path, file->size, err));
     }
     return 0;
 }
