@@ -199,60 +199,14 @@ static void set_signals(void)
               NULL);
 }
 
-/* `unisono run --as-ray script.py`: this process becomes the interpreter, because the script is the driver of its own workers. Where they
- * run is handed on in the environment. */
-static int become_driver(cli_context *context, const cli_parsed *parsed)
-{
-    static const char *const allowed[] = { "as-ray", "launcher", "hosts", "storage", NULL };
-    const run_values *values = parsed->values;
-    uni_error err = { 0 };
-    const char *python = getenv("UNISONO_PYTHON");
-    if (parsed->num_args < 1 || cli_given(parsed, "num-workers") || cli_given(parsed, "backend")) {
-        (void)uni_error_set(&err, UNI_EINVAL,
-                            "--as-ray takes a script and its arguments; how many workers of which "
-                            "backend there are, the script says itself");
-        return cli_fail(context, "run", &err);
-    }
-    for (const cli_option *option = run_options; option->name; option++) {
-        bool fits = false;
-        for (int i = 0; allowed[i]; i++)
-            fits = fits || strcmp(option->name, allowed[i]) == 0;
-        if (!fits && cli_given(parsed, option->name)) {
-            (void)uni_error_set(
-                &err, UNI_EINVAL,
-                "--%s does not go with --as-ray: the script's own trainer decides it",
-                option->name);
-            return cli_fail(context, "run", &err);
-        }
-    }
-    const char **argv = calloc((size_t)parsed->num_args + 4, sizeof *argv);
-    if (!argv)
-        return UNI_EXIT_INTERNAL;
-    argv[0] = python && python[0] ? python : "python3";
-    argv[1] = "-m";
-    argv[2] = "unisono.ray";
-    for (int i = 0; i < parsed->num_args; i++)
-        argv[3 + i] = parsed->args[i];
-    if (cli_given(parsed, "launcher"))
-        setenv("UNISONO_LAUNCHER", values->launcher, 1);
-    if (values->hosts)
-        setenv("UNISONO_HOSTS", values->hosts, 1);
-    if (cli_given(parsed, "storage"))
-        setenv("UNISONO_RESULTS", values->storage, 1);
-    execvp(argv[0], (char *const *)argv);
-    (void)uni_error_set_errno(
-        &err, errno, "cannot start %s for --as-ray (UNISONO_PYTHON names another interpreter)",
-        argv[0]);
-    free(argv);
-    return not_started(context, &err);
-}
-
 static int call_run(cli_context *context, const cli_parsed *parsed)
 {
     const run_values *values = parsed->values;
     uni_error err = { 0 };
-    if (values->as_ray)
-        return become_driver(context, parsed);
+    if (values->as_ray) {
+        int status = cli_run_as_ray(parsed, run_options, &err); /* comes back only to say why not */
+        return status < 0 ? not_started(context, &err) : UNI_EXIT_INTERNAL;
+    }
     run_request request;
     uni_trainer *trainer = NULL;
     int code = UNI_EXIT_OK;

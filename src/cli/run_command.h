@@ -41,6 +41,10 @@ void cli_run_request_free(run_request *request);
 /* "lr=0.1", "model.layers=[1,2]", "name=x": sets it in the dictionary, nested ones by dots. */
 int cli_config_set(uni_value *config, const char *word, uni_error *err) UNI_MUST_USE;
 
+/* --as-ray: this process becomes the script's interpreter; returns only when that was not possible. */
+int cli_run_as_ray(const cli_parsed *parsed, const cli_option *options,
+                   uni_error *err) UNI_MUST_USE;
+
 /* Sinks and the workers' output. */
 #define CLI_MAX_SINKS 8
 typedef struct run_output {

@@ -1,6 +1,7 @@
 """Import paths, `python -m unisono.ray`, and names that are not offered."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,37 @@ class Missing(unittest.TestCase):
             done = subprocess.run([command, "run", "-n", "2", "--as-ray", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(done.returncode, 64)
             self.assertIn("the script says itself", done.stdout)
+
+    def test_the_command_brings_its_package(self):
+        """`unisono run --as-ray` of a build tree or a prefix: nothing needs to be in PYTHONPATH, and what is missing is said."""
+        command = os.environ.get("UNISONO_COMMAND")
+        if not command:
+            self.skipTest("UNISONO_COMMAND is not set")
+        bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script.py")
+            with open(path, "w") as file:
+                file.write("import ray, sys, helper\nprint(ray.__name__, helper.x, sys.argv)\n")
+            with open(os.path.join(folder, "helper.py"), "w") as file:
+                file.write("x = 7\n")
+
+            def run(command, script):
+                return subprocess.run([command, "run", "--as-ray", script, "a"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      check=False, cwd="/", env=dict(bare, UNISONO_PYTHON=sys.executable))
+
+            done = run(command, path)
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, "unisono 7 ['%s', 'a']" % path), done.stderr)
+            done = run(command, path + "x")
+            self.assertEqual(done.returncode, 125)
+            self.assertIn("cannot read the script", done.stderr)
+            alone = os.path.join(folder, "unisono")
+            shutil.copy(command, alone)
+            done = run(alone, path)
+            if done.returncode == 0:
+                self.skipTest("this interpreter has unisono installed")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("has no package unisono", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
 
 
 if __name__ == "__main__":
