@@ -97,6 +97,9 @@ typedef struct uni_csv_options {
     const char *const *null_values; /* default "", NA, N/A, NaN, nan, null, NULL, None */
     int64_t block_bytes; /* 0: chosen by the size of the files */
     int64_t infer_rows; /* looked at for types; default 1000 */
+    /* A column has one type. Inferred whole numbers of which some are missing are float64 (NaN), true and false with gaps are text, and a missing value that turns up later, or where
+     * such a type was given, is a bad row. With masks they stay what they are, and uni_table_column.valid tells what is missing. */
+    bool masks;
     uni_bad_data bad;
 } uni_csv_options;
 /* RFC 4180: quotes, embedded newlines, LF or CRLF. Files, directories, globs; .gz and .zst are read as streams. */
@@ -175,7 +178,7 @@ UNI_API UNI_MUST_USE int uni_dataset_drop(uni_dataset **out, uni_dataset *from,
                                           const char *const *names, uni_error *err);
 UNI_API UNI_MUST_USE int uni_dataset_rename(uni_dataset **out, uni_dataset *from, const char *name,
                                             const char *new_name, uni_error *err);
-/* Numbers to another dtype; column NULL: all of them. Values that do not fit integers are clamped, NaN becomes 0. */
+/* Numbers to another dtype; column NULL: all of them. Fractions are cut off; a value that an integer cannot hold (also NaN) is UNI_EDTYPE. */
 UNI_API UNI_MUST_USE int uni_dataset_cast(uni_dataset **out, uni_dataset *from, const char *column,
                                           uni_dtype dtype, uni_error *err);
 /* Number columns side by side into one of (rows, total width), in the place of the first. */
@@ -257,16 +260,12 @@ UNI_API UNI_MUST_USE int uni_dataset_order(const uni_dataset *dataset, char **ou
 UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, uni_value **out,
                                           uni_error *err);
 
-/* For whoever shares out blocks by their rows: {"kind": "global", "block" or "stream", "one_to_one", "in_order", "shuffle": bool, "buffer" (rows of a shuffle
- * window), "window" (blocks that are shuffled together by an iterator with the default budget), "batch_size" (0: not said), "drop_remainder"}; the rows that blocks [begin, end) of a dataset in the block order give (counted now, read where a transform changes their number), and which
- * blocks stand at the places [begin, end) of an epoch's order. */
+/* How a dataset is handed out: {"kind": "global", "block" or "stream", "one_to_one", "in_order", "shuffle": bool, "batch_size" (0: not said), "drop_remainder"}; and the rows
+ * that blocks [begin, end) of a dataset in the block order give: counted now, by several threads, and read where a transform changes their number (`block_rows` of iterators). */
 UNI_API UNI_MUST_USE int uni_dataset_shape(const uni_dataset *dataset, uni_value **out,
                                            uni_error *err);
 UNI_API UNI_MUST_USE int uni_dataset_count_blocks(uni_dataset *dataset, int64_t begin, int64_t end,
                                                   int64_t *rows, uni_error *err);
-UNI_API UNI_MUST_USE int uni_dataset_block_order(const uni_dataset *dataset, int64_t epoch,
-                                                 int64_t begin, int64_t end, int64_t *blocks,
-                                                 uni_error *err);
 
 /* Shards by files: file i of the source belongs to shard i modulo num_shards, whatever the files' sizes, and the result is sharded: no iterator cuts it again. This way
  * compressed files are read by one worker each. The shards may differ in their number of batches (see `equal`), and a state goes on with the same number of shards only. Fewer files
@@ -274,6 +273,12 @@ UNI_API UNI_MUST_USE int uni_dataset_block_order(const uni_dataset *dataset, int
 UNI_API UNI_MUST_USE int uni_dataset_shard_files(uni_dataset **out, uni_dataset *from, int shard,
                                                  int num_shards, uni_error *err);
 UNI_API bool uni_dataset_is_sharded(const uni_dataset *dataset);
+UNI_API bool uni_dataset_is_stream(const uni_dataset *dataset); /* its order is stream */
+
+/* For whoever goes through a dataset many times and only reads its batches: small data in memory with the transforms of its columns done once, otherwise the dataset itself. *repeats:
+ * every epoch gives the same rows in the same order at hardly any cost, so that epochs need not be told apart. */
+UNI_API UNI_MUST_USE int uni_dataset_settle(uni_dataset **out, uni_dataset *from, bool *repeats,
+                                            uni_error *err);
 
 /* ---- iterating ---- */
 
@@ -284,9 +289,16 @@ typedef struct uni_data_options {
         num_shards; /* this worker's part; default 0 of 1. Nothing for a dataset that is sharded already */
     int64_t
         global_batch_size; /* instead of batch_size: rows of all shards together, of which each takes its part, as even as it goes; at least one a shard */
-    /* All shards get the same number of batches in the block order and of shards by files, too, where rows are counted for it first (by every worker, once a dataset):
-     * those that have fewer end with batches of no rows; with drop_remainder all stop with the one that has the fewest. */
+    /* All shards get the same number of batches, and every row is used: in the block order rows are shared out by their number, for which the blocks are counted first (once a
+     * dataset; the block at a border is read by two shards); where nobody can know the number of rows (a stream, a filter over rows in the global order, functions in order) every
+     * shard reads all and keeps its part of every global batch. A shard without a part of the last rows gets a batch of none (weight 0); with drop_remainder all stop before it. Shards
+     * by files have the rows of their files, so that some end with batches of no rows. The state of any shard then speaks for all of them. */
     bool equal;
+    /* With equal, for whoever cannot weigh batches: none is empty. Rows that are too few for all shards are added to the last batch, which has a row more than asked for; when there
+     * are no others in the epoch they are left out (statistics: "left_out"). Not of shards by files without drop_remainder (UNI_EUNSUPPORTED). */
+    bool no_empty;
+    const int64_t *
+        block_rows; /* equal, block order: of uni_dataset_count_blocks over all blocks, so that they are not counted again; copied. NULL: counted here */
     int64_t
         budget; /* bytes for reading, decoding, shuffling and prefetching together; default 256 MiB */
     int threads; /* default: the CPUs of the process, at most 16 */
@@ -306,6 +318,10 @@ UNI_API UNI_MUST_USE int uni_dataset_iterator_next(uni_dataset_iterator *it, uni
 /* The same within one epoch: 0 at its end, and the next call begins the next one (iter_epochs). After the last one uni_dataset_iterator_done is true. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it,
                                                             uni_table **out, uni_error *err);
+/* The same without making a table of the batch: it is `*rows` rows of *table from *first on, which the iterator keeps until its next call. */
+UNI_API UNI_MUST_USE int uni_dataset_iterator_view_in_epoch(uni_dataset_iterator *it,
+                                                            const uni_table **table, int64_t *first,
+                                                            int64_t *rows, uni_error *err);
 /* uni_table_concat in the iterator's recycled memory, for who hands many batches on at once; all numbers begin at multiples of 64 bytes, for which one table may be copied, too. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out,
                                                      uni_table *const *tables, int count,
@@ -315,6 +331,9 @@ UNI_API uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it); /* 
 /* Goes on to the epochs before end_epoch as well, whose first batches are read while the last ones of the present are used. false, and nothing changes: it is through
  * or failed already, or what may be skipped is limited (uni_bad_data), which counts for each iterator. Never ends it earlier. */
 UNI_API bool uni_dataset_iterator_extend(uni_dataset_iterator *it, uint64_t end_epoch);
+/* An iterator that is done (all it had was taken) begins again with this one epoch, its threads and memory with it. false: it is not done, or the conditions of extend are not
+ * met; open a new one then. Its state speaks of the new epoch only, its statistics go on. */
+UNI_API bool uni_dataset_iterator_rewind(uni_dataset_iterator *it, uint64_t epoch);
 /* What was taken so far, as a dictionary of integers for a checkpoint. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_state(const uni_dataset_iterator *it, uni_value **out,
                                                     uni_error *err);
@@ -322,7 +341,7 @@ UNI_API UNI_MUST_USE int uni_dataset_iterator_state(const uni_dataset_iterator *
 UNI_API UNI_MUST_USE int uni_dataset_merge_states(uni_value **out, const uni_value *states,
                                                   uni_error *err);
 /* {"rows", "batches", "bytes", "wait_s" (the caller waited for data), "busy_s" (threads read and transformed), "skipped" (bad rows), "peak_bytes",
- * "first_batch_s"}. */
+ * "left_out" (rows, with no_empty), "first_batch_s"}. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_stats(const uni_dataset_iterator *it, uni_value **out,
                                                     uni_error *err);
 /* Where the last batch lies in the global one: its first row there, and the rows of all shards together; 0 and 0 when that is not known (streams, and the block order without `equal`). */

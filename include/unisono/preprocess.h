@@ -8,13 +8,19 @@
  *   MinMaxScaler    columns                 (x - min) / (max - min)
  *   MaxAbsScaler    columns                 x / max |x|
  *   Normalizer      columns, norm           each row over the columns: "l2" (default), "l1", "max"; needs no fit
- *   SimpleImputer   columns, strategy       "mean" (default), "most_frequent", "constant" (fill_value)
- *   OrdinalEncoder  columns                 values in sorted order to int64 0 ...; unknown ones become missing
+ *   SimpleImputer   columns, strategy       "mean" (default), "most_frequent", "constant" (fill_value). Columns keep their type, but for a mean (or a fraction) among
+ *                   whole numbers, which makes them float64
+ *   OrdinalEncoder  columns                 values (text or numbers) in sorted order to int64 0 ...; unknown ones become missing
  *   LabelEncoder    label_column            the same for one column; an unknown value is an error
- *   OneHotEncoder   columns, max_categories values to a vector of float32 with one 1; unknown ones are all 0. max_categories: keeps the most frequent
+ *   OneHotEncoder   columns, max_categories values to a vector of float32 with one 1; unknown ones are all 0. max_categories (a number, or a dictionary with one for
+ *                   some columns): keeps the most frequent
  *   Concatenator    columns, output_column_name ("concat_out"), dtype ("float32")   side by side into one; needs no fit
- *   Tokenizer       columns, max_tokens, output_sequence_length, standardize, split, ngrams   text to numbers of words, as TextVectorization: 0 padding,
- *                   1 unknown, then by falling frequency; without output_sequence_length the longest text of the fit
+ *   Tokenizer       columns, max_tokens, output_sequence_length, standardize ("lower_and_strip_punctuation", "lower", "strip_punctuation", "none"), split
+ *                   ("whitespace", "character"), ngrams   text to numbers of words, as TextVectorization: 0 padding, 1 unknown, then by falling frequency; without
+ *                   output_sequence_length the longest text of the fit
+ *
+ * All but the Concatenator take output_columns, as many names as columns: the results go there, behind all columns, and the columns stay. An option that a kind does not
+ * have is UNI_EINVAL, and so is a fit to no rows or to a column of missing values only.
  *
  * Thread rule: fit on one thread; a fitted one may be applied by any number at once.
  *

@@ -1,9 +1,13 @@
 /*
  * cast.c - numbers of one type as another: pieces of 256 go through doubles (from floating point, and to it) or through 128-bit integers
- * (between integers), which hold all values exactly. The compiler makes vector loops of the common ones. See cast.h.
+ * (between integers), which hold all values exactly. The compiler makes vector loops of the common ones; who does not fit is only counted
+ * there, and looked for when the count says that there is somebody. See cast.h.
  */
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
+
+#include "base/element.h"
 #include "data/cast.h"
 
 enum { PIECE = 256 };
@@ -23,9 +27,16 @@ enum { PIECE = 256 };
 #define LOOP(expression)                                                                           \
     for (size_t i = 0; i < count; i++)                                                             \
         out[i] = (expression);                                                                     \
-    return true
+    return 0
 
-static bool to_doubles(double *restrict out, const void *from, uni_dtype dtype, size_t count)
+/* The functions below return how many values did not fit, or this. */
+#define NO_WAY SIZE_MAX
+
+/* Above the double before the type's smallest: a fraction is cut off. (INT64_MIN has no double of its own before it.) */
+#define FITS(value, low, high)                                                                     \
+    (((value) > (double)(low)-1 || (value) == (double)(low)) && (value) < (double)(high) + 1)
+
+static size_t to_doubles(double *restrict out, const void *from, uni_dtype dtype, size_t count)
 {
     switch (dtype) {
     case UNI_F32:
@@ -38,11 +49,11 @@ static bool to_doubles(double *restrict out, const void *from, uni_dtype dtype, 
         INTEGERS(CASE)
 #undef CASE
     default:
-        return false;
+        return NO_WAY;
     }
 }
 
-static bool to_wide(__int128 *restrict out, const void *from, uni_dtype dtype, size_t count)
+static size_t to_wide(__int128 *restrict out, const void *from, uni_dtype dtype, size_t count)
 {
     switch (dtype) {
 #define CASE(id, type, low, high)                                                                  \
@@ -51,11 +62,11 @@ static bool to_wide(__int128 *restrict out, const void *from, uni_dtype dtype, s
         INTEGERS(CASE)
 #undef CASE
     default:
-        return false;
+        return NO_WAY;
     }
 }
 
-static bool from_doubles(void *to, uni_dtype dtype, const double *restrict in, size_t count)
+static size_t from_doubles(void *to, uni_dtype dtype, const double *restrict in, size_t count)
 {
     switch (dtype) {
     case UNI_F32: {
@@ -72,19 +83,22 @@ static bool from_doubles(void *to, uni_dtype dtype, const double *restrict in, s
         if (UNI_##id == UNI_B8) {                                                                  \
             LOOP(in[i] != 0);                                                                      \
         }                                                                                          \
-        LOOP(isnan(in[i])              ? 0                                                         \
-             : in[i] >= (double)(high) ? (type)(high)                                              \
-             : in[i] <= (double)(low)  ? (type)(low)                                               \
-                                       : (type)in[i]);                                              \
+        size_t unfit = 0;                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            bool fits = FITS(in[i], low, high);                                                    \
+            out[i] = fits ? (type)in[i] : 0;                                                       \
+            unfit += !fits;                                                                        \
+        }                                                                                          \
+        return unfit;                                                                              \
     }
         INTEGERS(CASE)
 #undef CASE
     default:
-        return false;
+        return NO_WAY;
     }
 }
 
-static bool from_wide(void *to, uni_dtype dtype, const __int128 *restrict in, size_t count)
+static size_t from_wide(void *to, uni_dtype dtype, const __int128 *restrict in, size_t count)
 {
     switch (dtype) {
 #define CASE(id, type, low, high)                                                                  \
@@ -93,14 +107,17 @@ static bool from_wide(void *to, uni_dtype dtype, const __int128 *restrict in, si
         if (UNI_##id == UNI_B8) {                                                                  \
             LOOP(in[i] != 0);                                                                      \
         }                                                                                          \
-        LOOP(in[i] > (__int128)(high)  ? (type)(high)                                              \
-             : in[i] < (__int128)(low) ? (type)(low)                                               \
-                                       : (type)in[i]);                                             \
+        size_t unfit = 0;                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            out[i] = (type)in[i];                                                                  \
+            unfit += in[i] > (__int128)(high) || in[i] < (__int128)(low);                          \
+        }                                                                                          \
+        return unfit;                                                                              \
     }
         INTEGERS(CASE)
 #undef CASE
     default:
-        return false;
+        return NO_WAY;
     }
 }
 
@@ -109,16 +126,41 @@ static bool is_float(uni_dtype dtype)
     return dtype == UNI_F32 || dtype == UNI_F64;
 }
 
-static bool cast_piece(void *to, uni_dtype to_dtype, const void *from, uni_dtype from_dtype,
-                       size_t count)
+static size_t cast_piece(void *to, uni_dtype to_dtype, const void *from, uni_dtype from_dtype,
+                         size_t count)
 {
     if (is_float(from_dtype) || is_float(to_dtype)) {
         double middle[PIECE];
-        return to_doubles(middle, from, from_dtype, count) &&
-               from_doubles(to, to_dtype, middle, count);
+        size_t read = to_doubles(middle, from, from_dtype, count);
+        return read != 0 ? read : from_doubles(to, to_dtype, middle, count);
     }
     __int128 middle[PIECE];
-    return to_wide(middle, from, from_dtype, count) && from_wide(to, to_dtype, middle, count);
+    size_t read = to_wide(middle, from, from_dtype, count);
+    return read != 0 ? read : from_wide(to, to_dtype, middle, count);
+}
+
+/* The first one of a piece with such. */
+static int refuse(const char *from, uni_dtype from_dtype, uni_dtype to_dtype, size_t count,
+                  uni_error *err)
+{
+    char scratch[16];
+    size_t i = 0;
+    while (i + 1 < count &&
+           cast_piece(scratch, to_dtype, from + i * uni_dtype_size(from_dtype), from_dtype, 1) == 0)
+        i++;
+    double value = uni__element(from, from_dtype, i);
+    if (isnan(value))
+        return uni_error_set(err, UNI_EDTYPE,
+                             "NaN is no value of %s: fill what is missing first (SimpleImputer)",
+                             uni_dtype_name(to_dtype));
+    return uni_error_set(err, UNI_EDTYPE, "%s cannot hold %.15g; take a wider type",
+                         uni_dtype_name(to_dtype), value);
+}
+
+static int no_way(uni_dtype from_dtype, uni_dtype to_dtype, uni_error *err)
+{
+    return uni_error_set(err, UNI_EUNSUPPORTED, "%s cannot be cast to %s here",
+                         uni_dtype_name(from_dtype), uni_dtype_name(to_dtype));
 }
 
 int uni__cast(void *to, uni_dtype to_dtype, const void *from, uni_dtype from_dtype, size_t count,
@@ -130,13 +172,16 @@ int uni__cast(void *to, uni_dtype to_dtype, const void *from, uni_dtype from_dty
             memcpy(to, from, count * to_size);
         return 0;
     }
-    bool possible = to_dtype != UNI_F16 && to_dtype != UNI_BF16 && from_dtype != UNI_F16 &&
-                    from_dtype != UNI_BF16;
-    for (size_t i = 0; i < count && possible; i += PIECE)
-        possible =
-            cast_piece((char *)to + i * to_size, to_dtype, (const char *)from + i * from_size,
-                       from_dtype, count - i < PIECE ? count - i : PIECE);
-    return possible ? 0
-                    : uni_error_set(err, UNI_EUNSUPPORTED, "%s cannot be cast to %s here",
-                                    uni_dtype_name(from_dtype), uni_dtype_name(to_dtype));
+    if (count == 0 && cast_piece(NULL, to_dtype, NULL, from_dtype, 0) == NO_WAY)
+        return no_way(from_dtype, to_dtype, err);
+    for (size_t i = 0; i < count; i += PIECE) {
+        size_t piece = count - i < PIECE ? count - i : PIECE;
+        const char *first = (const char *)from + i * from_size;
+        size_t unfit = cast_piece((char *)to + i * to_size, to_dtype, first, from_dtype, piece);
+        if (unfit == NO_WAY)
+            return no_way(from_dtype, to_dtype, err);
+        if (unfit > 0)
+            return refuse(first, from_dtype, to_dtype, piece, err);
+    }
+    return 0;
 }

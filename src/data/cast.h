@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <unisono/array.h>
 
-/* count elements. What does not fit an integer is clamped, NaN becomes 0; a bool is whether it differs from 0. bfloat16 and float16 only to themselves. */
+/* count elements. Fractions are cut off; what an integer cannot hold (also NaN) is UNI_EDTYPE, with the value; a bool is whether it differs from 0. bfloat16 and
+ * float16 only to themselves. */
 int uni__cast(void *to, uni_dtype to_dtype, const void *from, uni_dtype from_dtype, size_t count,
               uni_error *err) UNI_MUST_USE;
 

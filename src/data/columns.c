@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data/cast.h"
+#include "data/stripe.h"
 #include "data/dataset.h"
 #include "data/name_index.h"
 #include "data/table.h"
@@ -135,21 +136,14 @@ static int cast_column(const struct naming *naming, uni__reader *reader,
     int status =
         uni__cast(uni_array_data(made.values), naming->dtype, uni_array_data(column->values),
                   column->field.dtype, uni_array_count(column->values), err);
-    if (status == 0 && column->valid != NULL && real) {
-        /* A missing number becomes NaN, which is how floats say it. */
-        const uint8_t *valid = uni_array_data(column->valid);
-        size_t width = uni_array_count(column->values) / (size_t)uni_table_num_rows(out);
-        for (size_t i = 0; i < uni_array_count(column->values); i++) {
-            if (valid[i / width])
-                continue;
-            if (naming->dtype == UNI_F32)
-                ((float *)uni_array_data(made.values))[i] = NAN;
-            else
-                ((double *)uni_array_data(made.values))[i] = NAN;
-        }
-    } else if (column->valid != NULL) {
+    if (status < 0)
+        uni_error_prefix(err, "column %s", column->field.name);
+    else if (real) { /* a missing number becomes NaN, which is how floats say it */
+        size_t width = uni__stripe_width(&column->field);
+        status = uni__stripe_gaps(column, naming->dtype, uni_array_data(made.values), 0, width,
+                                  uni_table_num_rows(out), err);
+    } else
         made.valid = column->valid;
-    }
     if (status == 0)
         status = uni_table_add(out, &made, err);
     uni_array_unref(made.values);
@@ -176,64 +170,6 @@ static int apply_cast(void *self, uni__reader *reader, uni_table *in, uni_table 
 
 /* ---- concat ---- */
 
-static size_t width_of(const uni_field *field)
-{
-    return uni__field_row_bytes(field) / uni_dtype_size(field->dtype);
-}
-
-/* One column into its stripe of the wide one; in pieces of rows, so that both stay in the cache. */
-static int put_stripe(const uni_table_column *column, uni__reader *reader, char *to,
-                      uni_dtype dtype, size_t offset, size_t total, int64_t rows, uni_error *err)
-{
-    enum { PIECE = 1024 };
-    size_t width = width_of(&column->field), size = uni_dtype_size(dtype);
-    char *cast = uni__reader_scratch(reader, 3, PIECE * width * size + 1);
-    if (cast == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to put columns together");
-    const char *from = uni_array_data(column->values);
-    for (int64_t first = 0; first < rows; first += PIECE) {
-        size_t count = rows - first < PIECE ? (size_t)(rows - first) : PIECE;
-        UNI_TRY(uni__cast(cast, dtype, from + (size_t)first * uni__field_row_bytes(&column->field),
-                          column->field.dtype, count * width, err));
-        char *row = to + ((size_t)first * total + offset) * size;
-        if (width == 1 && size == 4) {
-            for (size_t i = 0; i < count; i++)
-                memcpy(row + i * total * 4, cast + i * 4, 4);
-        } else if (width == 1 && size == 8) {
-            for (size_t i = 0; i < count; i++)
-                memcpy(row + i * total * 8, cast + i * 8, 8);
-        } else {
-            for (size_t i = 0; i < count; i++)
-                memcpy(row + i * total * size, cast + i * width * size, width * size);
-        }
-    }
-    return 0;
-}
-
-/* Missing values are NaN in the wide column, which has no other way to say it. */
-static int put_gaps(const uni_table_column *column, char *to, uni_dtype dtype, size_t offset,
-                    size_t total, int64_t rows, uni_error *err)
-{
-    const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
-    size_t width = width_of(&column->field);
-    for (int64_t row = 0; valid != NULL && row < rows; row++) {
-        size_t first = (size_t)row * total + offset;
-        if (!valid[row] && dtype != UNI_F32 && dtype != UNI_F64)
-            return uni_error_set(
-                err, UNI_EDTYPE,
-                "column %s has missing values, which %s cannot hold; take float32, "
-                "or fill them first (SimpleImputer)",
-                column->field.name, uni_dtype_name(dtype));
-        for (size_t i = first; !valid[row] && i < first + width; i++) {
-            if (dtype == UNI_F32)
-                ((float *)to)[i] = NAN;
-            else
-                ((double *)to)[i] = NAN;
-        }
-    }
-    return 0;
-}
-
 static int make_wide(const struct naming *naming, uni__reader *reader, uni_table *in,
                      uni_array **out, uni_error *err)
 {
@@ -243,16 +179,18 @@ static int make_wide(const struct naming *naming, uni__reader *reader, uni_table
         const uni_field *field = &uni_table_find(in, naming->names[i])->field;
         if (field->kind != UNI_FIELD_NUMBER)
             return uni_error_set(err, UNI_EDTYPE, "column %s holds no numbers", field->name);
-        total += width_of(field);
+        total += uni__stripe_width(field);
     }
     UNI_TRY(uni__reader_array(reader, out, naming->dtype, 2,
                               (const int64_t[]){ rows, (int64_t)total }, err));
     for (int i = 0; i < naming->count; i++) {
         const uni_table_column *column = uni_table_find(in, naming->names[i]);
-        UNI_TRY(put_stripe(column, reader, uni_array_data(*out), naming->dtype, offset, total, rows,
-                           err));
-        UNI_TRY(put_gaps(column, uni_array_data(*out), naming->dtype, offset, total, rows, err));
-        offset += width_of(&column->field);
+        char *scratch = uni__reader_scratch(reader, 3, uni__stripe_scratch(column, naming->dtype));
+        if (scratch == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory to put columns together");
+        UNI_TRY(uni__stripe_put(column, naming->dtype, uni_array_data(*out), offset, total, rows,
+                                scratch, err));
+        offset += uni__stripe_width(&column->field);
     }
     return 0;
 }
@@ -302,7 +240,7 @@ static int add_column_stage(uni_dataset **out, uni_dataset *from, const char *na
     uni_table *empty = NULL, *after = NULL;
     uni__reader *reader = NULL;
     uni__stage stage = {
-        .name = (char *)name, .self = naming, .apply = apply, .free = free_naming
+        .name = (char *)name, .self = naming, .apply = apply, .free = free_naming, .quick = true
     };
     int status = from != NULL ? uni_dataset_schema(from, &before, err)
                               : uni_error_set(err, UNI_EINVAL, "%s needs a dataset", name);

@@ -178,12 +178,22 @@ static void columns(void **unused)
     uni_table_unref(table);
     uni_dataset_unref(more);
     uni_dataset_unref(made);
-    assert_ok(uni_dataset_cast(&made, dataset, NULL, UNI_U8, &failure));
+    assert_ok(uni_dataset_cast(&made, dataset, NULL, UNI_I16, &failure));
+    uni_dataset_unref(made);
+    assert_ok(uni_dataset_cast(&made, dataset, "a", UNI_I16, &failure));
     assert_ok(uni_dataset_take(made, 5, &table, &failure));
-    const uint8_t *a = uni_array_data(uni_table_find(table, "a")->values);
-    const uint8_t *b = uni_array_data(uni_table_find(table, "b")->values);
-    assert_true(a[0] == 1 && a[1] == 255 && b[0] == 2 && b[1] == 0);
+    const int16_t *a = uni_array_data(uni_table_find(table, "a")->values);
+    assert_true(a[0] == 1 && a[1] == 300);
     uni_table_unref(table);
+    uni_dataset_unref(made);
+    /* What the type cannot hold is told, with the column and the value. */
+    assert_ok(uni_dataset_cast(&made, dataset, "a", UNI_U8, &failure));
+    assert_int_equal(uni_dataset_take(made, 5, &table, &failure), UNI_EDTYPE);
+    assert_non_null(strstr(failure.message, "column a: uint8 cannot hold 300"));
+    uni_dataset_unref(made);
+    assert_ok(uni_dataset_cast(&made, dataset, "b", UNI_I64, &failure));
+    assert_int_equal(uni_dataset_take(made, 5, &table, &failure), UNI_EDTYPE);
+    assert_non_null(strstr(failure.message, "column b: NaN is no value of int64"));
     uni_dataset_unref(made);
     char *shown = NULL;
     assert_ok(uni_dataset_show(dataset, 1, &shown, &failure));

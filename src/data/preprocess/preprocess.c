@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/table.h"
+
 #define FIT_ROWS 4096
 #define SAVE_VERSION 1
 
@@ -15,7 +17,7 @@ static const uni__preprocess_class *const kinds[] = {
     &uni__concatenator,    &uni__tokenizer_class,
 };
 
-static int no_memory(uni_error *err)
+int uni__preprocess_no_memory(uni_error *err)
 {
     return uni_error_set(err, UNI_ENOMEM, "no memory for a preprocessor");
 }
@@ -27,9 +29,11 @@ int uni__preprocess_column(const uni_preprocessor *p, const uni_table *table, in
 {
     char text[100];
     *out = uni_table_find(table, p->columns[index]);
-    if (*out == NULL)
-        return uni_error_set(err, UNI_ENOTFOUND, "%s: the dataset has no column \"%s\"",
-                             p->class_->name, p->columns[index]);
+    if (*out == NULL) {
+        int status = uni__no_such_column(table, p->columns[index], err);
+        uni_error_prefix(err, "%s", p->class_->name);
+        return status;
+    }
     if (number && (*out)->field.kind != UNI_FIELD_NUMBER)
         return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is %s, not numbers",
                              p->class_->name, p->columns[index],
@@ -37,35 +41,51 @@ int uni__preprocess_column(const uni_preprocessor *p, const uni_table *table, in
     return 0;
 }
 
-int64_t uni__preprocess_width(const uni_field *field)
+/* The table with that column in the place of the one of its name, or at the end. */
+static int put_column(uni_table **table, const uni_table_column *made, uni_error *err)
 {
-    int64_t width = 1;
-    for (int i = 0; i < field->ndim; i++)
-        width *= field->shape[i];
-    return width;
+    uni_table *out = NULL;
+    bool there = false;
+    int status = uni_table_new(&out, uni_table_num_rows(*table), err);
+    for (int i = 0; i < uni_table_num_columns(*table) && status == 0; i++) {
+        const uni_table_column *column = uni_table_column_at(*table, i);
+        bool same = strcmp(column->field.name, made->field.name) == 0;
+        there = there || same;
+        status = uni_table_add(out, same ? made : column, err);
+    }
+    if (status == 0 && !there)
+        status = uni_table_add(out, made, err);
+    uni_table_unref(status == 0 ? *table : out);
+    if (status == 0)
+        *table = out;
+    return status;
 }
 
-int uni__preprocess_replace(uni_table **out, const uni_table *in, const char *name,
-                            const uni_table_column *replacement, uni_error *err)
+int uni__preprocess_each(const uni_preprocessor *p, uni_table *in, uni__preprocess_one make,
+                         const void *context, uni_table **out, uni_error *err)
 {
+    uni_table *table = uni_table_ref(in);
     int status = 0;
-    bool there = false;
-    UNI_TRY(uni_table_new(out, uni_table_num_rows(in), err));
-    for (int i = 0; i < uni_table_num_columns(in) && status == 0; i++) {
-        const uni_table_column *column = uni_table_column_at(in, i);
-        if (strcmp(column->field.name, name) == 0) {
-            there = true;
-            column = replacement;
-        }
-        if (column != NULL)
-            status = uni_table_add(*out, column, err);
+    for (int i = 0; i < p->num_columns && status == 0; i++) {
+        uni_table_column made = { 0 };
+        if (strcmp(p->outputs[i], p->columns[i]) != 0 && uni_table_find(in, p->outputs[i]) != NULL)
+            status = uni_error_set(err, UNI_EEXISTS,
+                                   "%s: there is a column \"%s\" already; take another name "
+                                   "(output_columns)",
+                                   p->class_->name, p->outputs[i]);
+        if (status == 0)
+            status = make(p, i, in, context, &made, err);
+        made.field.name = p->outputs[i];
+        if (status == 0)
+            status = put_column(&table, &made, err);
+        uni_array_unref(made.values);
+        uni_array_unref(made.offsets);
+        uni_array_unref(made.valid);
     }
-    if (status == 0 && !there && replacement != NULL)
-        status = uni_table_add(*out, replacement, err);
-    if (status < 0) {
-        uni_table_unref(*out);
-        *out = NULL;
-    }
+    if (status < 0)
+        uni_table_unref(table);
+    else
+        *out = table;
     return status;
 }
 
@@ -82,32 +102,73 @@ void uni_preprocessor_unref(uni_preprocessor *p)
     if (p == NULL || atomic_fetch_sub(&p->references, 1) != 1)
         return;
     if (p->class_->free_fitting != NULL)
-        p->class_->free_fitting(p->fitting);
+        p->class_->free_fitting(p);
     if (p->class_->free_ready != NULL)
         p->class_->free_ready(p->ready);
     uni_value_free(p->options);
     uni_value_free(p->state);
     free(p->columns);
+    free(p->outputs);
     free(p);
+}
+
+/* Names of a list; each once. */
+static int read_names(const uni_preprocessor *p, const uni_value *list, const char **names,
+                      uni_error *err)
+{
+    for (int i = 0; i < p->num_columns; i++) {
+        names[i] = uni_value_as_string(uni_list_get(list, (size_t)i), NULL);
+        if (names[i] == NULL)
+            return uni_error_set(err, UNI_EINVAL, "%s: columns are names", p->class_->name);
+        for (int k = 0; k < i; k++)
+            if (strcmp(names[k], names[i]) == 0)
+                return uni_error_set(err, UNI_EINVAL, "%s: column \"%s\" is given twice",
+                                     p->class_->name, names[i]);
+    }
+    return 0;
 }
 
 static int read_columns(uni_preprocessor *p, uni_error *err)
 {
     const uni_value *list = uni_dict_get(p->options, "columns");
+    const uni_value *outputs = uni_dict_get(p->options, "output_columns");
     const char *label = uni_dict_get_string(p->options, "label_column", NULL);
     size_t count = label != NULL ? 1 : uni_list_size(list);
     if (count == 0)
         return uni_error_set(err, UNI_EINVAL, "%s needs a list of columns", p->class_->name);
     p->columns = calloc(count, sizeof *p->columns);
-    if (p->columns == NULL)
-        return no_memory(err);
+    p->outputs = calloc(count, sizeof *p->outputs);
+    if (p->columns == NULL || p->outputs == NULL)
+        return uni__preprocess_no_memory(err);
     p->num_columns = (int)count;
-    for (size_t i = 0; i < count; i++) {
-        p->columns[i] = label != NULL ? label : uni_value_as_string(uni_list_get(list, i), NULL);
-        if (p->columns[i] == NULL)
-            return uni_error_set(err, UNI_EINVAL, "%s: columns are names", p->class_->name);
+    if (label != NULL)
+        p->columns[0] = label;
+    else
+        UNI_TRY(read_names(p, list, p->columns, err));
+    if (uni_value_type_of(outputs) == UNI_TYPE_NULL) {
+        memcpy(p->outputs, p->columns, count * sizeof *p->columns);
+        return 0;
     }
-    return 0;
+    if (uni_list_size(outputs) != count)
+        return uni_error_set(err, UNI_EINVAL,
+                             "%s: %zu output_columns for %zu columns; it must be as many",
+                             p->class_->name, uni_list_size(outputs), count);
+    return read_names(p, outputs, p->outputs, err);
+}
+
+/* A word that is no option of this kind is a mistake, and not passed over. */
+static int check_options(const uni_preprocessor *p, uni_error *err)
+{
+    for (size_t i = 0; i < uni_dict_size(p->options); i++) {
+        const char *key = uni_dict_key_at(p->options, i);
+        const char *at = strstr(p->class_->options, key);
+        bool known =
+            at != NULL && at[strlen(key)] == ' ' && (at == p->class_->options || at[-1] == ' ');
+        if (!known)
+            return uni_error_set(err, UNI_EINVAL, "%s has no option \"%s\"; it has %s",
+                                 p->class_->name, key, p->class_->options);
+    }
+    return p->class_->check != NULL ? p->class_->check(p, err) : 0;
 }
 
 int uni_preprocessor_new(uni_preprocessor **out, const char *kind, const uni_value *options,
@@ -122,14 +183,16 @@ int uni_preprocessor_new(uni_preprocessor **out, const char *kind, const uni_val
         return uni_error_set(err, UNI_ENOTFOUND, "there is no preprocessor \"%s\"", kind);
     uni_preprocessor *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     atomic_init(&p->references, 1);
     p->class_ = class_;
     p->options = options != NULL ? uni_value_copy(options) : uni_value_dict();
-    int status = p->options != NULL ? read_columns(p, err) : no_memory(err);
+    int status = p->options != NULL ? read_columns(p, err) : uni__preprocess_no_memory(err);
+    if (status == 0)
+        status = check_options(p, err);
     if (status == 0 && !class_->needs_fit) {
         p->state = uni_value_dict();
-        status = p->state == NULL          ? no_memory(err)
+        status = p->state == NULL          ? uni__preprocess_no_memory(err)
                  : class_->prepare != NULL ? class_->prepare(p, err)
                                            : 0;
     }
@@ -149,17 +212,22 @@ static int observe_all(uni_preprocessor *p, uni_dataset *dataset, uni_error *err
     uni_dataset_iterator *it = NULL;
     uni_table *table = NULL;
     int more = 0, status = 0;
+    int64_t rows = 0;
     UNI_TRY(uni_dataset_schema(dataset, &schema, err));
     UNI_TRY(p->class_->begin(p, schema, err));
     UNI_TRY(uni_dataset_iterate(&it, dataset,
                                 &(uni_data_options){ .batch_size = FIT_ROWS, .epochs = 1 }, err));
     while (status == 0 && (more = uni_dataset_iterator_next(it, &table, err)) > 0) {
         status = p->class_->observe(p, table, err);
+        rows += uni_table_num_rows(table);
         uni_table_unref(table);
     }
     uni_dataset_iterator_free(it);
     if (status < 0 || more < 0)
         return status < 0 ? status : more;
+    if (rows == 0)
+        return uni_error_set(err, UNI_EINVAL, "%s: the dataset has no rows to be fitted to",
+                             p->class_->name);
     return p->class_->finish(p, err);
 }
 
@@ -179,7 +247,7 @@ int uni_preprocessor_fit(uni_preprocessor *p, uni_dataset *dataset, uni_error *e
     p->ready = NULL;
     int status = observe_all(p, dataset, err);
     if (p->class_->free_fitting != NULL)
-        p->class_->free_fitting(p->fitting);
+        p->class_->free_fitting(p);
     p->fitting = NULL;
     if (status == 0 && p->class_->prepare != NULL)
         status = p->class_->prepare(p, err);
@@ -243,7 +311,7 @@ int uni_preprocessor_save(uni_value **out, const uni_preprocessor *p, uni_error 
         uni_dict_take(saved, "state",
                       p->state != NULL ? uni_value_copy(p->state) : uni_value_null()) < 0) {
         uni_value_free(saved);
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     }
     *out = saved;
     return 0;
@@ -265,7 +333,7 @@ int uni_preprocessor_load(uni_preprocessor **out, const uni_value *saved, uni_er
     if (!(*out)->class_->needs_fit || uni_value_type_of(state) != UNI_TYPE_DICT)
         return 0;
     (*out)->state = uni_value_copy(state);
-    int status = (*out)->state == NULL             ? no_memory(err)
+    int status = (*out)->state == NULL             ? uni__preprocess_no_memory(err)
                  : (*out)->class_->prepare != NULL ? (*out)->class_->prepare(*out, err)
                                                    : 0;
     if (status < 0) {

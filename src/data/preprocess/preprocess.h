@@ -12,7 +12,10 @@
 
 typedef struct uni__preprocess_class {
     const char *name;
+    const char *options; /* names of its own, with a space behind each */
     bool needs_fit;
+    /* Whether the options have values that there are; NULL: nothing to check. */
+    int (*check)(const uni_preprocessor *p, uni_error *err);
     /* fit: begin, observe each table, finish writes p->state. */
     int (*begin)(uni_preprocessor *p, const uni_table *schema, uni_error *err);
     int (*observe)(uni_preprocessor *p, const uni_table *table, uni_error *err);
@@ -20,7 +23,7 @@ typedef struct uni__preprocess_class {
     /* p->ready from p->state; NULL: nothing to make. */
     int (*prepare)(uni_preprocessor *p, uni_error *err);
     int (*apply)(const uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err);
-    void (*free_fitting)(void *fitting);
+    void (*free_fitting)(const uni_preprocessor *p);
     void (*free_ready)(void *ready);
 } uni__preprocess_class;
 
@@ -30,7 +33,7 @@ struct uni_preprocessor {
     uni_value *options;
     uni_value *state; /* NULL: not fitted */
     int num_columns;
-    const char **columns; /* of options */
+    const char **columns, **outputs; /* of options; where a column's result goes, mostly itself */
     void *fitting, *ready;
 };
 
@@ -38,13 +41,24 @@ extern const uni__preprocess_class uni__standard_scaler, uni__min_max_scaler, un
     uni__normalizer, uni__simple_imputer, uni__ordinal_encoder, uni__label_encoder,
     uni__one_hot_encoder, uni__concatenator, uni__tokenizer_class;
 
+int uni__preprocess_no_memory(uni_error *err);
+
 /* The column, or an error that names what there is. number: it must be numbers. */
 int uni__preprocess_column(const uni_preprocessor *p, const uni_table *table, int index,
                            bool number, const uni_table_column **out, uni_error *err) UNI_MUST_USE;
-/* A table like `in` with column `name` replaced (NULL replacement: left out). Adds it at the end when it is not there. */
-int uni__preprocess_replace(uni_table **out, const uni_table *in, const char *name,
-                            const uni_table_column *replacement, uni_error *err) UNI_MUST_USE;
-/* Elements of one row of a column of numbers. */
-int64_t uni__preprocess_width(const uni_field *field);
+
+/* What a kind makes of its column number `index`: fills *out, but for the name. context: what uni__preprocess_each was given. */
+typedef int (*uni__preprocess_one)(const uni_preprocessor *p, int index, const uni_table *in,
+                                   const void *context, uni_table_column *out, uni_error *err);
+/* A table like `in` with what `make` makes of every column in the place of the column, or, where another output was asked for, behind all. */
+int uni__preprocess_each(const uni_preprocessor *p, uni_table *in, uni__preprocess_one make,
+                         const void *context, uni_table **out, uni_error *err) UNI_MUST_USE;
+
+/* Fitting by moments of all columns (scale.c): p->fitting is an array of uni__moments. */
+int uni__fit_moments_begin(uni_preprocessor *p, const uni_table *schema,
+                           uni_error *err) UNI_MUST_USE;
+int uni__fit_moments_observe(uni_preprocessor *p, const uni_table *table,
+                             uni_error *err) UNI_MUST_USE;
+void uni__fit_moments_free(const uni_preprocessor *p);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * scale.c - preprocessors of numbers: StandardScaler, MinMaxScaler, MaxAbsScaler, Normalizer, SimpleImputer, Concatenator. The statistics are those of moments.c, a column of
+ * scale.c - preprocessors of numbers: StandardScaler, MinMaxScaler, MaxAbsScaler, Normalizer, Concatenator. The statistics are those of moments.c, a column of
  * tensors has one of each for every element. Results are float32.
  */
 #include <math.h>
@@ -7,37 +7,31 @@
 #include <string.h>
 
 #include "base/element.h"
-#include "base/text.h"
-#include "data/cast.h"
 #include "data/preprocess/moments.h"
 #include "data/preprocess/preprocess.h"
-
-static int no_memory(uni_error *err)
-{
-    return uni_error_set(err, UNI_ENOMEM, "no memory for a preprocessor");
-}
+#include "data/stripe.h"
 
 /* ---- statistics of all columns ---- */
 
-static int moments_begin(uni_preprocessor *p, const uni_table *schema, uni_error *err)
+int uni__fit_moments_begin(uni_preprocessor *p, const uni_table *schema, uni_error *err)
 {
     uni__moments *all = calloc((size_t)p->num_columns + 1, sizeof *all);
     p->fitting = all;
     if (all == NULL)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = NULL;
         UNI_TRY(uni__preprocess_column(p, schema, i, true, &column, err));
         if (!uni__dtype_is_plain(column->field.dtype))
             return uni_error_set(err, UNI_EDTYPE, "%s: column \"%s\" is of half precision; cast it",
                                  p->class_->name, p->columns[i]);
-        UNI_TRY(uni__moments_new(&all[i], (size_t)uni__preprocess_width(&column->field), err));
+        UNI_TRY(uni__moments_new(&all[i], uni__stripe_width(&column->field), err));
     }
     all[p->num_columns].width = 0; /* the end */
     return 0;
 }
 
-static int moments_observe(uni_preprocessor *p, const uni_table *table, uni_error *err)
+int uni__fit_moments_observe(uni_preprocessor *p, const uni_table *table, uni_error *err)
 {
     uni__moments *all = p->fitting;
     size_t rows = (size_t)uni_table_num_rows(table);
@@ -56,9 +50,9 @@ static int moments_observe(uni_preprocessor *p, const uni_table *table, uni_erro
     return 0;
 }
 
-static void moments_free(void *fitting)
+void uni__fit_moments_free(const uni_preprocessor *p)
 {
-    uni__moments *all = fitting;
+    uni__moments *all = p->fitting;
     for (uni__moments *one = all; one != NULL && one->width > 0; one++)
         uni__moments_free(one);
     free(all);
@@ -89,7 +83,7 @@ static void standard(const uni__moments *m, size_t i, double *shift, double *sca
 static void min_max(const uni__moments *m, size_t i, double *shift, double *scale)
 {
     double span = m->high[i] - m->low[i];
-    *shift = m->count[i] > 0 ? m->low[i] : 0;
+    *shift = m->low[i];
     *scale = span > 0 && isfinite(span) ? 1 / span : 0;
 }
 
@@ -121,9 +115,16 @@ static int finish_with(uni_preprocessor *p, rule make, uni_error *err)
 {
     const uni__moments *all = p->fitting;
     p->state = uni_value_dict();
-    for (int i = 0; i < p->num_columns; i++)
+    for (int i = 0; i < p->num_columns; i++) {
+        for (size_t k = 0; k < all[i].width; k++)
+            if (all[i].count[k] == 0)
+                return uni_error_set(err, UNI_EINVAL,
+                                     "%s: column \"%s\" has only missing values; leave it out, or "
+                                     "fill them first (SimpleImputer)",
+                                     p->class_->name, p->columns[i]);
         if (p->state == NULL || finish_column(p->state, p->columns[i], &all[i], make) < 0)
-            return no_memory(err);
+            return uni__preprocess_no_memory(err);
+    }
     return 0;
 }
 
@@ -154,7 +155,7 @@ static int scaling_prepare(uni_preprocessor *p, uni_error *err)
     struct scaling *all = calloc((size_t)p->num_columns + 1, sizeof *all);
     p->ready = all;
     if (all == NULL)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     for (int i = 0; i < p->num_columns; i++) {
         const uni_value *pair = uni_dict_get(p->state, p->columns[i]);
         const uni_value *shift = uni_list_get(pair, 0), *scale = uni_list_get(pair, 1);
@@ -164,7 +165,7 @@ static int scaling_prepare(uni_preprocessor *p, uni_error *err)
                                  p->class_->name, p->columns[i]);
         all[i].shift = calloc(width * 2, sizeof *all[i].shift);
         if (all[i].shift == NULL)
-            return no_memory(err);
+            return uni__preprocess_no_memory(err);
         all[i].width = width;
         all[i].scale = all[i].shift + width;
         for (size_t k = 0; k < width; k++) {
@@ -208,45 +209,31 @@ static void scale_values(const struct scaling *scaling, const uni_table_column *
         }
 }
 
+static int scale_column(const uni_preprocessor *p, int index, const uni_table *in,
+                        const void *context, uni_table_column *out, uni_error *err)
+{
+    const struct scaling *scaling = &((const struct scaling *)p->ready)[index];
+    const uni_table_column *column = NULL;
+    int64_t rows = uni_table_num_rows(in);
+    UNI_TRY(uni__preprocess_column(p, in, index, true, &column, err));
+    if (uni__stripe_width(&column->field) != scaling->width)
+        return uni_error_set(
+            err, UNI_ESHAPE, "%s was fitted to %zu numbers a row of column \"%s\", not %zu",
+            p->class_->name, scaling->width, p->columns[index], uni__stripe_width(&column->field));
+    UNI_TRY(new_like(out, column, rows, err));
+    scale_values(scaling, column, rows, uni_array_data(out->values));
+    return 0;
+}
+
 static int scaling_apply(const uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err)
 {
-    const struct scaling *all = p->ready;
-    int64_t rows = uni_table_num_rows(in);
-    uni_table *table = uni_table_ref(in);
-    int status = 0;
-    for (int i = 0; i < p->num_columns && status == 0; i++) {
-        const uni_table_column *column = NULL;
-        uni_table_column scaled = { 0 };
-        uni_table *next = NULL;
-        status = uni__preprocess_column(p, table, i, true, &column, err);
-        if (status == 0 && (size_t)uni__preprocess_width(&column->field) != all[i].width)
-            status = uni_error_set(err, UNI_ESHAPE,
-                                   "%s was fitted to %zu numbers a row of column \"%s\", not %lld",
-                                   p->class_->name, all[i].width, p->columns[i],
-                                   (long long)uni__preprocess_width(&column->field));
-        if (status == 0)
-            status = new_like(&scaled, column, rows, err);
-        if (status == 0) {
-            scale_values(&all[i], column, rows, uni_array_data(scaled.values));
-            status = uni__preprocess_replace(&next, table, p->columns[i], &scaled, err);
-        }
-        uni_array_unref(scaled.values);
-        if (status == 0) {
-            uni_table_unref(table);
-            table = next;
-        }
-    }
-    if (status < 0)
-        uni_table_unref(table);
-    else
-        *out = table;
-    return status;
+    return uni__preprocess_each(p, in, scale_column, NULL, out, err);
 }
 
 #define SCALER(finish_)                                                                            \
-    .needs_fit = true, .begin = moments_begin, .observe = moments_observe, .finish = (finish_),    \
-    .prepare = scaling_prepare, .apply = scaling_apply, .free_fitting = moments_free,              \
-    .free_ready = scaling_free
+    .options = "columns output_columns ", .needs_fit = true, .begin = uni__fit_moments_begin,      \
+    .observe = uni__fit_moments_observe, .finish = (finish_), .prepare = scaling_prepare,          \
+    .apply = scaling_apply, .free_fitting = uni__fit_moments_free, .free_ready = scaling_free
 const uni__preprocess_class uni__standard_scaler = { .name = "StandardScaler",
                                                      SCALER(standard_finish) };
 const uni__preprocess_class uni__min_max_scaler = { .name = "MinMaxScaler",
@@ -256,77 +243,63 @@ const uni__preprocess_class uni__max_abs_scaler = { .name = "MaxAbsScaler",
 
 /* ---- Concatenator and Normalizer: rows over several columns ---- */
 
-/* A column into its stripe of `to`: rows of `width` elements, from the element `at` on. Missing values are NaN, so that the dtype must have one. */
-static int put_stripe(const uni_table_column *column, uni_dtype dtype, void *to, int64_t width,
-                      int64_t at, int64_t rows, uni_error *err)
-{
-    int64_t own = uni__preprocess_width(&column->field);
-    size_t size = uni_dtype_size(dtype), bytes = (size_t)own * size;
-    const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
-    char *cast = malloc((size_t)rows * bytes + 1);
-    if (cast == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to put columns together");
-    int status = uni__cast(cast, dtype, uni_array_data(column->values), column->field.dtype,
-                           (size_t)(rows * own), err);
-    for (int64_t row = 0; row < rows && status == 0; row++) {
-        int64_t first = row * width + at;
-        memcpy((char *)to + (size_t)first * size, cast + (size_t)row * bytes, bytes);
-        if (valid == NULL || valid[row])
-            continue;
-        if (dtype != UNI_F32 && dtype != UNI_F64)
-            status = uni_error_set(err, UNI_EDTYPE,
-                                   "column \"%s\" has missing values, which %s cannot hold; fill "
-                                   "them first (SimpleImputer)",
-                                   column->field.name, uni_dtype_name(dtype));
-        for (int64_t i = first; i < first + own && status == 0; i++) {
-            if (dtype == UNI_F32)
-                ((float *)to)[i] = NAN;
-            else
-                ((double *)to)[i] = NAN;
-        }
-    }
-    free(cast);
-    return status;
-}
-
 /* All columns side by side: (rows, width). */
 static int side_by_side(const uni_preprocessor *p, const uni_table *in, uni_dtype dtype,
                         uni_array **out, uni_error *err)
 {
-    int64_t rows = uni_table_num_rows(in), width = 0, at = 0;
+    int64_t rows = uni_table_num_rows(in);
+    size_t width = 0, at = 0;
+    char *scratch = NULL;
+    int status = 0;
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = NULL;
         UNI_TRY(uni__preprocess_column(p, in, i, true, &column, err));
-        width += uni__preprocess_width(&column->field);
+        width += uni__stripe_width(&column->field);
     }
-    UNI_TRY(uni_array_new(out, dtype, 2, (const int64_t[]){ rows, width }, err));
-    for (int i = 0; i < p->num_columns; i++) {
+    UNI_TRY(uni_array_new(out, dtype, 2, (const int64_t[]){ rows, (int64_t)width }, err));
+    for (int i = 0; i < p->num_columns && status == 0; i++) {
         const uni_table_column *column = uni_table_find(in, p->columns[i]);
-        int status = put_stripe(column, dtype, uni_array_data(*out), width, at, rows, err);
-        if (status < 0) {
-            uni_array_unref(*out);
-            *out = NULL;
-            return status;
-        }
-        at += uni__preprocess_width(&column->field);
+        free(scratch);
+        scratch = malloc(uni__stripe_scratch(column, dtype));
+        status = scratch == NULL ? uni__preprocess_no_memory(err)
+                                 : uni__stripe_put(column, dtype, uni_array_data(*out), at, width,
+                                                   rows, scratch, err);
+        at += uni__stripe_width(&column->field);
     }
-    return 0;
+    free(scratch);
+    if (status < 0) {
+        uni_error_prefix(err, "%s", p->class_->name);
+        uni_array_unref(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static uni_dtype joined_dtype(const uni_preprocessor *p)
+{
+    int dtype = uni_dtype_from_name(uni_dict_get_string(p->options, "dtype", "float32"));
+    return dtype > 0 ? (uni_dtype)dtype : (uni_dtype)0;
+}
+
+static int concatenator_check(const uni_preprocessor *p, uni_error *err)
+{
+    return joined_dtype(p) != 0
+               ? 0
+               : uni_error_set(err, UNI_EINVAL, "Concatenator: there is no element type %s",
+                               uni_dict_get_string(p->options, "dtype", ""));
 }
 
 static int concatenator_apply(const uni_preprocessor *p, uni_table *in, uni_table **out,
                               uni_error *err)
 {
     const char *name = uni_dict_get_string(p->options, "output_column_name", "concat_out");
-    const char *type = uni_dict_get_string(p->options, "dtype", "float32");
     uni_array *joined = NULL;
-    int status = 0, dtype = uni_dtype_from_name(type);
-    if (dtype <= 0)
-        return uni_error_set(err, UNI_EINVAL, "there is no element type %s", type);
-    UNI_TRY(side_by_side(p, in, (uni_dtype)dtype, &joined, err));
+    int status = 0;
+    UNI_TRY(side_by_side(p, in, joined_dtype(p), &joined, err));
     UNI_TRY_GOTO(uni_table_new(out, uni_table_num_rows(in), err), done);
     for (int i = 0; i < uni_table_num_columns(in) && status == 0; i++) {
         const uni_table_column *column = uni_table_column_at(in, i);
-        bool taken = strcmp(column->field.name, name) == 0;
+        bool taken = false;
         for (int k = 0; k < p->num_columns && !taken; k++)
             taken = strcmp(column->field.name, p->columns[k]) == 0;
         if (!taken)
@@ -335,6 +308,7 @@ static int concatenator_apply(const uni_preprocessor *p, uni_table *in, uni_tabl
     if (status == 0)
         status = uni_table_add_array(*out, name, joined, err);
     if (status < 0) {
+        uni_error_prefix(err, "Concatenator");
         uni_table_unref(*out);
         *out = NULL;
     }
@@ -344,26 +318,49 @@ done:
 }
 
 const uni__preprocess_class uni__concatenator = { .name = "Concatenator",
+                                                  .options = "columns output_column_name dtype ",
+                                                  .check = concatenator_check,
                                                   .apply = concatenator_apply };
 
-static double norm_of(const float *row, int64_t width, const char *norm)
+/* Missing values (NaN) are passed over. The sum of squares is one of parts of the largest, which do not overflow. */
+static double norm_of(const double *row, size_t width, const char *norm)
 {
-    double sum = 0;
-    for (int64_t k = 0; k < width; k++) {
-        double value = fabs((double)row[k]);
-        if (norm[1] == '2')
-            sum += value * value;
-        else
-            sum = norm[0] == 'm' ? fmax(sum, value) : sum + value;
+    double largest = 0, sum = 0;
+    for (size_t k = 0; k < width; k++)
+        largest = fmax(largest, fabs(row[k]));
+    if (norm[0] == 'm' || largest == 0 || isinf(largest))
+        return largest;
+    for (size_t k = 0; k < width; k++) {
+        double part = isnan(row[k]) ? 0 : fabs(row[k]) / largest;
+        sum += norm[1] == '2' ? part * part : part;
     }
-    return norm[1] == '2' ? sqrt(sum) : sum;
+    return largest * (norm[1] == '2' ? sqrt(sum) : sum);
 }
 
-static int normalizer_prepare(uni_preprocessor *p, uni_error *err)
+static int normalizer_check(const uni_preprocessor *p, uni_error *err)
 {
     const char *norm = uni_dict_get_string(p->options, "norm", "l2");
     if (strcmp(norm, "l1") != 0 && strcmp(norm, "l2") != 0 && strcmp(norm, "max") != 0)
         return uni_error_set(err, UNI_EINVAL, "Normalizer: norm is l1, l2 or max, not %s", norm);
+    return 0;
+}
+
+static int normalize_column(const uni_preprocessor *p, int index, const uni_table *in,
+                            const void *context, uni_table_column *out, uni_error *err)
+{
+    const double *norms = context;
+    const uni_table_column *column = uni_table_find(in, p->columns[index]);
+    const uint8_t *valid = column->valid != NULL ? uni_array_data(column->valid) : NULL;
+    int64_t rows = uni_table_num_rows(in);
+    size_t width = uni__stripe_width(&column->field);
+    UNI_TRY(new_like(out, column, rows, err));
+    float *to = uni_array_data(out->values);
+    for (size_t i = 0; i < (size_t)rows * width; i++) {
+        double value = uni__element(uni_array_data(column->values), column->field.dtype, i),
+               norm = norms[i / width];
+        to[i] =
+            valid != NULL && !valid[i / width] ? NAN : (float)(norm != 0 ? value / norm : value);
+    }
     return 0;
 }
 
@@ -372,42 +369,19 @@ static int normalizer_apply(const uni_preprocessor *p, uni_table *in, uni_table 
 {
     const char *norm = uni_dict_get_string(p->options, "norm", "l2");
     uni_array *joined = NULL;
-    UNI_TRY(side_by_side(p, in, UNI_F32, &joined, err));
-    int64_t rows = uni_table_num_rows(in), width = uni_array_shape(joined)[1], at = 0;
-    float *data = uni_array_data(joined);
-    for (int64_t row = 0; row < rows; row++) {
-        double size = norm_of(data + row * width, width, norm);
-        for (int64_t k = 0; k < width && size > 0; k++)
-            data[row * width + k] = (float)((double)data[row * width + k] / size);
-    }
-    uni_table *table = uni_table_ref(in);
-    int status = 0;
-    for (int i = 0; i < p->num_columns && status == 0; i++) {
-        const uni_table_column *column = uni_table_find(table, p->columns[i]);
-        int64_t own = uni__preprocess_width(&column->field);
-        uni_table_column scaled = { 0 };
-        uni_table *next = NULL;
-        status = new_like(&scaled, column, rows, err);
-        for (int64_t row = 0; status == 0 && row < rows; row++)
-            memcpy((float *)uni_array_data(scaled.values) + row * own, data + row * width + at,
-                   (size_t)own * sizeof(float));
-        if (status == 0)
-            status = uni__preprocess_replace(&next, table, p->columns[i], &scaled, err);
-        uni_array_unref(scaled.values);
-        at += own;
-        if (status == 0) {
-            uni_table_unref(table);
-            table = next;
-        }
-    }
+    UNI_TRY(side_by_side(p, in, UNI_F64, &joined, err));
+    size_t rows = (size_t)uni_table_num_rows(in), width = (size_t)uni_array_shape(joined)[1];
+    double *norms = calloc(rows + 1, sizeof *norms);
+    for (size_t row = 0; norms != NULL && row < rows; row++)
+        norms[row] = norm_of((const double *)uni_array_data(joined) + row * width, width, norm);
     uni_array_unref(joined);
-    if (status < 0)
-        uni_table_unref(table);
-    else
-        *out = table;
+    int status = norms == NULL ? uni__preprocess_no_memory(err)
+                               : uni__preprocess_each(p, in, normalize_column, norms, out, err);
+    free(norms);
     return status;
 }
 
 const uni__preprocess_class uni__normalizer = { .name = "Normalizer",
-                                                .prepare = normalizer_prepare,
+                                                .options = "columns output_columns norm ",
+                                                .check = normalizer_check,
                                                 .apply = normalizer_apply };

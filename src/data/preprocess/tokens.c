@@ -16,16 +16,20 @@ struct words {
     int64_t length; /* of the longest text, or what was asked for */
 };
 
-static int no_memory(uni_error *err)
-{
-    return uni_error_set(err, UNI_ENOMEM, "no memory for a Tokenizer");
-}
-
 static int read_options(const uni_preprocessor *p, uni__tokenizer *out, uni_error *err)
 {
-    const char *standardize =
-                   uni_dict_get_string(p->options, "standardize", "lower_and_strip_punctuation"),
+    static const char *const ways[] = { "lower_and_strip_punctuation", "lower", "strip_punctuation",
+                                        "none" };
+    const char *standardize = uni_dict_get_string(p->options, "standardize", ways[0]),
                *split = uni_dict_get_string(p->options, "split", "whitespace");
+    bool known = false;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        known = known || strcmp(standardize, ways[i]) == 0;
+    if (!known)
+        return uni_error_set(err, UNI_EINVAL,
+                             "Tokenizer: standardize is lower_and_strip_punctuation, lower, "
+                             "strip_punctuation or none, not %s",
+                             standardize);
     out->lower = strncmp(standardize, "lower", 5) == 0;
     out->strip = strstr(standardize, "strip_punctuation") != NULL;
     out->split = strcmp(split, "character") == 0 ? UNI__SPLIT_CHARACTER : UNI__SPLIT_WHITESPACE;
@@ -38,6 +42,23 @@ static int read_options(const uni_preprocessor *p, uni__tokenizer *out, uni_erro
     return 0;
 }
 
+static int words_check(const uni_preprocessor *p, uni_error *err)
+{
+    uni__tokenizer tokenizer = { 0 };
+    int64_t max = uni_dict_get_int(p->options, "max_tokens", FIRST_WORD + 1),
+            length = uni_dict_get_int(p->options, "output_sequence_length", 1);
+    if (max <= FIRST_WORD)
+        return uni_error_set(err, UNI_EINVAL,
+                             "Tokenizer: max_tokens must be at least %d (padding, unknown words, "
+                             "and a word), not %lld",
+                             FIRST_WORD + 1, (long long)max);
+    if (length < 1 || length > INT32_MAX)
+        return uni_error_set(err, UNI_EINVAL,
+                             "Tokenizer: output_sequence_length must be positive, not %lld",
+                             (long long)length);
+    return read_options(p, &tokenizer, err);
+}
+
 static void words_free(void *self)
 {
     struct words *words = self;
@@ -46,18 +67,30 @@ static void words_free(void *self)
     free(words);
 }
 
+static void words_free_fitting(const uni_preprocessor *p)
+{
+    words_free(p->fitting);
+}
+
+static int text_column(const uni_preprocessor *p, const uni_table *table, int index,
+                       const uni_table_column **out, uni_error *err)
+{
+    UNI_TRY(uni__preprocess_column(p, table, index, false, out, err));
+    if ((*out)->field.kind == UNI_FIELD_STRING)
+        return 0;
+    return uni_error_set(err, UNI_EDTYPE, "Tokenizer: column \"%s\" is not text",
+                         p->columns[index]);
+}
+
 static int words_begin(uni_preprocessor *p, const uni_table *schema, uni_error *err)
 {
     struct words *words = calloc(1, sizeof *words);
     p->fitting = words;
     if (words == NULL)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = NULL;
-        UNI_TRY(uni__preprocess_column(p, schema, i, false, &column, err));
-        if (column->field.kind != UNI_FIELD_STRING)
-            return uni_error_set(err, UNI_EDTYPE, "Tokenizer: column \"%s\" is not text",
-                                 p->columns[i]);
+        UNI_TRY(text_column(p, schema, i, &column, err));
     }
     return read_options(p, &words->tokenizer, err);
 }
@@ -88,7 +121,7 @@ static int words_observe(uni_preprocessor *p, const uni_table *table, uni_error 
     struct words *words = p->fitting;
     for (int i = 0; i < p->num_columns; i++) {
         const uni_table_column *column = NULL;
-        UNI_TRY(uni__preprocess_column(p, table, i, false, &column, err));
+        UNI_TRY(text_column(p, table, i, &column, err));
         const int64_t *offsets = uni_array_data(column->offsets);
         const char *text = uni_array_data(column->values);
         for (int64_t row = 0; row < uni_table_num_rows(table); row++) {
@@ -107,8 +140,7 @@ static int words_finish(uni_preprocessor *p, uni_error *err)
     struct words *words = p->fitting;
     int64_t max = uni_dict_get_int(p->options, "max_tokens", 0);
     int64_t length = uni_dict_get_int(p->options, "output_sequence_length", 0);
-    UNI_TRY(uni__vocabulary_sort(&words->vocabulary,
-                                 max > FIRST_WORD ? (size_t)max - FIRST_WORD : 0, err));
+    UNI_TRY(uni__vocabulary_sort(&words->vocabulary, max > 0 ? (size_t)max - FIRST_WORD : 0, err));
     uni_value *list = uni_value_list();
     int status = 0;
     for (size_t i = 0; i < words->vocabulary.count && status == 0; i++)
@@ -116,12 +148,12 @@ static int words_finish(uni_preprocessor *p, uni_error *err)
                                                         words->vocabulary.words[i].size));
     if (status < 0) {
         uni_value_free(list);
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     }
     p->state = uni_value_dict();
     if (p->state == NULL || uni_dict_take(p->state, "vocabulary", list) < 0 ||
         uni_dict_take(p->state, "length", uni_value_int(length > 0 ? length : words->length)) < 0)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     return 0;
 }
 
@@ -131,7 +163,7 @@ static int words_prepare(uni_preprocessor *p, uni_error *err)
     struct words *words = calloc(1, sizeof *words);
     p->ready = words;
     if (words == NULL)
-        return no_memory(err);
+        return uni__preprocess_no_memory(err);
     UNI_TRY(read_options(p, &words->tokenizer, err));
     words->length = uni_dict_get_int(p->state, "length", 0);
     if (words->length < 0 || words->length > INT32_MAX)
@@ -162,16 +194,18 @@ static int write_token(void *context, const char *token, size_t size)
     return 0;
 }
 
-static int tokenize_column(const struct words *words, const uni_table_column *in, int64_t rows,
-                           uni_table_column *out, uni_error *err)
+static int tokenize_column(const uni_preprocessor *p, int index, const uni_table *in,
+                           const void *context, uni_table_column *out, uni_error *err)
 {
-    const int64_t *offsets = uni_array_data(in->offsets);
-    const char *text = uni_array_data(in->values);
-    out->field = (uni_field){ .name = in->field.name,
-                              .kind = UNI_FIELD_NUMBER,
-                              .dtype = UNI_I64,
-                              .ndim = 1,
-                              .shape = { words->length } };
+    const struct words *words = p->ready;
+    const uni_table_column *column = NULL;
+    int64_t rows = uni_table_num_rows(in);
+    UNI_TRY(text_column(p, in, index, &column, err));
+    const int64_t *offsets = uni_array_data(column->offsets);
+    const char *text = uni_array_data(column->values);
+    out->field = (uni_field){
+        .kind = UNI_FIELD_NUMBER, .dtype = UNI_I64, .ndim = 1, .shape = { words->length }
+    };
     UNI_TRY(uni_array_new(&out->values, UNI_I64, 2, (const int64_t[]){ rows, words->length }, err));
     for (int64_t row = 0; row < rows; row++) {
         struct writing writing = { words,
@@ -185,39 +219,20 @@ static int tokenize_column(const struct words *words, const uni_table_column *in
 
 static int words_apply(const uni_preprocessor *p, uni_table *in, uni_table **out, uni_error *err)
 {
-    uni_table *table = uni_table_ref(in);
-    int status = 0;
-    for (int i = 0; i < p->num_columns && status == 0; i++) {
-        const uni_table_column *column = NULL;
-        uni_table_column made = { 0 };
-        uni_table *next = NULL;
-        status = uni__preprocess_column(p, table, i, false, &column, err);
-        if (status == 0 && column->field.kind != UNI_FIELD_STRING)
-            status = uni_error_set(err, UNI_EDTYPE, "Tokenizer: column \"%s\" is not text",
-                                   p->columns[i]);
-        if (status == 0)
-            status = tokenize_column(p->ready, column, uni_table_num_rows(in), &made, err);
-        if (status == 0)
-            status = uni__preprocess_replace(&next, table, p->columns[i], &made, err);
-        uni_array_unref(made.values);
-        if (status == 0) {
-            uni_table_unref(table);
-            table = next;
-        }
-    }
-    if (status < 0)
-        uni_table_unref(table);
-    else
-        *out = table;
-    return status;
+    return uni__preprocess_each(p, in, tokenize_column, NULL, out, err);
 }
 
 const uni__preprocess_class uni__tokenizer_class = { .name = "Tokenizer",
+                                                     .options =
+                                                         "columns output_columns max_tokens "
+                                                         "output_sequence_length standardize "
+                                                         "split ngrams ",
+                                                     .check = words_check,
                                                      .needs_fit = true,
                                                      .begin = words_begin,
                                                      .observe = words_observe,
                                                      .finish = words_finish,
                                                      .prepare = words_prepare,
                                                      .apply = words_apply,
-                                                     .free_fitting = words_free,
+                                                     .free_fitting = words_free_fitting,
                                                      .free_ready = words_free };

@@ -120,6 +120,49 @@ static int missing(uni_table_column *column, const struct ArrowArray *from, int6
     return 0;
 }
 
+/* Whether element `index` of the array is missing. */
+static bool is_missing(const struct ArrowArray *array, int64_t index)
+{
+    return array->null_count != 0 && array->n_buffers > 0 && array->buffers[0] != NULL &&
+           !bit(array->buffers[0], array->offset + index);
+}
+
+/* Elements that are missing inside of rows that are there: NaN, where the type has one. `items` has the elements [ends[row - 1], ends[row]) of each row, or `width` of them from
+ * element `begin` on. */
+static int missing_inside(uni_array **values, const struct ArrowArray *rows_of,
+                          const struct ArrowArray *items, uni_dtype dtype, int64_t rows,
+                          const int64_t *offsets, int64_t begin, int64_t width, uni_error *err)
+{
+    bool copied = false, real = dtype == UNI_F32 || dtype == UNI_F64;
+    for (int64_t row = 0; row < rows && items->null_count != 0; row++) {
+        int64_t at = offsets != NULL ? offsets[row] : row * width,
+                end = offsets != NULL ? offsets[row + 1] : at + width;
+        for (; at < end && !is_missing(rows_of, row); at++) {
+            if (!is_missing(items, begin + at))
+                continue;
+            if (!real)
+                return uni_error_set(err, UNI_EUNSUPPORTED,
+                                     "lists with missing elements of %s are not read: fill them, "
+                                     "or cast them to floats",
+                                     uni_dtype_name(dtype));
+            if (!copied) {
+                uni_array *copy = NULL;
+                UNI_TRY(uni_array_new(&copy, dtype, uni_array_ndim(*values),
+                                      uni_array_shape(*values), err));
+                memcpy(uni_array_data(copy), uni_array_data(*values), uni_array_bytes(copy));
+                uni_array_unref(*values);
+                *values = copy;
+                copied = true;
+            }
+            if (dtype == UNI_F32)
+                ((float *)uni_array_data(*values))[at] = NAN;
+            else
+                ((double *)uni_array_data(*values))[at] = NAN;
+        }
+    }
+    return 0;
+}
+
 /* Offsets as 64-bit numbers. */
 static int offsets_of(uni_array **out, holder *held, const struct ArrowArray *from, bool large,
                       int64_t rows, uni_error *err)
@@ -162,16 +205,18 @@ static int lists(uni_table_column *column, holder *held, const struct ArrowSchem
     int64_t count = ((const int64_t *)uni_array_data(column->offsets))[rows];
     column->field.kind = UNI_FIELD_LIST;
     column->field.dtype = dtype;
-    return numbers(&column->values, held, items, dtype, 1, &count, 0, err);
+    UNI_TRY(numbers(&column->values, held, items, dtype, 1, &count, 0, err));
+    return missing_inside(&column->values, from, items, dtype, rows,
+                          uni_array_data(column->offsets), 0, 0, err);
 }
 
 /* Fixed-size lists of fixed-size lists ... of numbers: tensors. */
 static int tensors(uni_table_column *column, holder *held, const struct ArrowSchema *type,
                    const struct ArrowArray *from, int64_t rows, uni_error *err)
 {
-    int64_t shape[UNI_MAX_DIMS] = { rows }, begin = 0;
+    int64_t shape[UNI_MAX_DIMS] = { rows }, begin = from->offset, width = 1;
+    const struct ArrowArray *outer = from;
     int ndim = 1;
-    begin = from->offset;
     while (strncmp(type->format, "+w:", 3) == 0 && ndim < UNI_MAX_DIMS) {
         int64_t size = strtoll(type->format + 3, NULL, 10);
         if (size < 1)
@@ -179,10 +224,14 @@ static int tensors(uni_table_column *column, holder *held, const struct ArrowSch
         column->field.shape[ndim - 1] = size;
         shape[ndim++] = size;
         begin *= size;
+        width *= size;
         type = type->children[0];
         from = from->children[0];
-        if (strncmp(type->format, "+w:", 3) == 0)
-            begin += from->offset;
+        if (strncmp(type->format, "+w:", 3) != 0)
+            break;
+        begin += from->offset;
+        if (from->null_count != 0)
+            return uni_error_set(err, UNI_EUNSUPPORTED, "tensors with missing parts");
     }
     uni_dtype dtype = dtype_of(type->format);
     if (dtype == 0)
@@ -193,7 +242,8 @@ static int tensors(uni_table_column *column, holder *held, const struct ArrowSch
     column->field.kind = UNI_FIELD_NUMBER;
     column->field.dtype = dtype;
     column->field.ndim = ndim - 1;
-    return numbers(&column->values, held, from, dtype, ndim, shape, begin, err);
+    UNI_TRY(numbers(&column->values, held, from, dtype, ndim, shape, begin, err));
+    return missing_inside(&column->values, outer, from, dtype, rows, NULL, begin, width, err);
 }
 
 static int read_column(uni_table *table, holder *held, const struct ArrowSchema *type,

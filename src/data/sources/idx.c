@@ -164,6 +164,14 @@ static int unpack(idx_column *column, uni__stream *stream, uni_error *err)
                              uni__stream_path(stream), got, size);
     if (got < size)
         return uni__stream_read(stream, uni_array_data(column->unpacked), size, &got, err);
+    /* The end of the file proves what was read: its sum, and that there is no more. */
+    UNI_TRY(uni__stream_read(stream, &(char){ 0 }, 1, &got, err));
+    if (got > 0)
+        return uni_error_set(err, UNI_EFORMAT,
+                             "%s has more bytes of data than its header says (%zu)",
+                             uni__stream_path(stream), size);
+    if (!uni__stream_good(stream))
+        return uni__stream_read(stream, &(char){ 0 }, 1, &got, err);
     uni__idx_swap(uni_array_data(column->unpacked), header->dtype, size);
     return 0;
 }
@@ -185,7 +193,7 @@ static int open_column(idx *self, int file, uni_error *err)
                                item->path);
     if (status == 0 && uni__is_compressed(item->path))
         status = unpack(column, stream, err);
-    else if (status == 0 && item->size - column->header.size < column->header.data_bytes)
+    else if (status == 0 && item->size - column->header.size != column->header.data_bytes)
         status = uni_error_set(err, UNI_EFORMAT, "%s has %lld bytes of data, its header says %lld",
                                item->path, (long long)(item->size - column->header.size),
                                (long long)column->header.data_bytes);
