@@ -106,9 +106,13 @@ typedef struct uni_sqlite_options {
     const char *const *columns; /* only these; NULL-terminated; default all */
     int64_t infer_rows; /* looked at for types; default 1000 */
     uni_bad_data bad; /* values that are of another type than their column */
+    /* A column of whole numbers (of the query's result), ranges of which are blocks: workers read theirs only. It needs an index: what cannot be looked up is UNI_EINVAL.
+     * Rows are in its order. NULL: tables go by their rowids, queries and views are streams, which every worker reads as a whole. */
+    const char *key;
+    int64_t num_blocks; /* by a key: so many ranges; 0: of some 4096 values each */
 } uni_sqlite_options;
-/* A table (indexed by rowid: order global when the rowids have no gaps), or a query that begins with SELECT or WITH (a stream). The file is opened read
- * only. */
+/* A table (indexed by rowid: order global when the rowids have no gaps), or a query that begins with SELECT or WITH (a stream, or blocks by a key). The file is
+ * opened read only. */
 UNI_API UNI_MUST_USE int uni_dataset_read_sqlite(uni_dataset **out, const char *path,
                                                  const char *table_or_query,
                                                  const uni_sqlite_options *options, uni_error *err);

@@ -418,44 +418,21 @@ static PyObject *dataset_shape(PyObject *self, PyObject *unused)
     WITHOUT_GIL(uni_dataset_shape(of(self), &shape, &err), own_value(self, shape));
 }
 
-/* Room for the numbers of blocks [begin, end), as bytes of int64. */
-static PyObject *room_for(long long begin, long long end, int64_t **numbers)
+/* count_blocks(): the rows of each, as a bytearray of int64 */
+static PyObject *dataset_count_blocks(PyObject *self, PyObject *unused)
 {
-    PyObject *room = PyByteArray_FromStringAndSize(
-        NULL, (Py_ssize_t)(end > begin ? end - begin : 0) * (Py_ssize_t)sizeof **numbers);
-    *numbers = room ? (int64_t *)PyByteArray_AsString(room) : NULL;
-    return room;
-}
-
-/* count_blocks(begin, end): the rows of each, as a bytearray of int64 */
-static PyObject *dataset_count_blocks(PyObject *self, PyObject *arguments)
-{
-    long long begin, end;
-    int64_t *rows;
+    int64_t blocks = uni_dataset_num_blocks(of(self));
     uni_error err = { 0 };
     int status;
-    PyObject *room;
-    if (!PyArg_ParseTuple(arguments, "LL", &begin, &end) || !(room = room_for(begin, end, &rows)))
+    PyObject *room =
+        PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)blocks * (Py_ssize_t)sizeof(int64_t));
+    if (!room)
         return NULL;
+    int64_t *rows = (int64_t *)PyByteArray_AsString(room);
     Py_BEGIN_ALLOW_THREADS;
-    status = uni_dataset_count_blocks(of(self), begin, end, rows, &err);
+    status = uni_dataset_count_blocks(of(self), 0, blocks, rows, &err);
     Py_END_ALLOW_THREADS;
     if (status == 0)
-        return room;
-    Py_DECREF(room);
-    return door_raise(door_state_of(self), &err);
-}
-
-/* block_order(epoch): which block stands at each place, as a bytearray of int64 */
-static PyObject *dataset_block_order(PyObject *self, PyObject *argument)
-{
-    long long epoch = PyLong_AsLongLong(argument);
-    int64_t *blocks, count = uni_dataset_num_blocks(of(self));
-    uni_error err = { 0 };
-    PyObject *room;
-    if ((epoch == -1 && PyErr_Occurred()) || !(room = room_for(0, count, &blocks)))
-        return NULL;
-    if (uni_dataset_block_order(of(self), epoch, 0, count, blocks, &err) == 0)
         return room;
     Py_DECREF(room);
     return door_raise(door_state_of(self), &err);
@@ -516,8 +493,7 @@ static PyMethodDef methods[] = {
     { "order", dataset_order, METH_NOARGS, NULL },
     { "plan", dataset_plan, METH_O, NULL },
     { "shape", dataset_shape, METH_NOARGS, NULL },
-    { "count_blocks", dataset_count_blocks, METH_VARARGS, NULL },
-    { "block_order", dataset_block_order, METH_O, NULL },
+    { "count_blocks", dataset_count_blocks, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },
 };
 static PyType_Slot slots[] = {

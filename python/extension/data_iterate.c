@@ -16,6 +16,22 @@ static long long number(PyObject *options, const char *key)
     return value && value != Py_None ? PyLong_AsLongLong(value) : 0;
 }
 
+/* What count_blocks gave, for this dataset; NULL and no exception: nothing. */
+static const int64_t *counted_blocks(PyObject *self, PyObject *options)
+{
+    PyObject *value = PyDict_GetItemString(options, "block_rows");
+    int64_t blocks = uni_dataset_num_blocks(((dataset_object *)self)->dataset);
+    if (!value || value == Py_None)
+        return NULL;
+    if (!PyByteArray_Check(value) ||
+        PyByteArray_Size(value) != (Py_ssize_t)blocks * (Py_ssize_t)sizeof(int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "the blocks of this dataset are not those that were "
+                                          "counted: its files have changed");
+        return NULL;
+    }
+    return (const int64_t *)PyByteArray_AsString(value);
+}
+
 /* iterate({"batch_size": ..., "state": ...}): the fields of uni_data_options. */
 PyObject *door_dataset_iterate(PyObject *self, PyObject *arguments)
 {
@@ -30,6 +46,9 @@ PyObject *door_dataset_iterate(PyObject *self, PyObject *arguments)
                                  .drop_remainder = number(given, "drop_remainder") != 0,
                                  .shard = (int)number(given, "shard"),
                                  .num_shards = (int)number(given, "num_shards"),
+                                 .equal = number(given, "equal") != 0,
+                                 .no_empty = number(given, "no_empty") != 0,
+                                 .block_rows = counted_blocks(self, given),
                                  .budget = number(given, "budget"),
                                  .threads = (int)number(given, "threads"),
                                  .prefetch = number(given, "prefetch"),

@@ -235,6 +235,8 @@ static int read_sqlite(reading *r, uni_dataset **out, uni_error *err)
     const char *table = text(r, "table");
     uni_sqlite_options o = { .columns = r->columns,
                              .infer_rows = number(r, "infer_rows"),
+                             .key = text(r, "key"),
+                             .num_blocks = number(r, "num_blocks"),
                              .bad = r->bad };
     if (r->num_paths != 1 || !table) {
         PyErr_SetString(PyExc_ValueError, "read_sqlite needs one file and a table or a query");

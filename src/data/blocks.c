@@ -1,11 +1,12 @@
 /*
- * blocks.c - what a binding needs to share out blocks by their rows: the shape of a dataset's order, the rows of its blocks, and the order of the blocks in an
- * epoch. Ranges of blocks give ranks different numbers of rows; whoever meets at each batch (Python's trainers) cuts by rows instead, and
- * counts the blocks once for it. Any thread.
+ * blocks.c - what is asked of blocks: how many are shuffled together, the shape of a dataset's order, and the rows of each (equal.h shares out by them), which are counted by
+ * several threads at once while the caller's waits and can be interrupted. Any thread.
  */
+#include <time.h>
 #include "data/execute.h"
 
 #define MAX_WINDOW_BLOCKS 64
+#define COUNTING_THREADS 4
 
 int64_t uni__block_bytes(const uni__source *source)
 {
@@ -49,9 +50,6 @@ int uni_dataset_shape(const uni_dataset *dataset, uni_value **out, uni_error *er
         put_bool(shape, "one_to_one", uni__dataset_one_to_one(dataset)) < 0 ||
         put_bool(shape, "in_order", uni__dataset_in_order(dataset)) < 0 ||
         put_bool(shape, "shuffle", order->shuffle) < 0 ||
-        uni_dict_take(shape, "buffer", uni_value_int(order->buffer)) < 0 ||
-        uni_dict_take(shape, "window",
-                      uni_value_int(uni__window_blocks(dataset, UNI__DEFAULT_BUDGET))) < 0 ||
         uni_dict_take(shape, "batch_size", uni_value_int(order->batch_size)) < 0 ||
         put_bool(shape, "drop_remainder", order->drop_remainder) < 0) {
         uni_value_free(shape);
@@ -74,24 +72,95 @@ static int check_blocks(const uni_dataset *dataset, int64_t begin, int64_t end, 
     return 0;
 }
 
+struct counting {
+    uni_dataset *dataset;
+    int64_t begin, end, *rows;
+    atomic_llong next; /* block to count */
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    int running;
+    atomic_int status; /* the first that failed, also for those that go on */
+    uni_error err;
+};
+
+static void *count_some(void *self)
+{
+    struct counting *counting = self;
+    uni__reader *reader = NULL;
+    uni_error err = { 0 };
+    int status = uni__reader_new(&reader, counting->dataset->root->bad.skip, &err);
+    while (status == 0 && atomic_load(&counting->status) == 0) {
+        int64_t i = atomic_fetch_add(&counting->next, 1);
+        if (i >= counting->end)
+            break;
+        status = uni__dataset_count_block(counting->dataset, reader, i,
+                                          &counting->rows[i - counting->begin], &err);
+    }
+    uni__reader_free(reader);
+    pthread_mutex_lock(&counting->lock);
+    if (status < 0 && atomic_load(&counting->status) == 0) {
+        atomic_store(&counting->status, status);
+        counting->err = err;
+    }
+    counting->running--;
+    pthread_cond_signal(&counting->ended);
+    pthread_mutex_unlock(&counting->lock);
+    return NULL;
+}
+
+/* Until all have ended. An interrupt makes them end. */
+static void wait_for_counts(struct counting *counting)
+{
+    uni__interrupt check = atomic_load(&counting->dataset->root->interrupted);
+    pthread_mutex_lock(&counting->lock);
+    while (counting->running > 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 100000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&counting->ended, &counting->lock, &until);
+        if (check == NULL || atomic_load(&counting->status) != 0)
+            continue;
+        pthread_mutex_unlock(&counting->lock);
+        bool stop = check() != 0;
+        pthread_mutex_lock(&counting->lock);
+        if (stop && atomic_load(&counting->status) == 0)
+            atomic_store(&counting->status,
+                         uni_error_set(&counting->err, UNI_ECANCELED,
+                                       "counting the rows of blocks was interrupted"));
+    }
+    pthread_mutex_unlock(&counting->lock);
+}
+
 int uni_dataset_count_blocks(uni_dataset *dataset, int64_t begin, int64_t end, int64_t *rows,
                              uni_error *err)
 {
-    uni__reader *reader = NULL;
+    pthread_t threads[COUNTING_THREADS];
+    int count = 0;
     UNI_TRY(check_blocks(dataset, begin, end, err));
-    UNI_TRY(uni__reader_new(&reader, dataset->root->bad.skip, err));
-    int status = 0;
-    for (int64_t i = begin; i < end && status == 0; i++)
-        status = uni__dataset_count_block(dataset, reader, i, &rows[i - begin], err);
-    uni__reader_free(reader);
+    struct counting counting = { .dataset = dataset, .begin = begin, .end = end, .rows = rows };
+    atomic_init(&counting.next, begin);
+    pthread_mutex_init(&counting.lock, NULL);
+    pthread_cond_init(&counting.ended, NULL);
+    while (count < COUNTING_THREADS && count < end - begin &&
+           pthread_create(&threads[count], NULL, count_some, &counting) == 0) {
+        pthread_mutex_lock(&counting.lock);
+        counting.running++;
+        pthread_mutex_unlock(&counting.lock);
+        count++;
+    }
+    if (count == 0 && begin < end) { /* no thread to be had */
+        counting.running++;
+        (void)count_some(&counting);
+    }
+    wait_for_counts(&counting);
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    pthread_cond_destroy(&counting.ended);
+    pthread_mutex_destroy(&counting.lock);
+    int status = atomic_load(&counting.status);
+    if (status < 0 && err != NULL)
+        *err = counting.err;
     return status;
-}
-
-int uni_dataset_block_order(const uni_dataset *dataset, int64_t epoch, int64_t begin, int64_t end,
-                            int64_t *blocks, uni_error *err)
-{
-    UNI_TRY(check_blocks(dataset, begin, end, err));
-    for (int64_t i = begin; i < end; i++)
-        blocks[i - begin] = uni__order_element(dataset, epoch, i);
-    return 0;
 }

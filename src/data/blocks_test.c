@@ -1,4 +1,4 @@
-/* blocks_test.c - what a binding asks of blocks: their rows add up, an epoch's order is a permutation of them, and what has no blocks says so. */
+/* blocks_test.c - what a binding asks of blocks: their rows add up, and what has no blocks says so. */
 #include "data/test.h"
 
 enum { ROWS = 200000 };
@@ -82,35 +82,6 @@ static void bad_rows_are_no_rows(void **unused)
     test_dir_remove(dir);
 }
 
-static void orders_are_permutations(void **unused)
-{
-    char *dir = test_dir();
-    uni_dataset *lines = open_lines(dir), *shuffled = NULL;
-    assert_ok(uni_dataset_shuffle(&shuffled, lines, 0, 7, &failure));
-    int64_t blocks = uni_dataset_num_blocks(lines), moved = 0;
-    int64_t *first = calloc((size_t)blocks, sizeof *first);
-    int64_t *second = calloc((size_t)blocks, sizeof *second);
-    uint8_t *seen = calloc((size_t)blocks, 1);
-    assert_ok(uni_dataset_block_order(lines, 3, 0, blocks, first, &failure));
-    for (int64_t i = 0; i < blocks; i++)
-        assert_int_equal(first[i], i);
-    assert_ok(uni_dataset_block_order(shuffled, 0, 0, blocks, first, &failure));
-    assert_ok(uni_dataset_block_order(shuffled, 1, 0, blocks, second, &failure));
-    for (int64_t i = 0; i < blocks; i++) {
-        seen[first[i]]++;
-        moved += first[i] != second[i];
-    }
-    for (int64_t i = 0; i < blocks; i++)
-        assert_int_equal(seen[i], 1);
-    assert_true(moved > blocks / 2); /* another order in the next epoch */
-    free(seen);
-    free(second);
-    free(first);
-    uni_dataset_unref(shuffled);
-    uni_dataset_unref(lines);
-    test_dir_remove(dir);
-}
-
 static void shapes(void **unused)
 {
     char *dir = test_dir();
@@ -121,7 +92,6 @@ static void shapes(void **unused)
     assert_string_equal(uni_dict_get_string(shape, "kind", ""), "block");
     assert_true(uni_dict_get_bool(shape, "shuffle", false));
     assert_true(uni_dict_get_bool(shape, "one_to_one", false));
-    assert_int_equal(uni_dict_get_int(shape, "buffer", 0), 500);
     uni_value_free(shape);
     assert_ok(uni_dataset_range(&numbers, 10, &failure));
     assert_ok(uni_dataset_shape(numbers, &shape, &failure));
@@ -140,7 +110,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows_add_up),
                                         cmocka_unit_test(bad_rows_are_no_rows),
-                                        cmocka_unit_test(orders_are_permutations),
                                         cmocka_unit_test(shapes) };
     return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
 }

@@ -12,8 +12,11 @@ void uni_dataset_iterator_free(uni_dataset_iterator *it)
         return;
     uni__execute_stop(it->execute);
     uni__equal_free(it->equal);
+    uni__shared_free(it->shared);
+    uni__layout_close(&it->layout);
     uni__unit_free(&it->unit);
     uni_table_unref(it->pending);
+    uni_table_unref(it->viewed);
     uni__plan_close(&it->plan);
     uni__reader_free(it->reader);
     uni__pool_unref(it->pool);
@@ -35,7 +38,7 @@ static int64_t rows_to_take(uni_dataset_iterator *it, int64_t wanted)
     return left < wanted ? left : wanted;
 }
 
-static void note_taken(uni_dataset_iterator *it, int64_t count)
+void uni__iterator_note_taken(uni_dataset_iterator *it, int64_t count)
 {
     const uni__unit *unit = &it->unit;
     it->task = unit->task;
@@ -98,14 +101,13 @@ static int add_empty_part(uni_dataset_iterator *it, struct parts *parts, uni_err
     UNI_TRY(uni__table_empty(&empty, schema, err));
     UNI_TRY(add_part(parts, empty, err));
     if (!it->stream)
-        note_taken(it, 0);
+        uni__iterator_note_taken(it, 0);
     return 0;
 }
 
-/* Collects rows of a batch: UNI__UNIT when it is full, UNI__END_OF_EPOCH or UNI__NO_MORE before. */
-static int collect(uni_dataset_iterator *it, struct parts *parts, uni_error *err)
+/* Collects rows of a batch: UNI__UNIT when it has those that are wanted, UNI__END_OF_EPOCH or UNI__NO_MORE before. */
+static int collect(uni_dataset_iterator *it, int64_t wanted, struct parts *parts, uni_error *err)
 {
-    int64_t wanted = it->options.batch_size;
     for (;;) {
         int64_t count = rows_to_take(it, wanted);
         if (count > 0) {
@@ -113,7 +115,7 @@ static int collect(uni_dataset_iterator *it, struct parts *parts, uni_error *err
             UNI_TRY(uni__unit_take(&it->unit, it->reader, count, &part, err));
             UNI_TRY(add_part(parts, part, err));
             wanted -= count;
-            note_taken(it, count);
+            uni__iterator_note_taken(it, count);
             if (wanted == 0)
                 return UNI__UNIT;
         }
@@ -130,7 +132,6 @@ static int end_epoch(uni_dataset_iterator *it, int why)
 {
     int64_t end = it->plan.options.end_epoch;
     it->pending_end = -1;
-    it->epoch_target = -1;
     it->epoch_batches = 0;
     if (why == UNI__NO_MORE) {
         it->done = true;
@@ -143,18 +144,6 @@ static int end_epoch(uni_dataset_iterator *it, int why)
     return 0;
 }
 
-/* With `equal`: another shard has a batch more, so that this one gives one of no rows. */
-static bool owes_batches(const uni_dataset_iterator *it)
-{
-    return it->equal != NULL && !it->options.drop_remainder && it->epoch_batches < it->epoch_target;
-}
-
-/* With `equal` and drop_remainder: another shard has no more. */
-static bool has_enough(const uni_dataset_iterator *it)
-{
-    return it->equal != NULL && it->options.drop_remainder && it->epoch_batches >= it->epoch_target;
-}
-
 /* The rest of the epoch, unseen. */
 static int pass_over(uni_dataset_iterator *it, uni_error *err)
 {
@@ -164,34 +153,57 @@ static int pass_over(uni_dataset_iterator *it, uni_error *err)
     return more;
 }
 
-/* The epoch is through, with `parts` left: UNI__UNIT when they, or a batch of no rows, are still to be given; 0 when it is over for the caller, too. */
-static int last_of_epoch(uni_dataset_iterator *it, int why, struct parts *parts, uni_error *err)
+/* The epoch is through, with `parts` left: UNI__UNIT when they are still to be given; 0 when it is over for the caller, too. */
+static int last_of_epoch(uni_dataset_iterator *it, int why, const struct parts *parts)
 {
-    bool last_batch = parts->count > 0 && !it->options.drop_remainder;
-    if (last_batch && it->pending_end < 0)
-        it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
-    if (!last_batch && owes_batches(it)) {
-        UNI_TRY(add_empty_part(it, parts, err));
-        last_batch = true;
-    }
-    if (!last_batch)
+    if (parts->count == 0 || it->options.drop_remainder)
         return end_epoch(it, why);
+    it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
     it->pending_end = why;
     return UNI__UNIT;
 }
 
-/* The parts of a batch as one table, counted. */
-static int finish_batch(uni_dataset_iterator *it, const struct parts *parts, uni_table **out,
-                        uni_error *err)
+/* The next batch with `equal`, whose number of rows is known: UNI__UNIT, or 0 when all shards have had theirs. */
+static int collect_equal(uni_dataset_iterator *it, struct parts *parts, uni_error *err)
 {
-    UNI_TRY(uni__table_concat(out, it->reader, parts->tables, parts->count, err));
-    it->batch_rows = uni_table_num_rows(*out);
+    if (it->epoch_batches >= uni__equal_batches(it->equal)) {
+        int more = pass_over(it, err);
+        if (more < 0)
+            return more;
+        uni__equal_next_epoch(it->equal);
+        return end_epoch(it, more);
+    }
+    int64_t wanted = uni__equal_rows(it->equal, it->epoch_batches, it->equal_shard);
+    if (wanted == 0) {
+        UNI_TRY(add_empty_part(it, parts, err));
+        return UNI__UNIT;
+    }
+    int status = collect(it, wanted, parts, err);
+    if (status == UNI__END_OF_EPOCH || status == UNI__NO_MORE)
+        return uni_error_set(err, UNI_EMISMATCH,
+                             "the dataset gives fewer rows than were counted: its files or "
+                             "functions have changed");
+    return status;
+}
+
+/* A batch is there. */
+static int count_batch(uni_dataset_iterator *it, const uni_table *batch)
+{
+    it->batch_rows = uni_table_num_rows(batch);
     it->rows += it->batch_rows;
-    it->bytes += (int64_t)uni_table_bytes(*out);
+    it->bytes += (int64_t)uni_table_bytes(batch);
     it->epoch_batches++;
     if (it->batches++ == 0)
         it->first_batch_ns = uni__monotonic_ns();
     return 1;
+}
+
+/* The parts of a batch as one table. */
+static int finish_batch(uni_dataset_iterator *it, const struct parts *parts, uni_table **out,
+                        uni_error *err)
+{
+    UNI_TRY(uni__table_concat(out, it->reader, parts->tables, parts->count, err));
+    return count_batch(it, *out);
 }
 
 int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out, uni_error *err)
@@ -202,21 +214,24 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
             *err = it->failure;
         return it->failure.code;
     }
-    if (it->pending_end >= 0 && !owes_batches(it))
+    if (it->shared != NULL) {
+        int more = uni__shared_next(it->shared, out, err);
+        return more > 0 ? count_batch(it, *out) : more;
+    }
+    if (it->pending_end >= 0)
         return end_epoch(it, it->pending_end);
     if (it->done)
         return 0;
-    if (it->equal != NULL && it->epoch_target < 0)
-        it->epoch_target = uni__equal_epoch(it->equal);
     struct parts parts = { .capacity = 16 };
     parts.tables = parts.few;
-    int status = it->pending_end;
-    if (has_enough(it))
-        status = pass_over(it, &it->failure);
-    else if (status < 0)
-        status = collect(it, &parts, &it->failure);
-    if (status == UNI__END_OF_EPOCH || status == UNI__NO_MORE)
-        status = last_of_epoch(it, status, &parts, &it->failure);
+    int status = 0;
+    if (it->equal != NULL) {
+        status = collect_equal(it, &parts, &it->failure);
+    } else {
+        status = collect(it, it->options.batch_size, &parts, &it->failure);
+        if (status == UNI__END_OF_EPOCH || status == UNI__NO_MORE)
+            status = last_of_epoch(it, status, &parts);
+    }
     if (status == UNI__UNIT)
         status = finish_batch(it, &parts, out, &it->failure);
     for (int i = 0; i < parts.count; i++)
@@ -231,10 +246,10 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
 int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out, uni_error *err)
 {
     /* Endless epochs of a shard without rows would never come to an end. */
-    bool endless = it->plan.options.end_epoch < 0;
+    bool endless = it->options.epochs < 0;
     for (int empty = 0; !endless || empty < 3; empty += endless) {
         int more = uni_dataset_iterator_next_in_epoch(it, out, err);
-        if (more != 0 || it->done)
+        if (more != 0 || uni_dataset_iterator_done(it))
             return more;
     }
     it->done = true;
@@ -244,18 +259,22 @@ int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out, uni_err
 int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out, uni_table *const *tables,
                                 int count, uni_error *err)
 {
+    if (it->shared != NULL)
+        return uni_dataset_iterator_concat(uni__shared_whole(it->shared), out, tables, count, err);
     return count == 1 ? uni__table_align(out, it->reader, tables[0], err)
                       : uni__table_concat(out, it->reader, tables, count, err);
 }
 
 bool uni_dataset_iterator_done(const uni_dataset_iterator *it)
 {
-    return it->done;
+    return it->shared != NULL ? uni__shared_done(it->shared) : it->done;
 }
 
 bool uni_dataset_iterator_extend(uni_dataset_iterator *it, uint64_t end_epoch)
 {
     int64_t end = it->plan.options.end_epoch;
+    if (it->shared != NULL)
+        return uni__shared_extend(it->shared, end_epoch);
     if (it->done || it->failure.code != 0 || it->bad.limit > 0)
         return false;
     if (end < 0 || (uint64_t)end >= end_epoch)
@@ -266,13 +285,33 @@ bool uni_dataset_iterator_extend(uni_dataset_iterator *it, uint64_t end_epoch)
     return true;
 }
 
+bool uni_dataset_iterator_rewind(uni_dataset_iterator *it, uint64_t epoch)
+{
+    if (it->shared != NULL || it->equal != NULL) /* go through their epochs in one direction */
+        return false;
+    if (!it->done || it->failure.code != 0 || it->bad.limit > 0 ||
+        !uni__execute_rewind(it->execute, (int64_t)epoch, (int64_t)epoch + 1))
+        return false;
+    uni__unit_clear(&it->unit);
+    it->task = (uni__task){ 0 };
+    it->used = 0;
+    it->started = it->done = it->epoch_over = false;
+    it->stream_over = true;
+    it->epoch = epoch;
+    return true;
+}
+
 uint64_t uni_dataset_iterator_epoch(const uni_dataset_iterator *it)
 {
-    return it->epoch;
+    return it->shared != NULL ? uni__shared_epoch(it->shared) : it->epoch;
 }
 
 int uni_dataset_iterator_state(const uni_dataset_iterator *it, uni_value **out, uni_error *err)
 {
+    if (it->shared != NULL)
+        return uni__shared_state(it->shared, out, err);
+    if (it->equal != NULL && uni__equal_speaks_for_all(it->equal))
+        return uni__equal_state(it->equal, it->epoch_batches, out, err);
     UNI_TRY(uni__plan_state(&it->plan, it->started ? &it->task : NULL, it->used, out, err));
     return uni__state_of_files(it->dataset, out, err);
 }
@@ -283,10 +322,12 @@ void uni_dataset_iterator_place(const uni_dataset_iterator *it, int64_t *first,
     const uni__plan_options *plan = &it->plan.options;
     const uni__task *task = &it->task;
     *first = *global_size = 0;
+    if (it->shared != NULL) {
+        uni__shared_place(it->shared, first, global_size);
+        return;
+    }
     if (it->equal != NULL) {
-        bool files = it->dataset->num_shards > 0;
-        uni__equal_place(it->equal, it->epoch_batches - 1, files ? it->dataset->shard : plan->shard,
-                         first, global_size);
+        uni__equal_place(it->equal, it->epoch_batches - 1, it->equal_shard, first, global_size);
         return;
     }
     if (!plan->rounds || it->stream || !it->started || task->end_of_epoch)
@@ -295,28 +336,43 @@ void uni_dataset_iterator_place(const uni_dataset_iterator *it, int64_t *first,
         *global_size = it->batch_rows;
         return;
     }
-    bool last = task->unit_count < plan->round; /* everybody an equal part of what there is */
-    *global_size = last ? task->unit_count : plan->round;
-    *first = last ? uni__share(task->unit_count, plan->shard, plan->num_shards) : plan->offset;
+    /* In the last round everybody has a part of what there is. */
+    *global_size = task->unit_count < plan->round ? task->unit_count : plan->round;
+    *first = uni__part(*global_size, plan->offset, plan->round);
+}
+
+/* The one that has the threads. */
+static const uni_dataset_iterator *reading(const uni_dataset_iterator *it)
+{
+    return it->shared != NULL ? uni__shared_whole(it->shared) : it;
 }
 
 double uni_dataset_iterator_wait(const uni_dataset_iterator *it)
 {
-    return uni__execute_wait(it->execute);
+    return uni__execute_wait(reading(it)->execute);
+}
+
+static int64_t rows_left_out(const uni_dataset_iterator *it)
+{
+    if (it->shared != NULL)
+        return uni__shared_left_out(it->shared);
+    return it->equal != NULL ? uni__equal_left_out(it->equal) : 0;
 }
 
 int uni_dataset_iterator_stats(const uni_dataset_iterator *it, uni_value **out, uni_error *err)
 {
     double first = it->first_batch_ns > 0 ? (double)(it->first_batch_ns - it->opened_ns) * 1e-9 : 0;
+    const uni_dataset_iterator *threads = reading(it);
     uni_value *stats = uni_value_dict();
     *out = NULL;
     if (uni_dict_take(stats, "rows", uni_value_int(it->rows)) < 0 ||
         uni_dict_take(stats, "batches", uni_value_int(it->batches)) < 0 ||
         uni_dict_take(stats, "bytes", uni_value_int(it->bytes)) < 0 ||
-        uni_dict_take(stats, "wait_s", uni_value_float(uni__execute_wait(it->execute))) < 0 ||
-        uni_dict_take(stats, "busy_s", uni_value_float(uni__execute_busy(it->execute))) < 0 ||
-        uni_dict_take(stats, "skipped", uni_value_int(atomic_load(&it->bad.skipped))) < 0 ||
-        uni_dict_take(stats, "peak_bytes", uni_value_int((int64_t)uni__pool_peak(it->pool))) < 0 ||
+        uni_dict_take(stats, "wait_s", uni_value_float(uni__execute_wait(threads->execute))) < 0 ||
+        uni_dict_take(stats, "busy_s", uni_value_float(uni__execute_busy(threads->execute))) < 0 ||
+        uni_dict_take(stats, "skipped", uni_value_int(atomic_load(&threads->bad.skipped))) < 0 ||
+        uni_dict_take(stats, "peak_bytes", uni_value_int((int64_t)uni__pool_peak(threads->pool))) < 0 ||
+        uni_dict_take(stats, "left_out", uni_value_int(rows_left_out(it))) < 0 ||
         uni_dict_take(stats, "first_batch_s", uni_value_float(first)) < 0) {
         uni_value_free(stats);
         return uni_error_set(err, UNI_ENOMEM, "no memory for statistics");

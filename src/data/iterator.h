@@ -6,6 +6,7 @@
 #define UNISONO_DATA_ITERATOR_H
 
 #include "data/equal.h"
+#include "data/shared.h"
 #include "data/unit.h"
 
 struct uni_dataset_iterator {
@@ -28,12 +29,17 @@ struct uni_dataset_iterator {
     uni__task task;
     int64_t used;
     bool started, done, epoch_over;
-    uni__equal *equal; /* NULL: shards may differ in their number of batches */
-    int64_t epoch_batches; /* given in this epoch, of ... */
-    int64_t epoch_target; /* ... so many with `equal`; -1: not known yet */
+    /* All shards get as many batches (`equal`): one of these, or none. */
+    uni__equal *equal; /* the rows of all shards are known ... */
+    int equal_shard; /* ... of which this is that one's */
+    uni__layout layout; /* of the plan: shards are cut by rows */
+    uni__shared *shared; /* everybody reads everything: nothing else here is used */
+    int64_t epoch_batches; /* given in this epoch */
     int pending_end; /* the epoch's last batch was given, its end is told by the next call */
     uint64_t epoch;
     uni_error failure;
+    uni_table *
+        viewed; /* the table of the last batch that was given as a view, when it is none of the unit's */
     int64_t rows, batches, bytes;
     int64_t batch_rows; /* of the last batch */
     uint64_t opened_ns, first_batch_ns;
@@ -47,6 +53,8 @@ enum { UNI__NO_MORE = 0, UNI__UNIT = 1, UNI__END_OF_EPOCH = 2 };
 bool uni__iterator_merges(const uni_dataset_iterator *it);
 /* iterator_units.c: the next unit into it->unit, or one of the others above, or an error. */
 int uni__iterator_unit(uni_dataset_iterator *it, uni_error *err) UNI_MUST_USE;
+/* iterator.c: so many rows of the unit were taken (unit.at is behind them). */
+void uni__iterator_note_taken(uni_dataset_iterator *it, int64_t count);
 /* Where this shard's row number `taken` lies in the stream. */
 int64_t uni__iterator_stream_position(const uni_dataset_iterator *it, int64_t taken);
 

@@ -10,6 +10,7 @@
 #define MAX_THREADS 16
 #define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
 #define FIRST_ROWS 512
+#define QUICK_AHEAD 16
 
 static int default_threads(void)
 {
@@ -101,6 +102,9 @@ static int64_t results_ahead(const uni_dataset_iterator *it)
 {
     const uni__source *source = &it->dataset->root->source;
     int64_t ahead = 2 * it->options.threads + 2;
+    /* Results of the moment: a thread that is woken for many of them is woken seldom, which costs the consumer more than they do. */
+    if (uni__dataset_is_quick(it->dataset) && ahead < QUICK_AHEAD)
+        ahead = QUICK_AHEAD;
     if (it->windows && !it->stream)
         ahead += it->plan.options.unit;
     if (it->options.prefetch > 0) {
@@ -158,6 +162,25 @@ static void fill_defaults(uni_data_options *o, const uni_dataset *dataset)
         o->epochs = order->repeats != 0 ? order->repeats : 1;
 }
 
+/* As many batches for all shards; the plan is cut by rows where they are counted for it. */
+static int open_equal(uni_dataset_iterator *it, uni__plan_options *plan, const uni_value *state,
+                      uni_error *err)
+{
+    const uni_data_options *o = &it->options;
+    bool files = it->dataset->num_shards > 1;
+    const int64_t *block_rows = NULL;
+    if (!o->equal || (!files && (plan->num_shards == 1 || (plan->rounds && !o->no_empty))))
+        return 0;
+    if (!files && !plan->rounds) {
+        UNI_TRY(uni__equal_count_blocks(it->dataset, o->block_rows, &block_rows, err));
+        UNI_TRY(uni__layout_open(&it->layout, it->dataset, block_rows, err));
+        plan->layout = &it->layout;
+    }
+    it->equal_shard = files ? it->dataset->shard : plan->shard;
+    return uni__equal_open(&it->equal, it->dataset, plan, o->global_batch_size, o->no_empty, state,
+                           err);
+}
+
 static int open_execution(uni_dataset_iterator *it, uni_error *err)
 {
     const uni_bad_data *bad = &it->dataset->root->bad;
@@ -170,11 +193,8 @@ static int open_execution(uni_dataset_iterator *it, uni_error *err)
     UNI_TRY(uni__reader_of(&it->reader, it->pool, &it->bad, err));
     plan_options(it, &plan);
     UNI_TRY(uni__part_of_state(it->dataset, it->options.state, &state, err));
+    UNI_TRY(open_equal(it, &plan, state, err));
     UNI_TRY(uni__plan_open(&it->plan, &plan, state, err));
-    if (it->options.equal && (it->dataset->num_shards > 1 || (plan.num_shards > 1 && !plan.rounds)))
-        UNI_TRY(uni__equal_open(&it->equal, it->dataset, &plan, it->options.global_batch_size,
-                                state, err));
-    it->epoch_target = -1;
     it->epoch = it->plan.num_pieces > 0 ? (uint64_t)it->plan.pieces[0].epoch
                                         : (uint64_t)it->plan.start_epoch;
     if (plan.end_epoch >= 0 && (int64_t)it->epoch >= plan.end_epoch && it->plan.num_pieces == 0)
@@ -188,8 +208,22 @@ static int open_execution(uni_dataset_iterator *it, uni_error *err)
                                      .budget = (size_t)it->options.budget,
                                      .num_stages = it->first_in_order,
                                      .shuffle_blocks = uni__iterator_merges(it),
-                                     .window_rows = it->window_rows };
+                                     .window_rows = it->window_rows,
+                                     .quick = uni__dataset_is_quick(it->dataset),
+                                     .reader = it->reader };
     return uni__execute_start(&it->execute, &execute, err);
+}
+
+static int finish_open(uni_dataset_iterator *it, int status, uni_dataset_iterator **out)
+{
+    it->options.state = NULL; /* the caller's; it was read */
+    it->options.block_rows = NULL;
+    if (status < 0) {
+        uni_dataset_iterator_free(it);
+        return status;
+    }
+    *out = it;
+    return 0;
 }
 
 int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
@@ -207,6 +241,10 @@ int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
     it->dataset = uni_dataset_ref(dataset);
     fill_defaults(&o, dataset);
     it->options = o;
+    if (o.equal && o.num_shards > 1 && uni__shared_needed(dataset)) {
+        int shared = uni__shared_open(&it->shared, dataset, &o, err);
+        return finish_open(it, shared, out);
+    }
     uni__source_kind kind = dataset->root->source.kind;
     it->stream = kind == UNI__SOURCE_STREAM;
     it->windows = dataset->order.shuffle && kind != UNI__SOURCE_INDEXED;
@@ -217,12 +255,5 @@ int uni_dataset_iterate(uni_dataset_iterator **out, uni_dataset *dataset,
     while (it->first_in_order < dataset->num_stages &&
            !dataset->stages[it->first_in_order]->in_order)
         it->first_in_order++;
-    int status = open_execution(it, err);
-    it->options.state = NULL; /* the caller's; it was read */
-    if (status < 0) {
-        uni_dataset_iterator_free(it);
-        return status;
-    }
-    *out = it;
-    return 0;
+    return finish_open(it, open_execution(it, err), out);
 }

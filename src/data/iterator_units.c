@@ -44,6 +44,8 @@ static int fill_unit(uni_dataset_iterator *it, uni_error *err)
         UNI_TRY(uni__unit_add(&it->unit, result.table, err));
         if (result.task.last_of_unit) {
             UNI_TRY(order_unit(it, result.task.unit_begin, err));
+            if (result.task.stop > 0 && result.task.stop < it->unit.rows)
+                it->unit.rows = result.task.stop;
             it->unit.at = result.task.skip < it->unit.rows ? result.task.skip : it->unit.rows;
             return UNI__UNIT;
         }

@@ -9,11 +9,13 @@
  * Two ways to share an epoch among shards:
  *   rounds  (indexed sources and streams, one row in one row out) all shards go through the same single piece in rounds of num_shards batches, each
  *           takes its part of every round. The state is one number, the same for all ranks, and batches do not depend on the number of shards.
- *   ranges  (the others) each shard has its own pieces. The states of all ranks together are what is left.
+ *   ranges  (the others) each shard has its own pieces. The states of all ranks together are what is left. Pieces are cut by elements, or (with a layout: the
+ *           blocks were counted) by rows; a block that two shards have their part of is a piece of its own for each of them, which ends at the row `stop`.
  *
  * A state as a dictionary (kept in checkpoints; docs/formats.md):
  *   {"version": 1, "elements": n, "rounds": 0|1, "shards": w, "epoch": first epoch that the pieces do not speak of, "end": epochs, -1 endless,
- *    "pieces": [[epoch, begin, end, unit, skip], ...]}
+ *    "pieces": [[epoch, begin, end, unit, skip] or [epoch, begin, end, unit, skip, stop], ...]}
+ * One that speaks for all ranks (equal.h) has "all": 1 and "taken", the batches of the epoch besides.
  */
 #ifndef UNISONO_DATA_PLAN_H
 #define UNISONO_DATA_PLAN_H
@@ -27,7 +29,10 @@ typedef struct uni__piece {
     int64_t epoch, begin, end; /* end INT64_MAX: a stream */
     int64_t unit,
         skip; /* the first `unit` elements gave rows of which `skip` were used; 0, 0: nothing of it was read */
+    int64_t stop; /* > 0: the piece is one unit, whose rows from here on are not its own */
 } uni__piece;
+
+struct uni__layout; /* layout.h */
 
 /* What there is to read: given, before any state. */
 typedef struct uni__plan_options {
@@ -47,6 +52,7 @@ typedef struct uni__plan_options {
     bool drop_remainder; /* rounds: a last round that is not full is left out */
     int shard, num_shards;
     int64_t first_epoch, end_epoch; /* end -1: endless */
+    struct uni__layout *layout; /* ranges: shards are cut by rows; borrowed. NULL: by elements */
 } uni__plan_options;
 
 /* One piece of work, in the order in which its rows are used. */
@@ -56,6 +62,7 @@ typedef struct uni__task {
         count; /* elements of the order to read; rounds: positions from begin, see uni__plan_position */
     int64_t unit_begin, unit_count; /* the unit that it belongs to */
     int64_t skip; /* rows of the unit to leave out */
+    int64_t stop; /* > 0: rows of the unit from here on are another shard's */
     int64_t piece_end; /* where the piece ends */
     int piece; /* of the state it was resumed from; -1: an epoch's own share */
     bool last_of_unit;
@@ -68,6 +75,8 @@ typedef struct uni__plan {
     uni__piece *pieces; /* what the state left to this shard; empty without one */
     int64_t start_epoch; /* from here on the shard's own share of each epoch ... */
     int64_t own_epoch; /* ... of which this is the next */
+    uni__piece own[4]; /* the share of the epoch before it ... */
+    int own_count, own_at; /* ... and how much of it was begun */
     /* the next task */
     int piece;
     uni__piece now;
@@ -93,11 +102,36 @@ int64_t uni__plan_position(const uni__plan *plan, const uni__task *task, int64_t
 /* rounds: where all shards stand when this shard took `rows` of the task's rows. */
 int64_t uni__plan_position_after(const uni__plan *plan, const uni__task *task, int64_t rows);
 
+/* The next epoch's pieces of this shard, for whoever counts and reads none of it. They are valid until the next call. false: there is none. */
+bool uni__plan_epoch(uni__plan *plan, const uni__piece **pieces, int *count);
+/* Ranges: what is left of pieces of one epoch after so many rows of them: `out` has room for as many pieces, the result is their number. Of the options' layout. */
+int uni__plan_rest(const uni__plan_options *options, const uni__piece *pieces, int count,
+                   int64_t used, uni__piece *out);
+
 /* What is left after a task: rounds: `used` is the place in the order that all shards have reached; ranges: rows of the task's unit
  * that were used, UNI__WHOLE_UNIT for all of them. NULL task: nothing was read yet. */
 #define UNI__WHOLE_UNIT (-1)
 int uni__plan_state(const uni__plan *plan, const uni__task *task, int64_t used, uni_value **out,
                     uni_error *err) UNI_MUST_USE;
+
+/* The same of pieces, of all ranks or of one. epoch: as in the state. */
+int uni__plan_state_of(const uni__plan_options *options, const uni__piece *pieces, int count,
+                       int64_t epoch, uni_value **out, uni_error *err) UNI_MUST_USE;
+/* plan_state.c: the pieces that a state leaves to this shard. */
+int uni__plan_resume(uni__plan *plan, const uni_value *state, uni_error *err) UNI_MUST_USE;
+void uni__plan_sort(uni__piece *pieces, int count); /* by epoch and place */
+int uni__plan_add_piece(uni__plan *plan, const uni__piece *piece, uni_error *err) UNI_MUST_USE;
+/* This shard's own part of a whole epoch, as at most 4 pieces. */
+int uni__plan_own_share(const uni__plan_options *options, int64_t epoch, uni__piece *out);
+/* Which of `rows` are this shard's, when all shards together use them up in rounds: [*begin, *end). */
+void uni__plan_share_rows(const uni__plan_options *options, int64_t rows, int64_t *begin,
+                          int64_t *end);
+
+/* Where the part that begins at `offset` of a round begins in a last one of fewer rows. No part becomes larger by it than it is in a full round. */
+static inline int64_t uni__part(int64_t rows, int64_t offset, int64_t round)
+{
+    return (int64_t)((__int128)rows * offset / round);
+}
 
 /* The part of [0, total) that shard i of n has. */
 static inline int64_t uni__share(int64_t total, int i, int n)

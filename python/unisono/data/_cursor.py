@@ -112,12 +112,11 @@ def merge(places: list[dict | None]) -> dict | None:
     """One place of those of all ranks."""
     if any(place is None for place in places):
         return None
-    if places[0]["how"] != "native" or len(places) == 1 or places[0].get("state", {}).get("shards") == 1:
-        return max(places, key=lambda place: (place["epoch"], place["ended"], place["taken"]))
-    last = max(place["epoch"] for place in places)
-    if all(place["ended"] for place in places):
-        return max(places, key=lambda place: place["epoch"])
-    here = [place for place in places if place["epoch"] == last]
+    furthest = max(places, key=lambda place: (place["epoch"], place["ended"], place["taken"]))
+    here = [place for place in places if place["epoch"] == furthest["epoch"]]
+    going = [place for place in here if not place["ended"]]
+    if len(places) == 1 or not going or going[0]["state"].get("all"):
+        return furthest
     if len(here) < len(places):
         return None
-    return dict(next(place for place in here if not place["ended"]), state=Native.merge_states([place["state"] for place in here]))
+    return dict(going[0], state=Native.merge_states([place["state"] for place in here]))

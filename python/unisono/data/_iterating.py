@@ -50,18 +50,18 @@ class Iterating:
         source = self._source(columns, joins, buffer, seed, prefetch)
         shape = source.shape()
         size = shape["batch_size"] or 256 if batch_size is None else int(batch_size)
-        made = _passes.begin(source, self._guard, shape, self._blocks, size, bool(drop_last or shape["drop_remainder"]), epoch, self._shard or (0, 1),
-                             self._equal, place)
+        made = _passes.Pass(source, self._guard, self._blocks, size, bool(drop_last or shape["drop_remainder"]), epoch, self._shard or (0, 1),
+                            self._equal, place)
         seeds = _recipe.auto_seeds(self)
         made.extra = dict({"local_seed": cursor.local_seed} if cursor.local_seed is not None else {}, **({"seeds": seeds} if seeds else {}))
         cursor.begin(made)
         made.finish = lambda: cursor.finish(made) or made.stats
         return made
 
-    def _blocks(self) -> _passes.Blocks:
-        """The rows of the blocks, counted once."""
+    def _blocks(self) -> bytearray:
+        """The rows of the blocks, counted once; goes along to the workers."""
         if self._counted[0] is None:
-            self._counted[0] = _passes.Blocks(self._native, self._guard)
+            self._counted[0] = self._guard(self._native.count_blocks)
         return self._counted[0]
 
     # ---- where it stands ----
