@@ -159,9 +159,9 @@ def read_binary_files(paths: Any, *, include_paths: bool = False, **more: Any) -
 
 
 def read_sqlite(path: Any, table: Any, *, columns: Any = None, infer_rows: int | None = None, on_error: str = "raise",
-                max_errors: int | None = None) -> Dataset:
-    """A table of a SQLite file, or a query (SELECT ...)."""
-    return _read("sqlite", path, **_bad(dict(table=table, columns=columns, infer_rows=infer_rows), on_error, max_errors))
+                max_errors: int | None = None, key: str | None = None, num_blocks: int | None = None) -> Dataset:
+    """A table of a SQLite file, or a query (SELECT ...). key: an indexed column of whole numbers, ranges of which are blocks, so that workers do not all run the whole query."""
+    return _read("sqlite", path, **_bad(dict(table=table, columns=columns, infer_rows=infer_rows, key=key, num_blocks=num_blocks), on_error, max_errors))
 
 
 def read_sql(sql: str, connection_factory: Any, **more: Any) -> Dataset:
