@@ -41,19 +41,31 @@ void cli_status_text(const cli_terminal *terminal, uni_run_status status, char *
              uni_run_status_name(status));
 }
 
-/* Of a run whose controller was killed: when it last wrote something. */
+/* The later of `last` and when the file was written last. */
+static double later(double last, const char *dir, const char *name)
+{
+    struct stat info;
+    char *path = uni__path_join(dir, name, NULL);
+    if (path && stat(path, &info) == 0) {
+        double written = (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec * 1e-9;
+        last = written > last ? written : last;
+    }
+    free(path);
+    return last;
+}
+
+/* Of a run whose controller was killed: the agent dates the workers' logs when it ends them for that reason. Where it was killed too, what was written last counts. */
 static double last_sign_of_life(const uni_run *run)
 {
-    static const char *const files[] = { "results.jsonl", "journal.jsonl" };
-    double last = uni_dict_get_float(uni_run_description(run), "updated", 0);
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        struct stat info;
-        char *path = uni__path_join(uni_run_dir(run), files[i], NULL);
-        if (path && stat(path, &info) == 0) {
-            double written = (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec * 1e-9;
-            last = written > last ? written : last;
-        }
-        free(path);
+    const uni_value *about = uni_run_description(run);
+    double last = uni_dict_get_float(about, "updated", 0);
+    last = later(last, uni_run_dir(run), "results.jsonl");
+    last = later(last, uni_run_dir(run), "journal.jsonl");
+    int64_t num_workers = uni_dict_get_int(about, "num_workers", 0);
+    for (int64_t rank = 0; rank < num_workers; rank++) {
+        char name[48];
+        snprintf(name, sizeof name, "logs/rank_%lld.log", (long long)rank);
+        last = later(last, uni_run_dir(run), name);
     }
     return last;
 }

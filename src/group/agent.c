@@ -13,14 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <unisono/value.h>
 
 #include "group/agent.h"
+#include "group/agent_child.h"
 #include "group/agent_tree.h"
 #include "group/wire.h"
 
@@ -31,6 +32,7 @@
 typedef struct worker {
     int rank;
     pid_t pid; /* 0: gone */
+    char *log;
 } worker;
 
 typedef struct agent {
@@ -144,110 +146,6 @@ static void kill_all(agent *self)
 
 /* ---- spawning ---- */
 
-/* In the forked child, until exec: only system calls. Says on `failure` which step failed with which errno. */
-typedef struct child_plan {
-    const char *exe, *cwd, *log;
-    char **argv, **env;
-    int fds[UNI__WIRE_MAX_FDS], num_fds;
-    uint64_t memory;
-    pid_t agent;
-    uni__wire *wire; /* the agent's: descriptors of later workers may have come already */
-    const uni__fork_hooks *hooks; /* forked only; NULL: exec */
-} child_plan;
-
-enum { STEP_LOG = 1, STEP_DIRECTORY, STEP_MEMORY, STEP_DESCRIPTORS, STEP_EXEC };
-
-static const char *const step_sentences[] = {
-    [STEP_LOG] = "cannot open its log file",
-    [STEP_DIRECTORY] = "cannot enter its working directory",
-    [STEP_MEMORY] = "cannot set its memory limit",
-    [STEP_DESCRIPTORS] = "cannot pass its descriptors",
-    [STEP_EXEC] = "cannot execute it",
-};
-
-static void child_fail(int failure, int step)
-{
-    int words[2] = { step, errno };
-    ssize_t ignored = write(failure, words, sizeof words);
-    (void)ignored;
-    _exit(127);
-}
-
-/* What exec would have put in the place of the old. The strings stay for as long as the process. */
-static int take_environment(char *const *env)
-{
-    clearenv();
-    for (; *env; env++) {
-        char *pair = strdup(*env);
-        if (!pair || putenv(pair) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* The descriptor above every number that a worker's own are put at: what is closed in a forked worker later is never one of them. */
-static int out_of_the_way(int fd)
-{
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, UNI__WORKER_FIRST_FD + UNI__WIRE_MAX_FDS);
-    if (high >= 0)
-        close(fd);
-    return high;
-}
-
-/* Returns only in a worker that is forked and goes on without exec. */
-static void child_run(const child_plan *plan, int failure)
-{
-    sigset_t none;
-    sigemptyset(&none);
-    failure = out_of_the_way(failure);
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != plan->agent)
-        _exit(127); /* the agent died between fork and prctl */
-    const int reset[] = { SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT, SIGTSTP };
-    for (size_t i = 0; i < sizeof reset / sizeof reset[0]; i++)
-        signal(reset[i], SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-
-    int null = open("/dev/null", O_RDONLY);
-    int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (log < 0)
-        child_fail(failure, STEP_LOG);
-    if (dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
-        child_fail(failure, STEP_DESCRIPTORS);
-    if (null > 2)
-        close(null);
-    if (log > 2)
-        close(log);
-    for (int i = 0; i < plan->wire->num_fds; i++)
-        close(plan->wire->fds[i]);
-    plan->wire->num_fds = 0;
-    /* First all above the target numbers, then down: no order of the originals can collide. */
-    int high[UNI__WIRE_MAX_FDS];
-    for (int i = 0; i < plan->num_fds; i++)
-        if ((high[i] = out_of_the_way(plan->fds[i])) < 0)
-            child_fail(failure, STEP_DESCRIPTORS);
-    for (int i = 0; i < plan->num_fds; i++)
-        if (dup2(high[i], i < 3 ? UNI__WORKER_FIRST_FD + i : UNI__WORKER_REPORT_FD) < 0)
-            child_fail(failure, STEP_DESCRIPTORS);
-    if (plan->memory > 0) {
-        struct rlimit limit = { .rlim_cur = plan->memory, .rlim_max = plan->memory };
-        if (setrlimit(RLIMIT_AS, &limit) < 0)
-            child_fail(failure, STEP_MEMORY);
-    }
-    if (plan->cwd && plan->cwd[0] && chdir(plan->cwd) < 0)
-        child_fail(failure, STEP_DIRECTORY);
-    if (!plan->hooks) {
-        execve(plan->exe, plan->argv, plan->env);
-        child_fail(failure, STEP_EXEC);
-    }
-    for (int i = 0; i < plan->num_fds; i++)
-        close(high[i]);
-    if (take_environment(plan->env) < 0)
-        child_fail(failure, STEP_EXEC);
-    close(failure);
-}
-
 /* A NULL-terminated vector that points into the list's strings; `extra` more strings may be appended. */
 static char **strings_of(const uni_value *list, size_t extra)
 {
@@ -258,68 +156,30 @@ static char **strings_of(const uni_value *list, size_t extra)
     return strings;
 }
 
-pid_t uni__fork(const uni__fork_hooks *hooks)
+static bool add_worker(agent *self, int rank, pid_t pid, const char *log)
 {
-    if (!hooks)
-        return fork();
-    hooks->before(hooks->context);
-    pid_t pid = fork();
-    int error = errno;
-    hooks->after(hooks->context, pid == 0);
-    errno = error;
-    return pid;
-}
-
-/* The child's pid, -1, or 0 in a child that goes on without exec. */
-static pid_t start_child(const child_plan *plan, int *step, int *error)
-{
-    int failure[2], words[2] = { 0, 0 };
-    *step = STEP_EXEC;
-    if (pipe2(failure, O_CLOEXEC) < 0) {
-        *error = errno;
-        return -1;
-    }
-    pid_t pid = uni__fork(plan->hooks);
-    if (pid == 0) {
-        close(failure[0]);
-        child_run(plan, failure[1]);
-        return 0;
-    }
-    *error = pid < 0 ? errno : 0;
-    close(failure[1]);
-    /* End of file means that exec closed it (or the child, when there is none): the program runs. */
-    if (pid > 0 && read(failure[0], words, sizeof words) == (ssize_t)sizeof words) {
-        *step = words[0];
-        *error = words[1];
-        waitpid(pid, NULL, 0);
-        pid = -1;
-    } else if (pid > 0) {
-        setpgid(pid, pid);
-    }
-    close(failure[0]);
-    return pid;
-}
-
-static worker *add_worker(agent *self, int rank, pid_t pid)
-{
+    worker fresh = { .rank = rank, .pid = pid, .log = strdup(log) };
     for (size_t i = 0; i < self->num_workers; i++)
         if (self->workers[i].pid == 0) {
-            self->workers[i] = (worker){ .rank = rank, .pid = pid };
-            return &self->workers[i];
+            free(self->workers[i].log);
+            self->workers[i] = fresh;
+            return true;
         }
     worker *grown = realloc(self->workers, (self->num_workers + 1) * sizeof *grown);
-    if (!grown)
-        return NULL;
+    if (!grown) {
+        free(fresh.log);
+        return false;
+    }
     self->workers = grown;
-    self->workers[self->num_workers] = (worker){ .rank = rank, .pid = pid };
-    return &self->workers[self->num_workers++];
+    self->workers[self->num_workers++] = fresh;
+    return true;
 }
 
 static void spawn(agent *self, const uni_value *order, uni__wire_frame *frame)
 {
-    int rank = (int)uni_dict_get_int(order, "rank", -1), step = STEP_EXEC, error = ENOMEM;
+    int rank = (int)uni_dict_get_int(order, "rank", -1), step = UNI__CHILD_EXEC, error = ENOMEM;
     char session[96], report[48];
-    child_plan plan = {
+    uni__child plan = {
         .exe = uni_dict_get_string(order, "exe", ""),
         .cwd = uni_dict_get_string(order, "cwd", ""),
         .log = uni_dict_get_string(order, "log", "/dev/null"),
@@ -343,23 +203,23 @@ static void spawn(agent *self, const uni_value *order, uni__wire_frame *frame)
             plan.env[count] = session;
         if (frame->num_fds > 3)
             plan.env[count + 1] = report;
-        pid = start_child(&plan, &step, &error);
+        pid = uni__child_start(&plan, &step, &error);
     }
     free(plan.argv);
     free(plan.env);
     if (pid == 0) {
-        frame->num_fds = 0; /* child_run closed them, and has put others at their numbers */
+        frame->num_fds = 0; /* the child closed them, and has put others at their numbers */
         self->is_worker = true;
         return;
     }
-    if (pid > 0 && add_worker(self, rank, pid)) {
+    if (pid > 0 && add_worker(self, rank, pid, plan.log)) {
         send_to_controller(self, UNI__AGENT_SPAWNED, about(rank, pid));
         return;
     }
     if (pid > 0)
         kill(-pid, SIGKILL);
     uni_value *message = with_int(about(rank, 0), "errno", error);
-    if (message && uni_dict_take(message, "what", uni_value_string(step_sentences[step])) < 0) {
+    if (message && uni_dict_take(message, "what", uni_value_string(uni__child_step(step))) < 0) {
         uni_value_free(message);
         message = NULL;
     }
@@ -427,11 +287,21 @@ static void serve(agent *self)
     }
 }
 
+/* The controller can no longer write down when the run ended: the logs of those who are ended with it show it (`unisono why`). */
+static void date_logs(const agent *self)
+{
+    for (size_t i = 0; i < self->num_workers; i++)
+        if (self->workers[i].pid > 0 && self->workers[i].log)
+            (void)utimensat(AT_FDCWD, self->workers[i].log, NULL, 0);
+}
+
 static void forget(agent *self)
 {
     uni__wire_close(&self->wire);
     if (self->signals >= 0)
         close(self->signals);
+    for (size_t i = 0; i < self->num_workers; i++)
+        free(self->workers[i].log);
     free(self->workers);
 }
 
@@ -447,9 +317,9 @@ static void agent_run(int channel, pid_t keeper, const uni__fork_hooks *hooks)
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
     self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    int high = out_of_the_way(self.signals);
+    int high = uni__child_high_fd(self.signals);
     self.signals = high >= 0 ? high : self.signals;
-    high = out_of_the_way(channel);
+    high = uni__child_high_fd(channel);
     uni__wire_init(&self.wire, high >= 0 ? high : channel);
     uni__oom_look(&self.oom);
     send_to_controller(&self, UNI__AGENT_HELLO, with_int(about(-1, getpid()), "keeper", keeper));
@@ -461,6 +331,7 @@ static void agent_run(int channel, pid_t keeper, const uni__fork_hooks *hooks)
         return;
     }
     self.orphaned = true;
+    date_logs(&self);
     kill_all(&self);
     forget(&self);
     _exit(0);
