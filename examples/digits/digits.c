@@ -20,6 +20,10 @@
 
 #include "dataset.h"
 
+#ifndef EXAMPLE_DATA /* compiled by hand: run it in the root of the source */
+#define EXAMPLE_DATA "examples/data"
+#endif
+
 /* ---- the model ---- */
 
 static int make_model(uni_model **out, uni_error *err)

@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <unisono/native.h>
 
+#ifndef EXAMPLE_DATA /* compiled by hand: run it in the root of the source */
+#define EXAMPLE_DATA "examples/data"
+#endif
+
 typedef struct example_options {
     const char *data; /* --data FILE */
     const char *

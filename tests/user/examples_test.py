@@ -48,6 +48,25 @@ def test_fit_survives_a_kill(storage):
     assert re.search(r"^failure: rank 0 \(pid \d+\) was killed by .*(SIGKILL|signal 9)", err, re.M), err
 
 
+def test_train_survives_a_kill(storage):
+    try:
+        binary = program("example_train")
+    except FileNotFoundError:
+        raise support.Skip("built without the engine") from None
+    data = os.path.join(support.SOURCE, "examples/data/digits.csv")
+    process = start([binary, data, "2", "300"], storage, cwd=storage)
+    run_dir = os.path.join(storage, "train", "run_001")
+    wait_for(lambda: os.path.isdir(os.path.join(run_dir, "checkpoints")) and checkpoints(run_dir))
+    os.kill(worker_pids(run_dir)[1], signal.SIGKILL)
+    code, out, err = finish(process)
+    assert code == 0, out + err
+    assert run_json(run_dir)["attempt"] == 2, run_json(run_dir)
+    seen = iterations(run_dir, 0)
+    assert [metrics["epoch"] for metrics in seen.values()] == list(range(300)), list(seen)
+    assert seen[300]["accuracy"] > 0.99, seen[300]
+    assert os.path.exists(os.path.join(storage, "digits.keras"))
+
+
 def test_start_run_run(storage):
     out, _ = run([program("example_start_run_run")], storage)
     lines = [line.split(": ", 1) for line in out.splitlines() if not line.startswith("  ")]
