@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <unisono/data.h>
+#include "base/limits.h"
 #include "bench_numbers.h"
 #include "data_bench.h"
 #include "data_files.h"
@@ -157,8 +158,8 @@ static void bench_tfrecord(bool quick)
 static void bench_shuffle(bool quick)
 {
     int64_t rows = quick ? 50000 : 10000000, least = rows;
-    int64_t room =
-        bench_disk_free() < bench_memory_free() ? bench_disk_free() : bench_memory_free();
+    int64_t disk = bench_disk_free(), memory = (int64_t)uni__memory_available();
+    int64_t room = disk < memory ? disk : memory;
     const char *npy = bench_path(quick ? "rows.npy" : "many_rows.npy");
     if (rows * 1024 * 5 / 4 > room)
         rows = room / 1024 * 4 / 5;

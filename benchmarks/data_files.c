@@ -48,19 +48,6 @@ int64_t bench_disk_free(void)
     return statvfs(directory, &found) == 0 ? (int64_t)found.f_bavail * (int64_t)found.f_frsize : 0;
 }
 
-int64_t bench_memory_free(void)
-{
-    char key[64];
-    long long value = 0, available = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file != NULL && fscanf(file, "%63s %lld kB", key, &value) == 2)
-        if (strcmp(key, "MemAvailable:") == 0)
-            available = value * 1024;
-    if (file != NULL)
-        fclose(file);
-    return available;
-}
-
 static bool has_size(const char *path, int64_t at_least)
 {
     struct stat found;

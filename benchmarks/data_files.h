@@ -16,7 +16,6 @@ void bench_make_directory(bool quick);
 const char *bench_path(const char *name);
 /* Bytes that can still be written there, and memory that is free or page cache. */
 int64_t bench_disk_free(void);
-int64_t bench_memory_free(void);
 
 /* Ten columns of normal numbers with all their digits, as pandas writes them. */
 void bench_make_csv(const char *path, int64_t rows);

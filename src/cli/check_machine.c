@@ -12,46 +12,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "cli/check.h"
 #include "cli/format.h"
 
 static const char machine[] = "This machine";
-
-/* The first line of a small file, without its line feed; false when it cannot be read. */
-static bool first_line(const char *path, char *out, size_t size)
-{
-    FILE *file = fopen(path, "re");
-    bool got = file && fgets(out, (int)size, file);
-    if (file)
-        fclose(file);
-    if (got)
-        out[strcspn(out, "\n")] = '\0';
-    return got;
-}
-
-/* CPUs that the cgroup's quota allows; 0 when there is none. Version 2 first, then version 1. */
-static double cgroup_cpus(void)
-{
-    char line[128];
-    double quota = 0, period = 0;
-    if (first_line("/sys/fs/cgroup/cpu.max", line, sizeof line))
-        return sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0 ? quota / period : 0;
-    if (first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", line, sizeof line))
-        quota = atof(line);
-    if (first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", line, sizeof line))
-        period = atof(line);
-    return quota > 0 && period > 0 ? quota / period : 0;
-}
-
-static double cgroup_memory(void)
-{
-    char line[128];
-    if (!first_line("/sys/fs/cgroup/memory.max", line, sizeof line) &&
-        !first_line("/sys/fs/cgroup/memory/memory.limit_in_bytes", line, sizeof line))
-        return 0;
-    double bytes = atof(line);
-    return bytes > 0 && bytes < 1e18 ? bytes : 0;
-}
 
 static void check_cores(cli_findings *findings)
 {
@@ -59,7 +24,7 @@ static void check_cores(cli_findings *findings)
     CPU_ZERO(&set);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)online;
-    double quota = cgroup_cpus();
+    double quota = uni__limit_cpus();
     char limit[64] = "";
     if (quota > 0)
         snprintf(limit, sizeof limit, ", the cgroup allows %.1f", quota);
@@ -67,23 +32,10 @@ static void check_cores(cli_findings *findings)
                     allowed, online, limit);
 }
 
-static double meminfo(const char *key)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    char line[256];
-    double found = 0;
-    while (file && !(found > 0) && fgets(line, sizeof line, file))
-        if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
-            found = atof(line + strlen(key) + 1) * 1024;
-    if (file)
-        fclose(file);
-    return found;
-}
-
 static void check_memory(cli_findings *findings)
 {
-    double total = meminfo("MemTotal"), available = meminfo("MemAvailable"),
-           limit = cgroup_memory();
+    double total = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double available = (double)uni__memory_available(), limit = (double)uni__limit_memory();
     char all[CLI_SHORT], free_text[CLI_SHORT], cap[CLI_SHORT], more[80] = "";
     if (limit > 0 && limit < total)
         snprintf(more, sizeof more, ", the cgroup allows %s", cli_bytes(limit, cap));

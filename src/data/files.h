@@ -2,7 +2,7 @@
  * files.h - the files of a source: found once, read in blocks with pread.
  *
  * Paths are files, directories (their files, sorted, without those that begin with '.' or '_') or globs. Sizes and times are noted when
- * they are opened: a file that is gone, shorter or changed when it is read is an error that names it. Nothing is mapped: blocks go into recycled
+ * they are opened: a file that is gone, shorter or changed when it is read is an error that names it. Nothing is mapped here: blocks go into recycled
  * buffers, so that memory is bounded by the buffers and not by the files. All functions but open and unref may be called from any thread.
  */
 #ifndef UNISONO_DATA_FILES_H

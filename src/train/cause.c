@@ -35,8 +35,11 @@ int uni__cause_exit_code(const uni__cause *cause)
 static const char *advice_for_signal(int number)
 {
     switch (number) {
-    case SIGSEGV:
     case SIGBUS:
+        return " (a file that it had mapped was cut off or could not be read from the disk, or a "
+               "crash in "
+               "its own code: look at its log and at dmesg)";
+    case SIGSEGV:
     case SIGILL:
     case SIGFPE:
         return " (a crash in its own code or in a library: look at its log, or run that rank under "

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/limits.h"
 #include "data/dataset.h"
 #include "data/sources/npy.h"
 #include "data/sources/scattered.h"
@@ -341,6 +342,7 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
 
 static int open_files(struct numpy *numpy, uni_error *err)
 {
+    bool stays = (uint64_t)numpy->files->bytes <= uni__memory_available() / 2;
     numpy->fds = malloc((size_t)numpy->files->count * sizeof(int));
     numpy->scattered = calloc((size_t)numpy->files->count, sizeof(uni__scattered *));
     for (int i = 0; numpy->fds != NULL && i < numpy->files->count; i++)
@@ -352,8 +354,8 @@ static int open_files(struct numpy *numpy, uni_error *err)
         numpy->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
         if (numpy->fds[i] < 0)
             return uni_error_set_errno(err, errno, "cannot open %s", file->path);
-        UNI_TRY(
-            uni__scattered_new(&numpy->scattered[i], numpy->fds[i], file->path, file->size, err));
+        UNI_TRY(uni__scattered_new(&numpy->scattered[i], numpy->fds[i], file->path, file->size,
+                                   stays, err));
     }
     return 0;
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +25,7 @@ struct uni__scattered {
     int fd;
     const char *path;
     int64_t size;
+    bool stays;
     pid_t owner; /* a fork shares the lease, but does not count in `holders`: it copies without */
     pthread_mutex_t lock;
     char *mapping; /* NULL: not yet, or it cannot be */
@@ -33,12 +33,14 @@ struct uni__scattered {
     int holders; /* copies under way that rely on the lease */
 };
 
-int uni__scattered_new(uni__scattered **out, int fd, const char *path, int64_t size, uni_error *err)
+int uni__scattered_new(uni__scattered **out, int fd, const char *path, int64_t size, bool stays,
+                       uni_error *err)
 {
     uni__scattered *file = *out = calloc(1, sizeof *file);
     if (file == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", path);
-    *file = (uni__scattered){ .fd = fd, .path = path, .size = size, .owner = getpid() };
+    *file =
+        (uni__scattered){ .fd = fd, .path = path, .size = size, .stays = stays, .owner = getpid() };
     pthread_mutex_init(&file->lock, NULL);
     return 0;
 }
@@ -61,7 +63,8 @@ static const char *mapping_of(uni__scattered *file)
         file->mapping_tried = true;
         if (mapping != MAP_FAILED) {
             file->mapping = mapping;
-            madvise(mapping, (size_t)file->size, MADV_RANDOM);
+            if (!file->stays)
+                madvise(mapping, (size_t)file->size, MADV_RANDOM);
         }
     }
     char *mapping = file->mapping;

@@ -67,7 +67,7 @@ static void begin_copy(struct copy *copy, int64_t count, size_t row_bytes)
     uni_error err = { 0 };
     copy->fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(copy->fd >= 0);
-    int status = uni__scattered_new(&copy->file, copy->fd, path, (int64_t)ROWS * ROW, &err);
+    int status = uni__scattered_new(&copy->file, copy->fd, path, (int64_t)ROWS * ROW, true, &err);
     assert_int_equal(status, 0);
     copy->count = count;
     copy->row_bytes = row_bytes;
