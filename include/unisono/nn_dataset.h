@@ -40,7 +40,8 @@ typedef struct uni_dataset_columns {
 UNI_API UNI_MUST_USE int uni_batches_dataset(uni_batches **out, uni_dataset *dataset,
                                              const uni_dataset_columns *columns, uni_error *err);
 
-/* Seconds that next of these batches and of all their parts took so far: what training waited for data. 0 for batches that are no dataset's. */
+/* Seconds that fit spent with these batches and all their parts so far: in next (also when nobody had to be waited for), at the begins of epochs, and in opening parts. What training
+ * waited for data. 0 for batches that are no dataset's. */
 UNI_API double uni_batches_dataset_wait(const uni_batches *batches);
 
 /* Shard `shard` of the same batches, for strategies: in the global order its part of every global batch; in the block order batches of its own blocks, as many for

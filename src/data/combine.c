@@ -125,6 +125,8 @@ static int add_part(struct united *united, uni__source *source, uni_dataset *dat
     united->ends[united->count - 1] = before + (blocks ? below->num_blocks : below->num_rows);
     source->bytes = source->bytes < 0 || below->bytes < 0 ? -1 : source->bytes + below->bytes;
     source->row_bytes = below->row_bytes > source->row_bytes ? below->row_bytes : source->row_bytes;
+    source->in_memory =
+        (united->count == 1 || source->in_memory) && !blocks && uni__dataset_is_quick(part);
     source->block_rows =
         below->block_rows > source->block_rows ? below->block_rows : source->block_rows;
     return 0;
@@ -265,6 +267,7 @@ int uni_dataset_zip(uni_dataset **out, uni_dataset *a, uni_dataset *b, uni_error
     UNI_TRY_GOTO(counted(&zipped->b, b, err), fail);
     source.num_rows = zipped->a->root->source.num_rows;
     source.row_bytes = zipped->a->root->source.row_bytes + zipped->b->root->source.row_bytes;
+    source.in_memory = uni__dataset_is_quick(zipped->a) && uni__dataset_is_quick(zipped->b);
     if (source.num_rows != zipped->b->root->source.num_rows) {
         status =
             uni_error_set(err, UNI_ESHAPE, "zip: %lld rows and %lld rows",

@@ -55,7 +55,7 @@ static void types(void **unused)
 {
     uni_table *table = READ("id,x,ok,name,none\n1,0.5,true,ann,\n-2,1e3,false,\"b,\"\"o\"\"b\",\n"
                             ",nan,True,\"two\nlines\",\n4,-inf,false,,\n",
-                            NULL);
+                            &(uni_csv_options){ .masks = true });
     assert_int_equal(uni_table_num_rows(table), 4);
     assert_int_equal(uni_table_num_columns(table), 5);
     const uni_table_column *id = uni_table_find(table, "id");
@@ -72,6 +72,116 @@ static void types(void **unused)
     assert_string_equal(string_at(table, "name", 2), "two\nlines");
     assert_int_equal(uni_table_find(table, "none")->field.dtype, UNI_F64);
     uni_table_unref(table);
+}
+
+static uni_dtype dtype_of(const uni_table *table, const char *name)
+{
+    const uni_table_column *column = uni_table_find(table, name);
+    return column->field.kind == UNI_FIELD_NUMBER ? column->field.dtype : 0;
+}
+
+/* A column has one type, which also says what is missing: whole numbers with gaps are floating point where that is exact, otherwise text, as are true and false. */
+static void gaps_have_a_type(void **unused)
+{
+    uni_table *table = READ("a,b,c,d,e\n1,1,9007199254740993,true,18446744073709551615\n"
+                            ",2,,,\n3,3,4,false,7\n",
+                            NULL);
+    assert_int_equal(dtype_of(table, "a"), UNI_F64);
+    const double *a = uni_array_data(uni_table_find(table, "a")->values);
+    assert_true(a[0] == 1 && isnan(a[1]) && a[2] == 3);
+    assert_int_equal(dtype_of(table, "b"), UNI_I64);
+    assert_string_equal(string_at(table, "c", 0), "9007199254740993");
+    assert_string_equal(string_at(table, "d", 1), "");
+    assert_string_equal(string_at(table, "e", 0), "18446744073709551615");
+    uni_table_unref(table);
+    /* Given whole numbers have no gaps, unless they are asked for. */
+    uni_field given = { .name = "a", .kind = UNI_FIELD_NUMBER, .dtype = UNI_I32 };
+    uni_csv_options options = { .types = &given, .num_types = 1 };
+    REFUSE("a,b\n1,2\nNA,3\n", &options,
+           "data.csv:3:1: \"NA\" in column a is missing, which its type cannot say: give the type "
+           "float64, which has NaN, or text, or skip such rows");
+    options.bad.skip = true;
+    table = READ("a,b\n1,2\nNA,3\n5,6\n", &options);
+    assert_int_equal(uni_table_num_rows(table), 2);
+    uni_table_unref(table);
+    options = (uni_csv_options){ .types = &given, .num_types = 1, .masks = true };
+    table = READ("a,b\n1,2\nNA,3\n", &options);
+    assert_int_equal(dtype_of(table, "a"), UNI_I32);
+    assert_int_equal(((uint8_t *)uni_array_data(uni_table_find(table, "a")->valid))[1], 0);
+    uni_table_unref(table);
+}
+
+/* `rows` rows of whole numbers, of which the last one is `odd`. */
+static char *whole_numbers(int rows, const char *odd, size_t *size)
+{
+    char *text = malloc((size_t)rows * 24 + 100);
+    size_t at = (size_t)sprintf(text, "a,b\n");
+    for (int i = 0; i < rows - 1; i++)
+        at += (size_t)sprintf(text + at, "%d,%d\n", i, 1000000000 + i);
+    *size = at + (size_t)sprintf(text + at, "%s,1\n", odd);
+    return text;
+}
+
+/* What the first rows do not say: a small file is looked at as a whole before its type is fixed, as far as numbers stay numbers; a large one keeps its type, and what
+ * does not fit is told, or passed over and counted. No batch has another type than the schema. */
+static void types_that_do_not_hold(void **unused)
+{
+    static const char *const wider[] = { "", "0.5", "18446744073709551615" };
+    static const uni_dtype become[] = { UNI_F64, UNI_F64, UNI_U64 };
+    size_t size = 0;
+    for (int i = 0; i < 3; i++) {
+        char *text = whole_numbers(3000, wider[i], &size);
+        uni_table *table = table_of(read_text(text, size, NULL, 0, ""));
+        assert_int_equal(uni_table_num_rows(table), 3000);
+        assert_int_equal(dtype_of(table, "a"), become[i]);
+        assert_int_equal(dtype_of(table, "b"), UNI_I64);
+        uni_table_unref(table);
+        /* Whoever says how many rows to look at means it. */
+        assert_null(read_text(text, size, &(uni_csv_options){ .infer_rows = 1000 }, UNI_EFORMAT,
+                              "data.csv:3001:1: "));
+        free(text);
+    }
+    char *text = whole_numbers(3000, "x", &size);
+    assert_null(read_text(text, size, NULL, UNI_EFORMAT,
+                          "data.csv:3001:1: \"x\" in column a is no whole number; the column's "
+                          "type was taken from the first rows: give it (types)"));
+    free(text);
+    enum { MANY = 400000 }; /* 7 MB: the block order */
+    text = whole_numbers(MANY, "NA", &size);
+    char *dir = test_dir(), *path = test_file(dir, "data.csv", text, size);
+    for (int skip = 0; skip < 2; skip++) {
+        uni_dataset *dataset = NULL;
+        assert_ok(uni_dataset_read_csv(&dataset, 1, (const char *const[]){ path },
+                                       &(uni_csv_options){ .bad = { .skip = skip } }, &failure));
+        const uni_table *schema = NULL;
+        assert_ok(uni_dataset_schema(dataset, &schema, &failure));
+        assert_int_equal(dtype_of(schema, "a"), UNI_I64);
+        uni_dataset_iterator *it = NULL;
+        uni_table *batch = NULL;
+        int64_t rows = 0;
+        int more;
+        assert_ok(
+            uni_dataset_iterate(&it, dataset, &(uni_data_options){ .batch_size = 4096 }, &failure));
+        while ((more = uni_dataset_iterator_next(it, &batch, &failure)) > 0) {
+            assert_int_equal(dtype_of(batch, "a"), UNI_I64);
+            assert_null(uni_table_find(batch, "a")->valid);
+            rows += uni_table_num_rows(batch);
+            uni_table_unref(batch);
+        }
+        if (skip) {
+            assert_int_equal(more, 0);
+            assert_int_equal(rows, MANY - 1);
+        } else {
+            assert_int_equal(more, UNI_EFORMAT);
+            assert_non_null(strstr(failure.message, "data.csv:400001:1: \"NA\" in column a is "
+                                                    "missing, which its type cannot say"));
+        }
+        uni_dataset_iterator_free(it);
+        uni_dataset_unref(dataset);
+    }
+    test_dir_remove(dir);
+    free(path);
+    free(text);
 }
 
 /* Whole numbers that no int64 holds are not rounded; what is no header is told. */
@@ -376,6 +486,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types),
+        cmocka_unit_test(gaps_have_a_type),
+        cmocka_unit_test(types_that_do_not_hold),
         cmocka_unit_test(given_types),
         cmocka_unit_test(other_headers),
         cmocka_unit_test(bad_rows),

@@ -230,6 +230,19 @@ bool uni__dataset_one_to_one(const uni_dataset *dataset)
     return true;
 }
 
+bool uni_dataset_is_stream(const uni_dataset *dataset)
+{
+    return dataset->root->source.kind == UNI__SOURCE_STREAM;
+}
+
+bool uni__dataset_is_quick(const uni_dataset *dataset)
+{
+    bool quick = dataset->root->source.in_memory;
+    for (int i = 0; i < dataset->num_stages; i++)
+        quick = quick && dataset->stages[i]->quick;
+    return quick;
+}
+
 bool uni__dataset_in_order(const uni_dataset *dataset)
 {
     for (int i = 0; i < dataset->num_stages; i++) {
@@ -254,7 +267,9 @@ static int apply_in_parts(const uni__stage *stage, uni__reader *reader, uni_tabl
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld batches", (long long)count);
     for (; done < count && status == 0; done++) {
         int64_t end = (done + 1) * size < rows ? (done + 1) * size : rows;
-        status = uni_table_slice(&part, in, done * size, end, err);
+        status = uni__reader_is_wanted(reader, err);
+        if (status == 0)
+            status = uni_table_slice(&part, in, done * size, end, err);
         if (status == 0)
             status = stage->apply(stage->self, reader, part, &parts[done], err);
         uni_table_unref(part);
@@ -277,7 +292,9 @@ int uni__apply_stages(uni_dataset *dataset, int first, int last, uni__reader *re
     for (int i = first; i < last && uni_table_num_rows(now) > 0; i++) {
         const uni__stage *stage = dataset->stages[i];
         uni_table *next = NULL;
-        int status = apply_in_parts(stage, reader, now, &next, err);
+        int status = uni__reader_is_wanted(reader, err);
+        if (status == 0)
+            status = apply_in_parts(stage, reader, now, &next, err);
         if (status == 0 && !stage->changes_rows &&
             uni_table_num_rows(next) != uni_table_num_rows(now)) {
             status = uni_error_set(

@@ -22,6 +22,7 @@ typedef struct uni__stage {
     bool changes_rows; /* the number of rows may change */
     bool in_order; /* one call at a time, in the order of the rows, on the iterator's own thread */
     int64_t batch_size; /* rows a call; 0: as they come */
+    bool quick; /* columns are moved or converted: no function of the user's, no waiting */
 } uni__stage;
 
 /* The source and what its bad rows are met with; shared by all datasets made of it. */
@@ -95,6 +96,8 @@ int uni__dataset_add_stage(uni_dataset **out, uni_dataset *from, const uni__stag
                            const uni_table *schema, uni_error *err) UNI_MUST_USE;
 /* true when every row of the source is one row of the dataset. */
 bool uni__dataset_one_to_one(const uni_dataset *dataset);
+/* true when rows are made of memory by quick stages only. */
+bool uni__dataset_is_quick(const uni_dataset *dataset);
 bool uni__dataset_in_order(
     const uni_dataset *dataset); /* has a stage that must be called in order */
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -36,6 +37,7 @@ struct uni__execute {
     int running;
     size_t task_bytes; /* largest that a task took so far */
     bool ending, planned_all;
+    atomic_bool cancelled; /* ending, for those who are not under the lock */
     /* a stream */
     bool stream_busy;
     /* of whoever made the stream busy, outside of the lock */
@@ -76,6 +78,19 @@ int64_t uni__order_element(const uni_dataset *dataset, int64_t epoch, int64_t po
                                                 (uint64_t)size, (uint64_t)(position - first));
 }
 
+void uni__order_rows(const uni_dataset *dataset, int64_t epoch, int64_t *rows, int64_t count)
+{
+    const uni__order *order = &dataset->order;
+    if (order->shuffle && order->buffer == 0 && order->window_blocks == 0) {
+        uni__random_permute_all(uni__order_key(dataset, epoch, 0),
+                                (uint64_t)dataset->root->source.num_rows, (uint64_t *)rows,
+                                (size_t)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        rows[i] = uni__order_element(dataset, epoch, rows[i]);
+}
+
 /* ---- tasks ---- */
 
 static int read_rows(uni__execute *execute, uni__reader *reader, const uni__task *task,
@@ -88,11 +103,9 @@ static int read_rows(uni__execute *execute, uni__reader *reader, const uni__task
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %lld rows",
                              (long long)task->count);
-    for (int64_t i = 0; i < task->count; i++) {
-        int64_t position =
-            plan->options.rounds ? uni__plan_position(plan, task, i) : task->begin + i;
-        rows[i] = uni__order_element(dataset, task->epoch, position);
-    }
+    for (int64_t i = 0; i < task->count; i++)
+        rows[i] = plan->options.rounds ? uni__plan_position(plan, task, i) : task->begin + i;
+    uni__order_rows(dataset, task->epoch, rows, task->count);
     return uni__source_read_rows(&dataset->root->source, reader, rows, task->count, out, err);
 }
 
@@ -205,6 +218,8 @@ static int read_stream(uni__execute *execute, uni__reader *reader, int64_t *base
         if (!counts || execute->stream_row > first)
             return 1;
         uni_table_unref(*out);
+        *out = NULL;
+        UNI_TRY(uni__reader_is_wanted(reader, err)); /* a resume may pass over much */
     }
 }
 
@@ -253,6 +268,7 @@ static bool work_on_stream(uni__execute *execute, uni__reader *reader)
 static bool work_on_task(uni__execute *execute, uni__reader *reader)
 {
     uni__task task;
+    uint64_t number = execute->tail;
     if (!uni__plan_next(execute->options.plan, &task))
         return false;
     struct slot *slot = next_slot(execute, &task);
@@ -270,7 +286,11 @@ static bool work_on_task(uni__execute *execute, uni__reader *reader)
     pthread_mutex_lock(&execute->lock);
     execute->running--;
     uni__plan_fit(execute->options.plan, task.count, bytes, uni__monotonic_ns() - before);
-    finish(execute, slot, table, status < 0 ? &err : NULL);
+    if (number < execute->head ||
+        slot->done) /* the consumer was faster; the slot may be another's */
+        uni_table_unref(table);
+    else
+        finish(execute, slot, table, status < 0 ? &err : NULL);
     return true;
 }
 
@@ -327,6 +347,7 @@ static int start_worker(uni__execute *execute, uni_error *err)
     struct worker *worker = &execute->workers[execute->num_workers];
     worker->execute = execute;
     UNI_TRY(uni__reader_of(&worker->reader, execute->options.pool, execute->options.bad, err));
+    uni__reader_watch(worker->reader, &execute->cancelled);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -337,6 +358,47 @@ static int start_worker(uni__execute *execute, uni_error *err)
         return uni_error_set_errno(err, code, "cannot start a thread that reads data");
     }
     execute->num_workers++;
+    return 0;
+}
+
+/* Under the lock, which it gives up meanwhile: the consumer makes the next result itself. */
+static void help(uni__execute *execute)
+{
+    if (!work_on_task(execute, execute->options.reader))
+        execute->planned_all = true;
+}
+
+/* Under the lock, which it gives up meanwhile: the consumer makes a result that a thread is at, too. There may be more threads than cores, and then the one that has it can be away
+ * for milliseconds; the first to be through counts. */
+static void overtake(uni__execute *execute, struct slot *slot)
+{
+    uni__task task = slot->result.task;
+    uni_table *table = NULL;
+    uni_error err = { 0 };
+    pthread_mutex_unlock(&execute->lock);
+    int status = run_task(execute, execute->options.reader, &task, NULL, &table, &err);
+    pthread_mutex_lock(&execute->lock);
+    if (slot->done)
+        uni_table_unref(table);
+    else
+        finish(execute, slot, table, status < 0 ? &err : NULL);
+}
+
+/* Under the lock: the first results, for as long as it would take a thread to come up. */
+static void make_first_results(uni__execute *execute)
+{
+    enum { LONG_NS = 100000 };
+    uint64_t begin = uni__monotonic_ns();
+    while (!execute->planned_all && has_room(execute) && uni__monotonic_ns() - begin < LONG_NS)
+        help(execute);
+}
+
+/* Under the lock: somebody reads ahead, from here on if not before. */
+static int begin_work(uni__execute *execute, uni_error *err)
+{
+    if (execute->num_workers == 0)
+        return execute->planned_all ? 0 : start_worker(execute, err);
+    pthread_cond_broadcast(&execute->room);
     return 0;
 }
 
@@ -358,7 +420,9 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
                      : uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
     if (status == 0) {
         pthread_mutex_lock(&execute->lock);
-        status = start_worker(execute, err);
+        if (options->quick)
+            make_first_results(execute);
+        status = begin_work(execute, err);
         pthread_mutex_unlock(&execute->lock);
     }
     if (status < 0) {
@@ -405,6 +469,13 @@ int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
     uint64_t before = 0;
     while (execute->head == execute->tail ? !execute->planned_all : !slot->done) {
         before = before == 0 ? uni__monotonic_ns() : before;
+        if (execute->options.quick) {
+            if (execute->head == execute->tail)
+                help(execute);
+            else
+                overtake(execute, slot);
+            continue;
+        }
         if (wait_for_result(execute))
             continue;
         pthread_mutex_unlock(&execute->lock);
@@ -432,14 +503,41 @@ void uni__execute_extend(uni__execute *execute, int64_t end_epoch)
     pthread_mutex_lock(&execute->lock);
     uni__plan_extend(execute->options.plan, end_epoch);
     execute->planned_all = false;
-    pthread_cond_broadcast(&execute->room);
+    (void)begin_work(execute, NULL); /* the consumer can do without */
     pthread_mutex_unlock(&execute->lock);
+}
+
+/* The plan of a new epoch, of tasks as large as they have become. */
+static int plan_again(uni__plan *plan, int64_t epoch, int64_t end_epoch)
+{
+    uni__plan_options options = plan->options;
+    int64_t rounds_next = plan->rounds_next;
+    options.first_epoch = epoch;
+    options.end_epoch = end_epoch;
+    uni__plan_close(plan);
+    UNI_TRY(uni__plan_open(plan, &options, NULL, NULL));
+    plan->rounds_next = rounds_next;
+    return 0;
+}
+
+bool uni__execute_rewind(uni__execute *execute, int64_t epoch, int64_t end_epoch)
+{
+    pthread_mutex_lock(&execute->lock);
+    bool rests = execute->head == execute->tail && execute->running == 0 && !execute->stream_busy &&
+                 !execute->stream_open && plan_again(execute->options.plan, epoch, end_epoch) == 0;
+    if (rests) {
+        execute->planned_all = false;
+        (void)begin_work(execute, NULL);
+    }
+    pthread_mutex_unlock(&execute->lock);
+    return rests;
 }
 
 void uni__execute_stop(uni__execute *execute)
 {
     if (execute == NULL)
         return;
+    atomic_store(&execute->cancelled, true);
     pthread_mutex_lock(&execute->lock);
     execute->ending = true;
     int workers = execute->num_workers; /* no more from now on */

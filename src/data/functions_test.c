@@ -186,6 +186,72 @@ static void a_wait_can_be_interrupted(void **unused)
     uni_dataset_unref(range);
 }
 
+/* ---- leaving early ---- */
+
+/* Functions that are called after somebody began to leave. */
+struct leaving {
+    atomic_bool leaves;
+    atomic_int late;
+};
+
+static int slow_call(struct leaving *leaving)
+{
+    if (atomic_load(&leaving->leaves))
+        atomic_fetch_add(&leaving->late, 1);
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return 0;
+}
+
+static int slow_row(void *context, const uni_table *in, int64_t row, uni_value *out, uni_error *err)
+{
+    UNI_TRY(uni_dict_take(out, "id", uni_value_int(id_at(in, row))));
+    return slow_call(context);
+}
+
+static int slow_filter(void *context, const uni_table *in, int64_t row, uni_error *err)
+{
+    slow_call(context);
+    return 1;
+}
+
+static int slow_batch(void *context, uni_table *in, uni_table **out, uni_error *err)
+{
+    *out = uni_table_ref(in);
+    return slow_call(context);
+}
+
+static void leave(uni_dataset *dataset, struct leaving *leaving)
+{
+    enum { ROWS = 5000 }; /* of a batch, and so of a task: 5 seconds */
+    uni_dataset_iterator *it = NULL;
+    assert_ok(
+        uni_dataset_iterate(&it, dataset, &(uni_data_options){ .batch_size = ROWS }, &failure));
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    atomic_store(&leaving->leaves, true);
+    uni_dataset_iterator_free(it);
+    /* One call a thread was under way; more only if this thread did not come to the next line for as many milliseconds. */
+    assert_in_range(atomic_load(&leaving->late), 0, 200);
+    uni_dataset_unref(dataset);
+}
+
+/* Who closes an iterator waits for the call that runs, not for the rest of the task. */
+static void leaving_waits_for_one_call(void **unused)
+{
+    uni_dataset *range = NULL, *slow = NULL;
+    struct leaving leaving[3] = { 0 };
+    assert_ok(uni_dataset_range(&range, 100000, &failure));
+    assert_ok(uni_dataset_map(&slow, range, slow_row, &leaving[0], &failure));
+    leave(slow, &leaving[0]);
+    assert_ok(uni_dataset_filter(&slow, range, slow_filter, &leaving[1], &failure));
+    leave(slow, &leaving[1]);
+    assert_ok(uni_dataset_map_batches(
+        &slow, range,
+        &(uni_map_options){ .function = slow_batch, .context = &leaving[2], .batch_size = 1 },
+        &failure));
+    leave(slow, &leaving[2]);
+    uni_dataset_unref(range);
+}
+
 /* ---- gaps ---- */
 
 static void missing_numbers_side_by_side(void **unused)
@@ -194,7 +260,8 @@ static void missing_numbers_side_by_side(void **unused)
     uni_dataset *rows = NULL, *wide = NULL;
     uni_table *table = NULL;
     const char *const names[] = { "a", "b", NULL };
-    assert_ok(uni_dataset_read_csv(&rows, 1, (const char *const[]){ path }, NULL, &failure));
+    assert_ok(uni_dataset_read_csv(&rows, 1, (const char *const[]){ path },
+                                   &(uni_csv_options){ .masks = true }, &failure));
     assert_ok(uni_dataset_concat_columns(&wide, rows, names, "f", UNI_F32, &failure));
     assert_ok(uni_dataset_take(wide, 10, &table, &failure));
     const float *f = uni_array_data(uni_table_find(table, "f")->values);
@@ -213,8 +280,11 @@ static void missing_numbers_side_by_side(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_of_ones_own),           cmocka_unit_test(no_tables_of_no_rows),
-        cmocka_unit_test(tasks_shrink_to_what_is_made), cmocka_unit_test(a_wait_can_be_interrupted),
+        cmocka_unit_test(blocks_of_ones_own),
+        cmocka_unit_test(no_tables_of_no_rows),
+        cmocka_unit_test(tasks_shrink_to_what_is_made),
+        cmocka_unit_test(a_wait_can_be_interrupted),
+        cmocka_unit_test(leaving_waits_for_one_call),
         cmocka_unit_test(missing_numbers_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

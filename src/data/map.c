@@ -75,6 +75,9 @@ static int map_rows(void *self, uni__reader *reader, uni_table *in, uni_table **
     int status = rows != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for rows");
     *out = NULL;
     for (int64_t row = 0; row < count && status == 0; row++) {
+        status = uni__reader_is_wanted(reader, err);
+        if (status < 0)
+            break;
         uni_value *made = row_map->map != NULL ? uni_value_dict() : NULL;
         if (row_map->map != NULL) {
             status = made != NULL ? row_map->map(row_map->context, in, row, made, err)
@@ -104,6 +107,7 @@ static int filter_rows(void *self, uni__reader *reader, uni_table *in, uni_table
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t row = 0; row < count; row++) {
+        UNI_TRY(uni__reader_is_wanted(reader, err));
         int keep = row_map->filter(row_map->context, in, row, err);
         if (keep < 0)
             return keep;

@@ -10,6 +10,7 @@ struct uni__reader {
     uni__pool *pool;
     uni__bad *bad;
     bool owns; /* the pool and bad are its own (uni__reader_new) */
+    const atomic_bool *cancelled; /* NULL: never */
     void *scratch[UNI__READER_SLOTS];
     size_t sizes[UNI__READER_SLOTS];
 };
@@ -106,6 +107,18 @@ void *uni__reader_scratch(uni__reader *reader, int slot, size_t size)
         reader->sizes[slot] = reader->scratch[slot] != NULL ? size : 0;
     }
     return reader->scratch[slot];
+}
+
+void uni__reader_watch(uni__reader *reader, const atomic_bool *cancelled)
+{
+    reader->cancelled = cancelled;
+}
+
+int uni__reader_is_wanted(const uni__reader *reader, uni_error *err)
+{
+    if (reader->cancelled == NULL || !atomic_load_explicit(reader->cancelled, memory_order_relaxed))
+        return 0;
+    return uni_error_set(err, UNI_ECANCELED, "nobody waits for these rows any more");
 }
 
 bool uni__reader_skips(const uni__reader *reader)

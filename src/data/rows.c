@@ -23,7 +23,8 @@ static int slice_rows(void *self, uni__reader *reader, const int64_t *rows, int6
     if (list == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t i = 0; i < count; i++)
-        list[i] = uni__order_element(slice->from, 0, slice->begin + rows[i]);
+        list[i] = slice->begin + rows[i];
+    uni__order_rows(slice->from, 0, list, count);
     int status = uni__dataset_read_rows(slice->from, reader, list, count, out, err);
     free(list);
     return status;
@@ -88,7 +89,8 @@ static int slice_indexed(uni_dataset **out, uni_dataset *from, int64_t begin, in
                                         ? (int64_t)((double)below->bytes * (double)(end - begin) /
                                                     (double)below->num_rows)
                                         : -1,
-                           .row_bytes = below->row_bytes };
+                           .row_bytes = below->row_bytes,
+                           .in_memory = uni__dataset_is_quick(from) };
     if (slice == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     *slice = (struct slice){ .from = uni_dataset_ref(from), .begin = begin };

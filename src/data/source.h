@@ -85,6 +85,8 @@ typedef struct uni__source {
         bytes; /* of all files or arrays together; -1 not known. Blocks are taken as equal parts of it */
     int64_t
         row_bytes; /* decoded bytes of a row, estimated; 0: not known. Sizes chunks against the budget */
+    bool
+        in_memory; /* a read copies rows of memory, or nothing, and calls no function of the user's */
 } uni__source;
 
 /* The source as a dataset. Takes the contents of *source (class, self, schema), also when it fails. `bad` may be NULL. */
@@ -113,6 +115,8 @@ int uni__reader_bad(uni__reader *reader, uni_error *err, const char *file, int64
                     int64_t column, const char *format, ...) UNI_PRINTF(6, 7) UNI_MUST_USE;
 /* true when bad rows are skipped. A file that cannot be opened or has changed is an error all the same. */
 bool uni__reader_skips(const uni__reader *reader);
+/* UNI_ECANCELED when the iterator is being closed: whoever works long asks between rows, so that who leaves a loop early does not wait. */
+int uni__reader_is_wanted(const uni__reader *reader, uni_error *err) UNI_MUST_USE;
 /* For tests and fuzz targets: a reader outside of an iterator. */
 int uni__reader_new(uni__reader **out, bool skip_bad, uni_error *err) UNI_MUST_USE;
 void uni__reader_free(uni__reader *reader);

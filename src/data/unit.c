@@ -96,35 +96,48 @@ static int64_t chunk_rows(const uni__unit *unit, int64_t batch)
     return unit->by_batch || most < batch ? batch : most;
 }
 
-/* Rows of the shuffled order. Small batches are gathered many at a time, because a gather begins with finding every column of every table. */
-static int take_shuffled(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
-                         uni_error *err)
+/* The chunk with the next rows of the shuffled order. Small batches are gathered many at a time, because a gather begins with finding every column of every table. */
+static int gather_chunk(uni__unit *unit, uni__reader *reader, int64_t count, uni_error *err)
 {
     bool there = unit->chunk != NULL && unit->at >= unit->chunk_at &&
                  unit->at + count <= unit->chunk_at + uni_table_num_rows(unit->chunk);
-    if (!there) {
-        int64_t rows = chunk_rows(unit, count), left = unit->rows - unit->at;
-        rows = rows < left ? rows : left;
-        uni_table_unref(unit->chunk);
-        unit->chunk = NULL;
-        UNI_TRY(uni__table_gather(&unit->chunk, reader, unit->tables, unit->num_tables,
-                                  unit->order + unit->at, rows, err));
-        unit->chunk_at = unit->at;
-    }
-    return uni_table_slice(out, unit->chunk, unit->at - unit->chunk_at,
-                           unit->at - unit->chunk_at + count, err);
+    if (there)
+        return 0;
+    int64_t rows = chunk_rows(unit, count), left = unit->rows - unit->at;
+    rows = rows < left ? rows : left;
+    uni_table_unref(unit->chunk);
+    unit->chunk = NULL;
+    UNI_TRY(uni__table_gather(&unit->chunk, reader, unit->tables, unit->num_tables,
+                              unit->order + unit->at, rows, err));
+    unit->chunk_at = unit->at;
+    return 0;
+}
+
+int uni__unit_view(uni__unit *unit, uni__reader *reader, int64_t count, const uni_table **table,
+                   int64_t *first, uni_error *err)
+{
+    if (unit->order == NULL && unit->num_tables != 1)
+        return 0;
+    if (unit->order != NULL)
+        UNI_TRY(gather_chunk(unit, reader, count, err));
+    *table = unit->order != NULL ? unit->chunk : unit->tables[0];
+    *first = unit->order != NULL ? unit->at - unit->chunk_at : unit->at;
+    unit->at += count;
+    return 1;
 }
 
 int uni__unit_take(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
                    uni_error *err)
 {
+    const uni_table *table = NULL;
+    int64_t first = 0;
     *out = NULL;
-    if (unit->order != NULL)
-        UNI_TRY(take_shuffled(unit, reader, count, out, err));
-    else if (unit->num_tables == 1)
-        UNI_TRY(uni_table_slice(out, unit->tables[0], unit->at, unit->at + count, err));
-    else
-        UNI_TRY(take_plain(unit, reader, count, out, err));
+    int lies = uni__unit_view(unit, reader, count, &table, &first, err);
+    if (lies < 0)
+        return lies;
+    if (lies > 0)
+        return uni_table_slice(out, (uni_table *)table, first, first + count, err);
+    UNI_TRY(take_plain(unit, reader, count, out, err));
     unit->at += count;
     return 0;
 }

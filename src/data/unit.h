@@ -28,6 +28,10 @@ int uni__unit_add(uni__unit *unit, uni_table *table,
 /* All rows in an order that depends on the key and their number only; merge: the rows of each table are in theirs already (shuffle.h). */
 int uni__unit_shuffle(uni__unit *unit, uni__pool *pool, bool merge, uint64_t key,
                       uni_error *err) UNI_MUST_USE;
+/* The next `count` rows (there are so many) where they lie: rows from *first on of *table, which stays the unit's. 0: they do not lie in one table, and none is taken; or an
+ * error. */
+int uni__unit_view(uni__unit *unit, uni__reader *reader, int64_t count, const uni_table **table,
+                   int64_t *first, uni_error *err) UNI_MUST_USE;
 /* The next `count` rows (there are so many). */
 int uni__unit_take(uni__unit *unit, uni__reader *reader, int64_t count, uni_table **out,
                    uni_error *err) UNI_MUST_USE;

@@ -9,6 +9,7 @@
 #include "data/table.h"
 
 #define HEAD_BYTES ((size_t)256 << 10)
+#define WIDE_HEAD ((size_t)4 << 20) /* when types of the first rows did not hold in a small file */
 #define MAX_HEAD ((size_t)64 << 20) /* while not even one row is whole */
 #define STREAM_BYTES ((size_t)1 << 20)
 
@@ -227,13 +228,18 @@ static const uni__source_class csv_class = { .name = "csv",
 /* The first bytes of the file that names and types are taken from; the caller frees them. */
 static int read_head(const uni__csv *csv, size_t want, char **out, size_t *size, uni_error *err)
 {
+    enum {
+        SLACK = 64
+    }; /* numbers are read eight bytes at a time, up to something that is no digit */
     const char *path = csv->files->items[csv->first].path;
-    *out = malloc(want + 64);
+    *out = malloc(want + SLACK);
     if (*out == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the head of %s", path);
     uni__stream *stream = NULL;
     UNI_TRY(uni__stream_open(&stream, path, err));
     int status = uni__stream_read(stream, *out, want, size, err);
+    if (status == 0)
+        memset(*out + *size, 0, SLACK);
     uni__stream_close(stream);
     return status;
 }
@@ -251,7 +257,7 @@ static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error
 {
     while (csv->first + 1 < csv->files->count && csv->files->items[csv->first].size == 0)
         csv->first++;
-    for (size_t want = HEAD_BYTES;; want *= 8) {
+    for (size_t want = csv->widens ? WIDE_HEAD : HEAD_BYTES;; want *= 8) {
         UNI_TRY(read_head(csv, want, out, size, err));
         if (*size < want || want >= MAX_HEAD || has_a_row(csv, *out, *out + *size))
             return 0;
@@ -336,28 +342,45 @@ static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *o
     return 0;
 }
 
-int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *paths,
-                         const uni_csv_options *options, uni_error *err)
+/* widens: see uni__csv. */
+static int read_csv(uni_dataset **out, int num_paths, const char *const *paths,
+                    const uni_csv_options *o, bool widens, uni_error *err)
 {
     static const char *const suffixes[] = { ".csv",     ".tsv",     ".csv.gz", ".tsv.gz",
                                             ".csv.zst", ".tsv.zst", NULL };
-    uni_csv_options o = options != NULL ? *options : (uni_csv_options){ 0 };
-    *out = NULL;
-    UNI_TRY(check_options(&o, err));
     uni__csv *csv = calloc(1, sizeof *csv);
     if (csv == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");
     pthread_mutex_init(&csv->lock, NULL);
-    csv->delimiter = o.delimiter != 0 ? o.delimiter : ',';
-    csv->quote = o.quote != 0 ? o.quote : '"';
-    csv->header = !o.no_header;
-    csv->named = o.column_names != NULL;
+    csv->delimiter = o->delimiter != 0 ? o->delimiter : ',';
+    csv->quote = o->quote != 0 ? o->quote : '"';
+    csv->header = !o->no_header;
+    csv->named = o->column_names != NULL;
+    csv->masks = o->masks;
+    csv->widens = widens;
     uni__source source = { .class_ = &csv_class, .self = csv };
     int status = 0;
     UNI_TRY_GOTO(uni__files_open(&csv->files, num_paths, paths, suffixes, err), fail);
-    UNI_TRY_GOTO(open_csv(&source, csv, &o, err), fail);
-    return uni__dataset_from_source(out, &source, &o.bad, err);
+    UNI_TRY_GOTO(open_csv(&source, csv, o, err), fail);
+    return uni__dataset_from_source(out, &source, &o->bad, err);
 fail:
     uni__source_free(&source);
+    return status;
+}
+
+int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *paths,
+                         const uni_csv_options *options, uni_error *err)
+{
+    uni_csv_options o = options != NULL ? *options : (uni_csv_options){ 0 };
+    uni_error first = { 0 };
+    *out = NULL;
+    UNI_TRY(check_options(&o, err));
+    int status = read_csv(out, num_paths, paths, &o, false, &first);
+    /* A small file is read now, and if numbers further down are not those of the first rows, they can still become what they all are. */
+    if (status == UNI_EFORMAT && o.infer_rows == 0 &&
+        read_csv(out, num_paths, paths, &o, true, NULL) == 0)
+        return 0;
+    if (status < 0 && err != NULL)
+        *err = first;
     return status;
 }

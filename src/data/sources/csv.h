@@ -37,7 +37,11 @@ typedef struct uni__csv {
     int num_out;
     uni_table *schema; /* borrowed from the source */
     int num_nulls;
-    char **nulls; /* texts of a missing value */
+    char **nulls; /* texts of a missing value ... */
+    bool null_begins[256]; /* ... and the bytes that they begin with; "" begins with 0 */
+    bool masks; /* whole numbers, true and false may be missing */
+    bool
+        widens; /* numbers of all rows of the head are looked at, and become wider than those of the first rows: whole numbers floating point */
     pthread_mutex_t lock; /* of states */
     uint8_t *states; /* csv_block.c: what is known of the blocks' beginnings */
 } uni__csv;

@@ -146,7 +146,9 @@ static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, i
         int at = csv->states[known];
         for (int64_t size; begin < end && status == 0; begin += size) {
             size = end - begin < STEP ? end - begin : STEP;
-            status = uni__files_pread(csv->files, file, begin, memory, (size_t)size, err);
+            status = uni__reader_is_wanted(reader, err);
+            if (status == 0)
+                status = uni__files_pread(csv->files, file, begin, memory, (size_t)size, err);
             if (status == 0)
                 at = step(csv, at, memory, (size_t)size);
         }

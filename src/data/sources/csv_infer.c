@@ -1,13 +1,16 @@
 /*
  * csv_infer.c - the names and types of columns, from the head of a file. A type holds when every cell of the head fits it: whole numbers, numbers,
- * true and false, or text. Types that the user gave are taken as they are. Runs once, when the dataset is made.
+ * true and false, or text. A column has one type in all batches, so that whole numbers of which some are missing are floating point (NaN), as pandas has them, where that is exact, and
+ * text otherwise; so is true and false. Types that the user gave are taken as they are. Runs once, when the dataset is made.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
 #include "data/sources/csv.h"
+#include "data/sources/csv_number.h"
 
+#define EXACT ((int64_t)1 << 53) /* whole numbers up to here are exact as floating point */
 #define DEFAULT_ROWS 1000
 
 static const char *const default_nulls[] = {
@@ -19,6 +22,8 @@ struct guess {
     bool whole, natural, digits, real,
         flag; /* still possible: int64, uint64, a whole number of any size ... */
     bool any; /* a cell that is not missing */
+    bool missing; /* one that is */
+    bool inexact; /* a whole number that a double does not hold */
 };
 
 static char *cell_copy(const uni__csv_cell *cell)
@@ -107,22 +112,63 @@ static int read_names(uni__csv *csv, const uni_csv_options *options, const char 
 static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess *guess)
 {
     double real;
-    int64_t whole;
+    int64_t whole = 0;
     uint64_t natural;
     uint8_t flag;
-    if (uni__csv_is_null(csv, cell))
+    if (uni__csv_is_null(csv, cell)) {
+        guess->missing = true;
         return;
+    }
     guess->any = true;
     guess->whole = guess->whole && uni__csv_slow_int(cell, &whole);
+    guess->inexact = guess->inexact || whole > EXACT || whole < -EXACT;
     guess->natural = guess->natural && uni__csv_slow_natural(cell, &natural);
     guess->digits = guess->digits && uni__csv_is_whole(cell);
     guess->real = guess->real && uni__csv_slow_double(cell, &real);
     guess->flag = guess->flag && cell->end - cell->begin > 1 && uni__csv_bool(cell, &flag);
 }
 
-/* Rows of the head; a last one that is cut off by its end is not looked at. */
-static int64_t look_at_rows(const uni__csv *csv, const char *p, const char *end, int64_t rows,
-                            struct guess *guesses, char *buffer)
+/* The same of a plain number that still fits the guess, which most cells are. Returns what is behind it; NULL: look closer. */
+static const char *look_at_number(const uni__csv *csv, const char *p, const char *end,
+                                  struct guess *guess)
+{
+    double real;
+    int64_t whole = 0;
+    if (csv->null_begins[(unsigned char)*p])
+        return NULL;
+    const char *next = guess->whole                    ? uni__parse_int(p, &whole)
+                       : guess->real && !guess->digits ? uni__parse_double(p, &real)
+                                                       : NULL;
+    if (next == NULL || next >= end || (*next != csv->delimiter && *next != '\n'))
+        return NULL;
+    guess->any = true;
+    guess->flag = false;
+    guess->natural = guess->natural && *p != '-';
+    guess->inexact = guess->inexact || whole > EXACT || whole < -EXACT;
+    return next;
+}
+
+/* The cells of a record. */
+static void look_at_record(const uni__csv *csv, const char *p, const char *end,
+                           struct guess *guesses, char *buffer)
+{
+    for (int i = 0; i < csv->num_columns; i++) {
+        uni__csv_cell cell = { .next = look_at_number(csv, p, end, &guesses[i]) };
+        if (cell.next == NULL && !uni__csv_cell_at(csv, p, end, buffer, &cell)) {
+            guesses[i] = (struct guess){ .any = true }; /* its end is not here: text */
+            return;
+        }
+        if (cell.begin != NULL)
+            look_at(csv, &cell, &guesses[i]);
+        if (cell.next >= end || *cell.next != csv->delimiter)
+            return;
+        p = cell.next + 1;
+    }
+}
+
+/* Rows of the head; a last one that is cut off by its end is not looked at. Returns what is behind them. */
+static const char *look_at_rows(const uni__csv *csv, const char *p, const char *end, int64_t rows,
+                                struct guess *guesses, char *buffer)
 {
     int64_t seen = 0;
     while (p < end && seen < rows) {
@@ -130,21 +176,12 @@ static int64_t look_at_rows(const uni__csv *csv, const char *p, const char *end,
         if (record_end == end && end[-1] != '\n' && seen > 0)
             break;
         bool blank = *p == '\n' || (*p == '\r' && p[1] == '\n');
-        for (int i = 0; i < csv->num_columns && !blank; i++) {
-            uni__csv_cell cell;
-            if (!uni__csv_cell_at(csv, p, record_end, buffer, &cell)) {
-                guesses[i] = (struct guess){ .any = true }; /* its end is not here: text */
-                break;
-            }
-            look_at(csv, &cell, &guesses[i]);
-            if (cell.next >= record_end || *cell.next != csv->delimiter)
-                break;
-            p = cell.next + 1;
-        }
+        if (!blank)
+            look_at_record(csv, p, record_end, guesses, buffer);
         seen += !blank;
         p = record_end;
     }
-    return seen;
+    return p;
 }
 
 static const uni_field *given_type(const uni_csv_options *options, const char *name)
@@ -154,6 +191,26 @@ static const uni_field *given_type(const uni_csv_options *options, const char *n
             return &options->types[i];
     }
     return NULL;
+}
+
+/* The type that all cells have. */
+static void guess_type(uni_field *field, const struct guess *guess, const uni_csv_options *options)
+{
+    uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
+    bool masked = options->masks || !guess->missing; /* what is missing has a place beside it */
+    /* Whole numbers that no int64 holds (identifiers) are not rounded to floating point. */
+    bool large = !guess->whole && guess->digits;
+    field->kind = UNI_FIELD_NUMBER;
+    if (!guess->any || (guess->real && !guess->whole && !large))
+        field->dtype = real;
+    else if (guess->whole && (masked || !guess->inexact))
+        field->dtype = masked ? UNI_I64 : UNI_F64;
+    else if (large && guess->natural && masked)
+        field->dtype = UNI_U64;
+    else if (guess->flag && !large && !guess->whole && masked)
+        field->dtype = UNI_B8;
+    else
+        *field = (uni_field){ .name = field->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
 }
 
 static int set_type(uni__csv_column *column, const struct guess *guess,
@@ -175,20 +232,7 @@ static int set_type(uni__csv_column *column, const struct guess *guess,
         column->given = true;
         return 0;
     }
-    /* Whole numbers that no int64 holds (identifiers) are not rounded to floating point. */
-    uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
-    bool large = !guess->whole && guess->digits;
-    if (!guess->any || (guess->real && !guess->whole && !large))
-        column->field.dtype = real;
-    else if (guess->whole)
-        column->field.dtype = UNI_I64;
-    else if (large && guess->natural)
-        column->field.dtype = UNI_U64;
-    else if (guess->flag && !large)
-        column->field.dtype = UNI_B8;
-    else
-        column->field =
-            (uni_field){ .name = column->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
+    guess_type(&column->field, guess, options);
     return 0;
 }
 
@@ -207,6 +251,7 @@ static int set_nulls(uni__csv *csv, const uni_csv_options *options, uni_error *e
         csv->nulls[csv->num_nulls] = strdup(list[csv->num_nulls]);
         if (csv->nulls[csv->num_nulls] == NULL)
             break;
+        csv->null_begins[(unsigned char)list[csv->num_nulls][0]] = true;
     }
     return csv->nulls != NULL && csv->num_nulls == count
                ? 0
@@ -255,6 +300,47 @@ static int choose_columns(uni__csv *csv, const uni_csv_options *options, uni_err
     return 0;
 }
 
+/* Types of the first rows, of which numbers may become wider by those behind. */
+static int widen(uni__csv *csv, const uni_csv_options *options, const struct guess *guesses,
+                 uni_error *err)
+{
+    for (int i = 0; i < csv->num_columns; i++) {
+        uni__csv_column wider = csv->columns[i];
+        UNI_TRY(set_type(&wider, &guesses[i], options, err));
+        if (wider.field.kind == UNI_FIELD_NUMBER && wider.field.dtype != UNI_B8)
+            csv->columns[i] = wider;
+    }
+    return 0;
+}
+
+static int find_types(uni__csv *csv, const uni_csv_options *options, const char *rows,
+                      const char *end, uni_error *err)
+{
+    struct guess *guesses = calloc((size_t)csv->num_columns + 1, sizeof *guesses);
+    char *buffer = malloc((size_t)(end - rows) + 1);
+    int status = guesses != NULL && buffer != NULL
+                     ? 0
+                     : uni_error_set(err, UNI_ENOMEM, "no memory to look at a CSV file");
+    if (status < 0)
+        goto done;
+    for (int i = 0; i < csv->num_columns; i++)
+        guesses[i] = (struct guess){
+            .whole = true, .natural = true, .digits = true, .real = true, .flag = true
+        };
+    int64_t most = options->infer_rows > 0 ? options->infer_rows : DEFAULT_ROWS;
+    rows = look_at_rows(csv, rows, end, most, guesses, buffer);
+    for (int i = 0; i < csv->num_columns; i++)
+        UNI_TRY_GOTO(set_type(&csv->columns[i], &guesses[i], options, err), done);
+    if (csv->widens) {
+        (void)look_at_rows(csv, rows, end, INT64_MAX, guesses, buffer);
+        status = widen(csv, options, guesses, err);
+    }
+done:
+    free(guesses);
+    free(buffer);
+    return status;
+}
+
 int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *head, size_t size,
                    double *row_text, uni_error *err)
 {
@@ -269,24 +355,8 @@ int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *he
     UNI_TRY(read_names(csv, options, p, end, &rows, err));
     if (!csv->header)
         rows = p;
-    struct guess *guesses = calloc((size_t)csv->num_columns + 1, sizeof *guesses);
-    char *buffer = malloc(size + 1);
-    int status = guesses != NULL && buffer != NULL
-                     ? 0
-                     : uni_error_set(err, UNI_ENOMEM, "no memory to look at a CSV file");
-    if (status == 0) {
-        for (int i = 0; i < csv->num_columns; i++)
-            guesses[i] = (struct guess){
-                .whole = true, .natural = true, .digits = true, .real = true, .flag = true
-            };
-        int64_t most = options->infer_rows > 0 ? options->infer_rows : DEFAULT_ROWS;
-        (void)look_at_rows(csv, rows, end, most, guesses, buffer);
-        size_t lines = uni__csv_scanner()->count(rows, (size_t)(end - rows), '\n');
-        *row_text = lines > 0 ? (double)(end - rows) / (double)lines : (double)(end - rows);
-        for (int i = 0; i < csv->num_columns && status == 0; i++)
-            status = set_type(&csv->columns[i], &guesses[i], options, err);
-    }
-    free(guesses);
-    free(buffer);
-    return status == 0 ? choose_columns(csv, options, err) : status;
+    size_t lines = uni__csv_scanner()->count(rows, (size_t)(end - rows), '\n');
+    *row_text = lines > 0 ? (double)(end - rows) / (double)lines : (double)(end - rows);
+    UNI_TRY(find_types(csv, options, rows, end, err));
+    return choose_columns(csv, options, err);
 }

@@ -65,6 +65,8 @@ static enum target target_of(const uni__csv_column *column)
 
 /* ---- bad cells ---- */
 
+static const char missing_words[] = "missing, which its type cannot say";
+
 /* 0: the row is skipped. The line is found only when it is told. */
 static int bad(struct parse *parse, uni_error *err, const char *at, int column, const char *what,
                const uni__csv_cell *cell)
@@ -83,12 +85,14 @@ static int bad(struct parse *parse, uni_error *err, const char *at, int column, 
     if (cell == NULL)
         return uni__reader_bad(parse->reader, err, place->path, line, column + 1, "%s", what);
     bool guessed = parse->columns[column].target != STRING && !parse->csv->columns[column].given;
-    return uni__reader_bad(parse->reader, err, place->path, line, column + 1,
-                           "\"%.*s\" in column %s is %s%s", size < 40 ? size : 40, cell->begin,
-                           name, what,
-                           guessed ? "; the column's type was taken from the first rows: give it "
-                                     "(types), or let more be looked at (infer_rows)"
-                                   : "");
+    bool missing = what == missing_words;
+    return uni__reader_bad(
+        parse->reader, err, place->path, line, column + 1, "\"%.*s\" in column %s is %s%s",
+        size < 40 ? size : 40, cell->begin, name, what,
+        guessed   ? "; the column's type was taken from the first rows: give it "
+                    "(types), or let more be looked at (infer_rows)"
+        : missing ? ": give the type float64, which has NaN, or text, or skip such rows"
+                  : "");
 }
 
 /* ---- cells ---- */
@@ -113,7 +117,10 @@ static char *unquoting_space(struct parse *parse)
     return parse->unquoted != NULL ? parse->unquoted + parse->unquoted_size : NULL;
 }
 
-/* A number cell that is not plain. 1: stored; 0: no such number. */
+/* What store_slow says besides errors. */
+enum { NO_NUMBER = 0, STORED, NO_PLACE };
+
+/* A number cell that is not plain. NO_PLACE: it is missing, and the column has one type in all batches, which does not tell. */
 static int store_slow(struct parse *parse, struct making *making, const uni__csv_cell *cell,
                       uni_error *err)
 {
@@ -121,23 +128,26 @@ static int store_slow(struct parse *parse, struct making *making, const uni__csv
     int64_t whole = 0;
     uint64_t natural = 0;
     bool missing = uni__csv_is_null(parse->csv, cell);
+    bool has_nan = making->target == FLOAT64 || making->target == FLOAT32;
+    if (missing && !has_nan && !parse->csv->masks)
+        return NO_PLACE;
     switch (making->target) {
     case FLOAT64:
         if (!missing && !uni__csv_slow_double(cell, &real))
-            return 0;
+            return NO_NUMBER;
         ((double *)making->data)[parse->row] = real;
-        return 1;
+        return STORED;
     case FLOAT32: {
         float number = NAN;
         if (!missing && !uni__csv_slow_float(cell, &number))
-            return 0;
+            return NO_NUMBER;
         ((float *)making->data)[parse->row] = number;
-        return 1;
+        return STORED;
     }
     case BOOL: {
         uint8_t flag = 0;
         if (!missing && !uni__csv_bool(cell, &flag))
-            return 0;
+            return NO_NUMBER;
         ((uint8_t *)making->data)[parse->row] = flag;
         break;
     }
@@ -146,11 +156,11 @@ static int store_slow(struct parse *parse, struct making *making, const uni__csv
             ((uint64_t *)making->data)[parse->row] = natural;
         else if ((!missing && !uni__csv_slow_int(cell, &whole)) ||
                  !uni__store_whole(making->data, making->dtype, parse->row, whole))
-            return 0;
+            return NO_NUMBER;
     }
     if (missing)
         UNI_TRY(set_missing(parse, making, err));
-    return 1;
+    return STORED;
 }
 
 static const char *const wanted_words[] = { [FLOAT64] = "no number",
@@ -179,7 +189,7 @@ static const char *slow_cell(struct parse *parse, int column, const char *p, int
                       NULL);
         return NULL;
     }
-    int stored = 1;
+    int stored = STORED;
     if (making->target == STRING) {
         struct text_cell *text = &making->cells[parse->row];
         *text = (struct text_cell){ .begin = cell.begin, .size = cell.end - cell.begin };
@@ -189,9 +199,10 @@ static const char *slow_cell(struct parse *parse, int column, const char *p, int
     } else if (making->target != SKIP) {
         stored = store_slow(parse, making, &cell, err);
     }
-    if (stored > 0)
+    if (stored == STORED)
         return cell.next;
-    *status = stored < 0 ? stored : bad(parse, err, p, column, wanted_words[making->target], &cell);
+    const char *what = stored == NO_PLACE ? missing_words : wanted_words[making->target];
+    *status = stored < 0 ? stored : bad(parse, err, p, column, what, &cell);
     return NULL;
 }
 
@@ -272,8 +283,11 @@ static const char *parse_record(struct parse *parse, const char *p, int *status,
 
 static int parse_records(struct parse *parse, uni_error *err)
 {
+    enum { ASK_EVERY = 256 }; /* rows */
     const char *p = parse->text;
     while (p < parse->end) {
+        if (parse->row % ASK_EVERY == 0)
+            UNI_TRY(uni__reader_is_wanted(parse->reader, err));
         if (*p == '\n' || (*p == '\r' && p[1] == '\n')) { /* an empty line is no row */
             p += *p == '\r' ? 2 : 1;
             continue;

@@ -153,8 +153,10 @@ static int read_files(const images *self, uni__reader *reader, const int64_t *ro
     uni__build build;
     int status = 0;
     UNI_TRY(uni__build_begin(&build, reader, self->schema, count, count * 64, err));
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
+        UNI_TRY_GOTO(uni__reader_is_wanted(reader, err), fail);
         UNI_TRY_GOTO(put_image(self, &build, rows != NULL ? rows[i] : begin + i, err), fail);
+    }
     return uni__build_finish(&build, out, err);
 fail:
     uni__build_free(&build);

@@ -201,6 +201,7 @@ static int parse(const void *format, uni__reader *reader, const uni_table *schem
         uni__json_space(&scan);
         if (scan.at == scan.end)
             continue;
+        UNI_TRY_GOTO(uni__reader_is_wanted(reader, err), fail);
         UNI_TRY_GOTO(put_line(&scan, &build, err), fail);
         if (status > 0) {
             UNI_TRY_GOTO(uni__build_end_row(&build, err), fail);

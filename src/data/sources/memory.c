@@ -52,7 +52,8 @@ int uni_dataset_range(uni_dataset **out, int64_t n, uni_error *err)
                            .kind = UNI__SOURCE_INDEXED,
                            .num_rows = n,
                            .bytes = -1,
-                           .row_bytes = 8 };
+                           .row_bytes = 8,
+                           .in_memory = true };
     UNI_TRY(uni_table_new(&source.schema, 0, err));
     int status = uni__table_add_field(
         source.schema, &(uni_field){ .name = "id", .kind = UNI_FIELD_NUMBER, .dtype = UNI_I64 },
@@ -154,7 +155,8 @@ int uni__table_source(uni__source *out, uni_table *table, uni_error *err)
                           .self = memory,
                           .kind = UNI__SOURCE_INDEXED,
                           .num_rows = rows,
-                          .bytes = (int64_t)uni_table_bytes(table) };
+                          .bytes = (int64_t)uni_table_bytes(table),
+                          .in_memory = true };
     out->row_bytes = rows > 0 ? out->bytes / rows : 0;
     int status = uni__table_empty(&out->schema, table, err);
     if (status < 0)

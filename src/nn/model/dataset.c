@@ -1,8 +1,8 @@
 /*
- * dataset.c - a dataset as a source of batches for fit: columns as views of the table's arrays. The table of a batch is held until the next one is taken. fit's
- * thread only.
+ * dataset.c - a dataset as a source of batches for fit: columns as views of rows where the iterator has them, until the next batch is taken. fit's thread only.
  *
- * An epoch is read from where the iterator stands when that is its beginning, otherwise with a new one (threads, files). Whoever says which epochs will come
+ * An epoch is read from where the iterator stands when that is its beginning; one that came to its end begins again (validation: the same epoch after every one of training);
+ * otherwise it is a new one (threads, files). Whoever says which epochs will come
  * (uni_batches_expect) lets the iterator go on from one to the next, so that nobody waits at an epoch's begin; without being told nothing is read that may never be asked
  * for. Batches are the same either way: the order of an epoch depends on nothing but its number.
  */
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "nn/model/loop.h"
 
-/* What waiting for data took, of batches and their parts together. */
+/* What waiting for data took, of batches and their parts together: all the time that fit spent here after the batches were made. */
 struct stall {
     atomic_int references;
     _Atomic uint64_t ns;
@@ -22,6 +22,8 @@ struct stall {
 struct feed {
     struct stall *stall;
     uni_dataset *dataset; /* selected and cast */
+    uni_dataset *settled; /* the same as it is read */
+    bool repeats; /* all epochs are the same, and the iterator endless */
     uni_data_options options;
     int num_x, num_y;
     bool weighted;
@@ -30,17 +32,18 @@ struct feed {
     uint64_t end; /* epochs before this one are expected */
     bool begun; /* a batch of the present epoch was taken, or failed to be */
     bool over; /* the epoch's end was told; the iterator may stand in the next one already */
-    uni_table *held;
+    const uni_table *table; /* the present batch is `rows` rows of it, from `first` on */
+    int64_t first, rows;
+    int num_strings; /* columns of text */
     uni_string *strings[2 * UNI_MODEL_MAX_INPUTS + 1];
 };
 
 static void let_go(struct feed *feed)
 {
-    uni_table_unref(feed->held);
-    feed->held = NULL;
-    for (size_t i = 0; i < sizeof feed->strings / sizeof feed->strings[0]; i++) {
-        free(feed->strings[i]);
-        feed->strings[i] = NULL;
+    feed->table = NULL;
+    while (feed->num_strings > 0) {
+        free(feed->strings[--feed->num_strings]);
+        feed->strings[feed->num_strings] = NULL;
     }
 }
 
@@ -51,6 +54,7 @@ static void feed_free(void *self)
         return;
     let_go(feed);
     uni_dataset_iterator_free(feed->it);
+    uni_dataset_unref(feed->settled);
     uni_dataset_unref(feed->dataset);
     if (feed->stall != NULL && atomic_fetch_sub(&feed->stall->references, 1) == 1)
         free(feed->stall);
@@ -61,7 +65,7 @@ static void feed_free(void *self)
 static bool stands_at(const struct feed *feed, uint64_t epoch)
 {
     return feed->it != NULL && !feed->begun && !uni_dataset_iterator_done(feed->it) &&
-           uni_dataset_iterator_epoch(feed->it) == epoch;
+           (feed->repeats || uni_dataset_iterator_epoch(feed->it) == epoch);
 }
 
 /* The begin of an epoch, after which those before `end` are expected. */
@@ -70,16 +74,18 @@ static int go_to(struct feed *feed, uint64_t epoch, uint64_t end, uni_error *err
     let_go(feed);
     feed->end = end;
     feed->over = false;
-    if (!stands_at(feed, epoch)) {
+    if (!stands_at(feed, epoch) &&
+        !(feed->it != NULL && uni_dataset_iterator_rewind(feed->it, epoch))) {
         uni_data_options options = feed->options;
         uni_dataset_iterator_free(feed->it);
         feed->it = NULL;
         options.first_epoch = epoch;
-        options.epochs = 1;
-        UNI_TRY(uni_dataset_iterate(&feed->it, feed->dataset, &options, err));
-        feed->begun = false;
+        options.epochs = feed->repeats ? -1 : 1;
+        UNI_TRY(uni_dataset_iterate(&feed->it, feed->settled, &options, err));
     }
-    if (end > epoch) /* where it cannot, the next epoch has an iterator of its own */
+    feed->begun = false;
+    if (end > epoch &&
+        !feed->repeats) /* where it cannot, the next epoch has an iterator of its own */
         (void)uni_dataset_iterator_extend(feed->it, end);
     return 0;
 }
@@ -87,22 +93,43 @@ static int go_to(struct feed *feed, uint64_t epoch, uint64_t end, uni_error *err
 static int feed_reset(void *self, uint64_t epoch, uni_error *err)
 {
     struct feed *feed = self;
-    return go_to(feed, epoch, stands_at(feed, epoch) ? feed->end : 0, err);
+    uint64_t begin = uni__monotonic_ns();
+    int status = go_to(feed, epoch, stands_at(feed, epoch) ? feed->end : 0, err);
+    atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
+    return status;
 }
 
 static void feed_expect(void *self, uint64_t first, uint64_t end)
 {
-    (void)go_to(self, first, end, NULL); /* reset will try again */
+    struct feed *feed = self;
+    uint64_t begin = uni__monotonic_ns();
+    (void)go_to(feed, first, end, NULL); /* reset will try again */
+    atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
 }
 
-/* Column `index` of the held table as fit sees it. */
+/* Numbers that are floating point have NaN where one is missing, which shows in the loss; the others have something. */
+static int check_present(const struct feed *feed, const uni_table_column *column, uni_error *err)
+{
+    if (column->valid == NULL || feed->rows == 0 ||
+        memchr((const char *)uni_array_data(column->valid) + feed->first, 0, (size_t)feed->rows) ==
+            NULL)
+        return 0;
+    return uni_error_set(err, UNI_EFORMAT,
+                         "column %s has missing values, which cannot be trained on: fill them "
+                         "(SimpleImputer) or leave these rows out (filter)",
+                         column->field.name);
+}
+
+/* Column `index` of the present batch as fit sees it. */
 static int view_column(struct feed *feed, int index, uni_column *out, uni_error *err)
 {
-    const uni_table_column *column = uni_table_column_at(feed->held, index);
-    int64_t rows = uni_table_num_rows(feed->held);
+    static const _Alignas(64) char nothing[64];
+    const uni_table_column *column = uni_table_column_at(feed->table, index);
+    int64_t rows = feed->rows;
     if (column->field.kind == UNI_FIELD_NUMBER) {
-        static const _Alignas(64) char nothing[64];
-        *out = uni_column_array(column->values);
+        UNI_TRY(check_present(feed, column, err));
+        uni_column whole = uni_column_array(column->values);
+        *out = uni_column_rows(&whole, feed->first, feed->first + rows);
         if (out->data == NULL) /* no rows: still a column, that a rank without data steps with */
             out->data = nothing;
         return 0;
@@ -110,12 +137,12 @@ static int view_column(struct feed *feed, int index, uni_column *out, uni_error 
     uni_string *strings = calloc((size_t)rows + 1, sizeof *strings);
     if (strings == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a batch of strings");
-    const int64_t *offsets = uni_array_data(column->offsets);
+    const int64_t *offsets = (const int64_t *)uni_array_data(column->offsets) + feed->first;
     const char *bytes = uni_array_data(column->values);
     for (int64_t i = 0; i < rows; i++)
         strings[i] = (uni_string){ .data = bytes != NULL ? bytes + offsets[i] : "",
                                    .size = (size_t)(offsets[i + 1] - offsets[i]) };
-    feed->strings[index] = strings;
+    feed->strings[feed->num_strings++] = strings;
     *out = uni_column_strings(rows, strings);
     return 0;
 }
@@ -129,15 +156,15 @@ static int feed_next(void *self, uni_batch *out, uni_error *err)
     if (feed->it == NULL)
         return uni_error_set(err, UNI_ESTATE, "the dataset could not be opened; reset the batches");
     uint64_t begin = uni__monotonic_ns();
-    int more = uni_dataset_iterator_next_in_epoch(feed->it, &feed->held, err);
+    int more =
+        uni_dataset_iterator_view_in_epoch(feed->it, &feed->table, &feed->first, &feed->rows, err);
     atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
     feed->over = more == 0;
     feed->begun = more != 0;
     if (more <= 0)
         return more;
-    int64_t rows = uni_table_num_rows(feed->held);
     *out = (uni_batch){
-        .num_x = feed->num_x, .num_y = feed->num_y, .size = rows, .global_size = rows
+        .num_x = feed->num_x, .num_y = feed->num_y, .size = feed->rows, .global_size = feed->rows
     };
     if (feed->part)
         uni_dataset_iterator_place(feed->it, &out->first_sample, &out->global_size);
@@ -182,11 +209,7 @@ static const uni_batches_class feed_class = { .name = "dataset",
 /* A stream that is cut is read by everybody, as the whole is, and then nobody knows the size of a global batch. */
 static int check_cut(const struct feed *feed, int num_shards, bool by_files, uni_error *err)
 {
-    uni_value *shape = NULL;
-    UNI_TRY(uni_dataset_shape(feed->dataset, &shape, err));
-    bool stream = strcmp(uni_dict_get_string(shape, "kind", ""), "stream") == 0;
-    uni_value_free(shape);
-    if (stream && !by_files)
+    if (uni_dataset_is_stream(feed->dataset) && !by_files)
         return uni_error_set(err, UNI_EUNSUPPORTED, "a stream is read by every worker");
     if (feed->options.batch_size < num_shards)
         return uni_error_set(err, UNI_EUNSUPPORTED, "a batch of %lld rows for %d workers",
@@ -216,7 +239,8 @@ static int cut(struct feed *feed, int shard, int num_shards, bool by_files, uni_
 /* Batches around a feed that is set up, at the begin of epoch 0. */
 static int open_feed(uni_batches **out, struct feed *feed, uni_error *err)
 {
-    UNI_TRY(feed_reset(feed, 0, err));
+    UNI_TRY(uni_dataset_settle(&feed->settled, feed->dataset, &feed->repeats, err));
+    UNI_TRY(go_to(feed, 0, 0, err));
     return uni_batches_new(out, &feed_class, feed, err);
 }
 
@@ -239,8 +263,10 @@ int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole, int sh
                            .part = from->part,
                            .stall = from->stall };
     atomic_fetch_add(&feed->stall->references, 1);
+    uint64_t begin = uni__monotonic_ns(); /* the strategies' fit opens parts */
     UNI_TRY_GOTO(cut(feed, shard, num_shards, by_files, err), fail);
     UNI_TRY_GOTO(open_feed(out, feed, err), fail);
+    atomic_fetch_add(&feed->stall->ns, uni__monotonic_ns() - begin);
     return 0;
 fail:
     feed_free(feed);
