@@ -109,7 +109,7 @@ typedef struct uni_sqlite_options {
     /* A column of whole numbers (of the query's result), ranges of which are blocks: workers read theirs only. It needs an index: what cannot be looked up is UNI_EINVAL.
      * Rows are in its order. NULL: tables go by their rowids, queries and views are streams, which every worker reads as a whole. */
     const char *key;
-    int64_t num_blocks; /* by a key: so many ranges; 0: of some 4096 values each */
+    int64_t num_blocks; /* by a key: so many ranges; 0: one for each MiB of the file, at least 16 */
 } uni_sqlite_options;
 /* A table (indexed by rowid: order global when the rowids have no gaps), or a query that begins with SELECT or WITH (a stream, or blocks by a key). The file is
  * opened read only. */

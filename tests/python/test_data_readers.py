@@ -16,6 +16,7 @@ import support
 import unisono
 from data_files import InDirectory, example, record
 from unisono import data
+from unisono.data._dataset import shard_of
 
 try:
     import pyarrow
@@ -192,6 +193,38 @@ class Readers(InDirectory):
         self.assertEqual(data.read_sql("SELECT id FROM t WHERE id < 3", lambda: sqlite3.connect(self.path("a.db"))).take_all(),
                          [{"id": 1}, {"id": 2}])
 
+    def test_sqlite_by_a_key(self):
+        """Keys with gaps, with many rows each, fractions, the largest and smallest numbers, and none: every row is in one block."""
+        base = sqlite3.connect(self.path("k.db"))
+        base.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, day INTEGER, far INTEGER, name TEXT, text TEXT)")
+        days = [i * i % 97 for i in range(5000)] + [2.5] * 3 + [None] * 4 + [10 ** 9]
+        far = [2 ** 63 - 1, -2 ** 63, 2 ** 62, None, 0]
+        base.executemany("INSERT INTO t (day, far, name, text) VALUES (?, ?, ?, ?)", [(day, far[i % 5], "n%d" % i, "x" * 1000) for i, day in enumerate(days)])
+        base.execute("CREATE VIEW v AS SELECT id, day, far, name FROM t")
+        base.commit()
+        query = "SELECT name, day FROM t WHERE id %% 2 = %d -- a comment"
+        self.assertFails("EINVAL", "CREATE INDEX", data.read_sqlite, self.path("k.db"), query % 0, key="day")
+        for column in ("day", "far", "name"):
+            base.execute("CREATE INDEX index_%s ON t (%s)" % (column, column))
+        base.commit()
+        for what, key, blocks in ((query % 0, "day", 7), (query % 1 + ";", "day", None), ("v", "day", 50), ("v", "id", None), ("v", "far", None), ("t", "far", 1)):
+            ds = data.read_sqlite(self.path("k.db"), what, key=key, num_blocks=blocks, infer_rows=10000)
+            with self.subTest(what=what, key=key):
+                self.assertIn("block", ds.order())
+                expected = sorted(row[0] for row in base.execute("SELECT name FROM (%s)" % (what if " " in what else "SELECT * FROM " + what).replace("-- a comment", "").rstrip(";")))
+                self.assertEqual(sorted(row["name"] for row in ds.iter_rows()), expected)
+                self.assertEqual(ds.count(), len(expected))
+                shards = [shard_of(ds.random_shuffle(seed=1), rank, 3, equal=True) for rank in range(3)]
+                rows = [[row["name"] for row in shard.iter_rows()] for shard in shards]
+                self.assertEqual(sorted(sum(rows, [])), expected)
+                self.assertLessEqual(max(map(len, rows)) - min(map(len, rows)), 1)
+        days = [row["day"] for row in data.read_sqlite(self.path("k.db"), "SELECT day FROM t WHERE day < 50 AND id < 4000", key="day").iter_rows()]
+        self.assertEqual(days, sorted(days))
+        self.assertFails("EINVAL", "not of whole numbers", data.read_sqlite, self.path("k.db"), "t", key="name")
+        self.assertFails("EIO", "no such column", data.read_sqlite, self.path("k.db"), "t", key="nothing")
+        self.assertFails("EINVAL", "cannot be looked up", data.read_sqlite, self.path("k.db"), "SELECT day FROM t LIMIT 10", key="day")
+        self.assertFails("EINVAL", "name one", data.read_sqlite, self.path("k.db"), "t", num_blocks=3)
+
     @unittest.skipUnless(Image, "needs Pillow")
     def test_images(self):
         generator = numpy.random.default_rng(1)
@@ -283,11 +316,34 @@ class BadInput(InDirectory):
         self.assertEqual([row["a"] for row in rows], [2 ** 64 - 1, 1])
         rows = self.rows(data.read_csv(self.write("i.csv", "a\n9223372036854775808\n-1\n")))
         self.assertEqual([row["a"] for row in rows], ["9223372036854775808", "-1"])
-        rows = self.rows(data.read_csv(self.write("m.csv", "a\n9007199254740993\n\"\"\n"), types={"a": "int64"}))
-        self.assertEqual([row["a"] for row in rows], [9007199254740993, None])
+        path = self.write("m.csv", "a\n9007199254740993\n\"\"\n")
+        self.assertEqual([row["a"] for row in self.rows(data.read_csv(path))], ["9007199254740993", ""])
+        self.assertFails("EFORMAT", "m.csv:3:1: \"\" in column a is missing", data.read_csv, path, types={"a": "int64"})
         self.assertFails("EFORMAT", "n.csv:2:1", lambda: self.rows(data.read_csv(self.write("n.csv", b"a\n1\x00\n2\n"), types={"a": "int64"})))
         path = self.write("late.csv", "a\n" + "1\n" * 1500 + "1.5\n")
-        self.assertFails("EFORMAT", "give it (types)", lambda: self.rows(data.read_csv(path)))
+        self.assertEqual(self.rows(data.read_csv(path))[-1]["a"], 1.5)
+        self.assertFails("EFORMAT", "late.csv:1502:1", data.read_csv, path, infer_rows=1000)
+        path = self.write("text.csv", "a\n" + "1\n" * 1500 + "x\n")
+        self.assertFails("EFORMAT", "give it (types)", data.read_csv, path)
+
+    def test_csv_columns_have_one_type(self):
+        """Whole numbers with gaps, in a file that is read in blocks: float64 in all batches where a gap is seen at once, otherwise an error that names it, never both types."""
+        rows = ["%d,%d" % (i, i) for i in range(600000)]
+        rows[500] = ",500"
+        ds = data.read_csv(self.write("early.csv", "a,b\n" + "\n".join(rows) + "\n"))
+        for some in (ds, ds.random_shuffle(seed=1)):
+            self.assertEqual({(str(batch["a"].dtype), str(batch["b"].dtype)) for batch in some.iter_batches(batch_size=10000)}, {("float64", "int64")})
+        rows[500], rows[450000] = "500,500", "NA,450000"
+        path = self.write("late.csv", "a,b\n" + "\n".join(rows) + "\n")
+        ds, seen = data.read_csv(path), set()
+        with self.assertRaisesRegex(unisono.Error, r"late.csv:450002:1: \"NA\" in column a is missing.*give it \(types\)"):
+            for batch in ds.iter_batches(batch_size=10000):
+                seen.add(str(batch["a"].dtype))
+        self.assertEqual(seen, {"int64"})
+        ds = data.read_csv(path, types={"a": "float64"})
+        self.assertEqual(sum(int(numpy.isnan(batch["a"]).sum()) for batch in ds.iter_batches(batch_size=10000)), 1)
+        ds = data.read_csv(path, on_error="skip")
+        self.assertEqual(sum(len(batch["a"]) for batch in ds.iter_batches(batch_size=10000)), 599999)
 
     def test_csv_first_record_longer_than_the_head(self):
         path = self.write("long.csv", 'a,b\n1,"' + "z\n" * 300000 + '"\n2,y\n')

@@ -221,14 +221,16 @@ static int infer(uni__sqlite *self, uni__sqlite_query *q, int64_t limit, uni_err
     return status;
 }
 
-void uni__sqlite_size_blocks(uni__sqlite *self, int64_t num_blocks)
+void uni__sqlite_size_blocks(uni__sqlite *self, int64_t least_values, int64_t most_blocks)
 {
-    int64_t most = num_blocks > 0 ? num_blocks : MAX_BLOCKS;
     uint64_t span = (uint64_t)self->last - (uint64_t)self->first; /* one less than the values */
-    self->block_rows = num_blocks > 0 ? 1 : UNI__SQLITE_ROWS;
-    if (span / (uint64_t)self->block_rows >= (uint64_t)most)
-        self->block_rows = (int64_t)(span / (uint64_t)most) + 1;
-    self->num_blocks = (int64_t)(span / (uint64_t)self->block_rows) + 1;
+    uint64_t values = (uint64_t)least_values;
+    if (span / values >= (uint64_t)most_blocks)
+        values = span / (uint64_t)most_blocks + 1;
+    if (values == 0 || values > INT64_MAX) /* all numbers that there are */
+        values = INT64_MAX;
+    self->block_rows = (int64_t)values;
+    self->num_blocks = (int64_t)(span / values) + 1;
 }
 
 /* Where the rowids begin and end; false: the table has none (or no rows), and is a stream. */
@@ -249,7 +251,7 @@ static bool find_rowids(uni__sqlite *self, const char *table, bool skip, int64_t
             *num_rows = count;
         free(sql);
     }
-    uni__sqlite_size_blocks(self, 0);
+    uni__sqlite_size_blocks(self, UNI__SQLITE_ROWS, MAX_BLOCKS);
     return true;
 }
 

@@ -40,8 +40,8 @@ int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *read
 bool uni__sqlite_numbers(const uni__sqlite *self, const char *sql, int64_t first, int64_t last,
                          int count, int64_t *out);
 void uni__sqlite_add_name(uni__text *sql, const char *name); /* "name" with its quotes doubled */
-/* Blocks of at least so many values between first and last, but not too many blocks. */
-void uni__sqlite_size_blocks(uni__sqlite *self, int64_t num_blocks);
+/* Blocks of at least so many values between first and last; and no more blocks than that (three are always allowed). */
+void uni__sqlite_size_blocks(uni__sqlite *self, int64_t least_values, int64_t most_blocks);
 
 /* sqlite_key.c: ranges of the values of `key` are the blocks; num_blocks 0: chosen. UNI_EINVAL where that would not be exact, or every block would read everything. */
 int uni__sqlite_by_key(uni__sqlite *self, const char *table_or_query, bool is_query,

@@ -12,6 +12,9 @@
 #include "data/sources/sqlite.h"
 #include "data/table.h"
 
+#define BLOCK_BYTES ((int64_t)1 << 20) /* of the file, for each block that is asked for */
+#define LEAST_BLOCKS 16
+
 /* Which rows: what stands behind the key, and behind its second mention. */
 enum condition { ALL, NO_KEY, SOME_KEY, RANGE, LAST_RANGE };
 static const char *const conditions[][2] = { [ALL] = { "", "" },
@@ -226,7 +229,9 @@ int uni__sqlite_by_key(uni__sqlite *self, const char *table_or_query, bool is_qu
     }
     self->first = ends[0];
     self->last = ends[1];
-    uni__sqlite_size_blocks(self, options->num_blocks);
+    int64_t blocks = self->files->bytes / BLOCK_BYTES;
+    blocks = blocks < LEAST_BLOCKS ? LEAST_BLOCKS : blocks;
+    uni__sqlite_size_blocks(self, 1, options->num_blocks > 0 ? options->num_blocks : blocks);
     self->num_blocks += self->nulls;
     return 0;
 }
