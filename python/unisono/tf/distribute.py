@@ -7,6 +7,7 @@ its step with strategy.run, once for each replica with its part of the global ba
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import weakref
 from typing import Any
@@ -301,14 +302,31 @@ def _threads(replicas):
     return max(1, len(os.sched_getaffinity(0)) // replicas)
 
 
+_DEVICE = re.compile(r"(/job:[^/]+/replica:\d+/task:\d+)?/?((device|physical_device):)?(?P<kind>[a-z]+)(:(?P<number>\d+))?", re.I)
+
+
+def _device(device):
+    """The number of a CPU, by any of TensorFlow's names for it ("/cpu:0", "CPU:1", "/device:CPU:0") or a device that has such a name."""
+    name, where = getattr(device, "name", device), "tf.config.list_physical_devices() lists what is here"
+    found = _DEVICE.fullmatch(name) if isinstance(name, str) else None
+    kind = found.group("kind").upper() if found else ""
+    if kind in ("GPU", "TPU"):
+        raise ValueError("there is no device %r: the native engine computes on CPUs only ('/cpu:0'; %s)" % (name, where))
+    if kind != "CPU":
+        raise ValueError("%r is no name of a device: '/cpu:0', 'CPU:1' and '/device:CPU:0' are (%s)" % (name, where))
+    return int(found.group("number") or 0)
+
+
 class MirroredStrategy(Strategy):
-    """Replica threads of this process, one for each core: devices is how many, or a list of them."""
+    """Replica threads of this process, one for each core: devices is how many, or a list of CPUs ("/cpu:0", "/cpu:1"), one replica each."""
 
     _kind = "mirrored"
 
     def __init__(self, devices: Any = None, cross_device_ops: Any = None):
         super().__init__()
         if isinstance(devices, (list, tuple)):
+            if len({_device(each) for each in devices}) < len(devices):
+                raise ValueError("devices names one twice: %r. Each has one replica" % (devices,))
             devices = len(devices)
         if devices is not None and (not isinstance(devices, int) or devices < 1):
             raise ValueError("devices is a number of replicas or a list of devices, not %r" % (devices,))
@@ -319,10 +337,12 @@ class MirroredStrategy(Strategy):
 
 
 class OneDeviceStrategy(Strategy):
-    """One replica."""
+    """One replica, on the CPU."""
 
     def __init__(self, device: Any = None):
         super().__init__()
+        if device is not None:
+            _device(device)
 
 
 class MultiWorkerMirroredStrategy(Strategy):
