@@ -132,6 +132,7 @@ typedef struct uni_source_callbacks {
     int (*read_block)(void *context, int64_t block, uni_table **out, uni_error *err);
     const int64_t *block_rows; /* of each block, where they are known; copied; may be NULL */
     int64_t bytes; /* of all blocks, about, for whoever plans memory; 0: not known */
+    const char *const *block_files; /* of each block, for plans; copied; may be NULL */
 } uni_source_callbacks;
 UNI_API UNI_MUST_USE int uni_dataset_from_callbacks(uni_dataset **out,
                                                     const uni_source_callbacks *callbacks,
@@ -256,7 +257,9 @@ UNI_API UNI_MUST_USE int uni_dataset_show(uni_dataset *dataset, int64_t count, c
 UNI_API UNI_MUST_USE int uni_dataset_text(const uni_dataset *dataset, char **out, uni_error *err);
 /* "global" ..., and in which units and why, in one sentence. malloc'ed. */
 UNI_API UNI_MUST_USE int uni_dataset_order(const uni_dataset *dataset, char **out, uni_error *err);
-/* Which rank reads what: [{"rank", "rows" (-1 not known), "bytes", "pieces": [{"file", "begin", "end", "unit": "bytes" or "rows"}]}]. */
+/* Which rank reads what: [{"rank", "takes", "rows" (-1 not known), "bytes", "pieces": [{"file", "begin", "end", "unit": "bytes", "rows", "rowids" or "keys"}]}]. A rank takes "ranges": all
+ * of its pieces; "rounds": its part of every global batch, so that its rows lie anywhere in the pieces, which are those of all ranks; "scattered": places of a keyed order (of blocks: pieces
+ * are those of the first epoch); "all": it reads all and keeps its part. With `equal` a cut between two ranks is at a row, and both read its block. */
 UNI_API UNI_MUST_USE int uni_dataset_plan(uni_dataset *dataset, int num_shards, uni_value **out,
                                           uni_error *err);
 

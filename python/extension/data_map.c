@@ -229,22 +229,39 @@ static void call_close(void *context, void *cursor)
     PyGILState_Release(gil);
 }
 
-/* from_python(function, box, name, num_rows, block_rows, bytes): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables;
- * block_rows (a buffer of int64): function(block) gives the Table of a block of so many rows. */
+/* The names in a list, which keeps them; NULL with an exception, or without one when there is no list. */
+static const char **names_of(PyObject *list)
+{
+    Py_ssize_t count = PyList_Check(list) ? PyList_Size(list) : 0;
+    const char **names = count > 0 ? PyMem_Calloc((size_t)count, sizeof(char *)) : NULL;
+    for (Py_ssize_t i = 0; names && i < count; i++) {
+        names[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
+        if (!names[i]) {
+            PyMem_Free(names);
+            return NULL;
+        }
+    }
+    return names;
+}
+
+/* from_python(function, box, name, num_rows, block_rows, bytes, block_files): num_rows >= 0: function(begin, end) gives a Table; -1: function() gives an iterator of Tables;
+ * block_rows (a buffer of int64): function(block) gives the Table of a block of so many rows; block_files: a list of as many names, or None. */
 PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
 {
     door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
-    PyObject *callable, *box;
-    const char *name;
+    PyObject *callable, *box, *list = Py_None;
+    const char *name, **files = NULL;
     long long num_rows, bytes = 0;
     uni_error err = { 0 };
     uni_dataset *out = NULL;
     Py_buffer rows = { 0 };
-    if (!PyArg_ParseTuple(arguments, "OO!sL|z*L", &callable, &PyList_Type, &box, &name, &num_rows,
-                          &rows, &bytes))
+    if (!PyArg_ParseTuple(arguments, "OO!sL|z*LO", &callable, &PyList_Type, &box, &name, &num_rows,
+                          &rows, &bytes, &list))
         return NULL;
-    python_function *function = function_new(state, callable, box);
+    files = names_of(list);
+    python_function *function = PyErr_Occurred() ? NULL : function_new(state, callable, box);
     if (!function) {
+        PyMem_Free(files);
         if (rows.buf)
             PyBuffer_Release(&rows);
         return NULL;
@@ -255,6 +272,8 @@ PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
         callbacks.block_rows = rows.buf;
         callbacks.num_blocks = rows.len / (Py_ssize_t)sizeof(int64_t);
         callbacks.bytes = bytes;
+        if (files && PyList_Size(list) == (Py_ssize_t)callbacks.num_blocks)
+            callbacks.block_files = files;
     } else if (num_rows >= 0) {
         callbacks.num_rows = num_rows;
         callbacks.read_range = call_range;
@@ -267,6 +286,7 @@ PyObject *door_dataset_from_python(PyObject *class_, PyObject *arguments)
     Py_BEGIN_ALLOW_THREADS;
     status = uni_dataset_from_callbacks(&out, &callbacks, &err);
     Py_END_ALLOW_THREADS;
+    PyMem_Free(files);
     if (rows.buf)
         PyBuffer_Release(&rows);
     if (status < 0)

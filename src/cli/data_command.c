@@ -30,6 +30,19 @@ static const cli_option data_options[] = {
 
 /* ---- plan ---- */
 
+/* How a rank takes the rows of its pieces. */
+static const char *takes_text(const char *takes)
+{
+    static const char *const texts[][2] = { { "rounds", ", its part of every batch" },
+                                            { "scattered", ", places of a keyed order" },
+                                            { "all", ", all of it" } };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(texts[i][0], takes) == 0)
+            return texts[i][1];
+    }
+    return "";
+}
+
 static void print_pieces(cli_table *table, const uni_value *shard)
 {
     const uni_value *pieces = uni_dict_get(shard, "pieces");
@@ -38,9 +51,10 @@ static void print_pieces(cli_table *table, const uni_value *shard)
         const uni_value *piece = uni_list_get(pieces, i);
         cli_table_cell(table, 0, "%lld", (long long)uni_dict_get_int(shard, "rank", 0));
         cli_table_cell(table, 0, "%s", uni_dict_get_string(piece, "file", "(memory)"));
-        cli_table_cell(table, 0, "%s %lld to %lld", uni_dict_get_string(piece, "unit", ""),
+        cli_table_cell(table, 0, "%s %lld to %lld%s", uni_dict_get_string(piece, "unit", ""),
                        (long long)uni_dict_get_int(piece, "begin", 0),
-                       (long long)uni_dict_get_int(piece, "end", 0));
+                       (long long)uni_dict_get_int(piece, "end", 0),
+                       takes_text(uni_dict_get_string(shard, "takes", "")));
         if (rows >= 0 && i == 0)
             cli_table_cell(table, 0, "%lld", (long long)rows);
         else
@@ -132,11 +146,17 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
     const struct action *action = NULL;
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         action = strcmp(parsed->args[0], actions[i].name) == 0 ? &actions[i] : action;
-    if (!action) {
+    if (!action)
         uni_error_set(&err, UNI_EINVAL, "there is no `data %s`; it is plan, head, schema or count",
                       parsed->args[0]);
+    else if (parsed->num_args < 2)
+        uni_error_set(&err, UNI_EINVAL, "%s of which files?", action->name);
+    else if (values->workers < 1 || values->workers > 65536)
+        uni_error_set(&err, UNI_EINVAL, "--workers %lld: must be from 1 to 65536", values->workers);
+    else if (values->rows < 0)
+        uni_error_set(&err, UNI_EINVAL, "--rows %lld: must be 0 or more", values->rows);
+    if (err.code)
         return cli_fail(context, "data", &err);
-    }
     const char *const *paths = (const char *const *)parsed->args + 1;
     int status = values->no_header
                      ? uni_dataset_read_csv(&dataset, parsed->num_args - 1, paths,
@@ -167,7 +187,7 @@ const cli_command cli_data_command = {
         "order that samples come in; head the first rows; schema the columns; count the rows.",
     .options = data_options,
     .values_size = sizeof(data_values),
-    .min_args = 2,
+    .min_args = 1,
     .max_args = -1,
     .completes = "plan|head|schema|count",
     .examples = data_examples,

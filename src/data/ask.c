@@ -1,5 +1,5 @@
 /*
- * ask.c - questions to a dataset that read it: count, take, show, its order in words, and the plan of its shards.
+ * ask.c - questions to a dataset that read it: count, take, show; and its order in words. The plan of its shards: shard_plan.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,15 +40,14 @@ done:
 
 static int count_blocks(uni_dataset *dataset, int64_t *out, uni_error *err)
 {
-    uni__reader *reader = NULL;
-    UNI_TRY(uni__reader_new(&reader, dataset->root->bad.skip, err));
-    int status = 0;
-    for (int64_t i = 0; i < dataset->root->source.num_blocks && status == 0; i++) {
-        int64_t rows = 0;
-        status = uni__dataset_count_block(dataset, reader, i, &rows, err);
-        *out += rows;
-    }
-    uni__reader_free(reader);
+    int64_t blocks = dataset->root->source.num_blocks;
+    int64_t *rows = calloc((size_t)blocks + 1, sizeof *rows);
+    if (rows == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the rows of blocks");
+    int status = uni_dataset_count_blocks(dataset, 0, blocks, rows, err);
+    for (int64_t i = 0; i < blocks && status == 0; i++)
+        *out += rows[i];
+    free(rows);
     return status;
 }
 
@@ -161,157 +160,17 @@ int uni_dataset_order(const uni_dataset *dataset, char **out, uni_error *err)
             &text, "; a keyed permutation of the blocks, and of the rows in windows of blocks");
     else
         uni__text_add_string(&text, "; a keyed permutation in each window");
-    uni__text_add_string(&text,
-                         source->kind == UNI__SOURCE_SPLIT || !uni__dataset_one_to_one(dataset)
-                             ? "; each worker has its own range"
-                             : "; batches are the same for any number of workers");
+    uni__text_add_string(
+        &text, source->kind == UNI__SOURCE_SPLIT || !uni__dataset_one_to_one(dataset)
+                   ? "; each worker has its own range"
+               : source->kind == UNI__SOURCE_INDEXED
+                   ? "; each worker reads its part of every global batch, and batches are "
+                     "the same for any number of workers"
+                   : "; batches are the same for any number of workers");
     if (text.failed) {
         uni__text_free(&text);
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset's order");
     }
     *out = text.data;
-    return 0;
-}
-
-/* ---- the plan of shards ---- */
-
-/* A part of a file that grows while neighbours are added. */
-struct extent {
-    uni__place place;
-    bool some;
-};
-
-static int put_extent(uni_value *pieces, const struct extent *extent, const char *unit)
-{
-    uni_value *piece = uni_value_dict();
-    if (!extent->some) {
-        uni_value_free(piece);
-        return 0;
-    }
-    if (uni_dict_take(piece, "file",
-                      extent->place.file != NULL ? uni_value_string(extent->place.file)
-                                                 : uni_value_null()) < 0 ||
-        uni_dict_take(piece, "begin", uni_value_int(extent->place.begin)) < 0 ||
-        uni_dict_take(piece, "end", uni_value_int(extent->place.end)) < 0 ||
-        uni_dict_take(piece, "unit", uni_value_string(unit)) < 0) {
-        uni_value_free(piece);
-        return UNI_ENOMEM;
-    }
-    return uni_list_take(pieces, piece);
-}
-
-/* Blocks [begin, end) of a split source (as they lie in the files) as ranges of bytes; rows -1 unless all are known. */
-static int put_blocks(const uni__source *source, int64_t begin, int64_t end, uni_value *pieces,
-                      int64_t *bytes, int64_t *rows)
-{
-    struct extent extent = { 0 };
-    *rows = 0;
-    for (int64_t i = begin; i < end; i++) {
-        uni__place place = { .rows = -1 };
-        if (source->class_->place != NULL)
-            source->class_->place(source->self, i, &place);
-        *bytes += place.end - place.begin;
-        *rows = *rows < 0 || place.rows < 0 ? -1 : *rows + place.rows;
-        if (extent.some && extent.place.file == place.file && extent.place.end == place.begin) {
-            extent.place.end = place.end;
-            continue;
-        }
-        UNI_TRY(put_extent(pieces, &extent, "bytes"));
-        extent = (struct extent){ .place = place, .some = true };
-    }
-    return put_extent(pieces, &extent, "bytes");
-}
-
-/* Rows [begin, end) of an indexed source, file by file. */
-static int put_rows(const uni__source *source, int64_t begin, int64_t end, uni_value *pieces)
-{
-    struct extent extent = { 0 };
-    const char *unit = "rows";
-    for (int64_t row = begin; row < end;) {
-        uni__place place = { .begin = row, .end = row + 1 }, last;
-        int64_t run = end - row;
-        if (source->class_->place != NULL) {
-            /* Rows of a file follow each other: halve until the last one is in the same file. */
-            source->class_->place(source->self, row, &place);
-            for (last = place; run > 1; run = (run + 1) / 2) {
-                source->class_->place(source->self, row + run - 1, &last);
-                if (last.file == place.file)
-                    break;
-            }
-            place.end = run > 1 ? last.end : place.end;
-        } else {
-            place.end = end;
-        }
-        bool joins =
-            extent.some && extent.place.file == place.file && extent.place.end == place.begin;
-        if (joins) {
-            extent.place.end = place.end;
-        } else {
-            UNI_TRY(put_extent(pieces, &extent, unit));
-            extent = (struct extent){ .place = place, .some = true };
-        }
-        row += run;
-    }
-    return put_extent(pieces, &extent, unit);
-}
-
-static int plan_shard(uni_dataset *dataset, int shard, int num_shards, uni_value *list)
-{
-    const uni__source *source = &dataset->root->source;
-    uni_value *pieces = uni_value_list(), *entry = uni_value_dict();
-    int64_t total = source->kind == UNI__SOURCE_SPLIT ? source->num_blocks : source->num_rows;
-    int64_t begin = uni__share(total, shard, num_shards);
-    int64_t end = uni__share(total, shard + 1, num_shards), bytes = 0, rows = -1;
-    int status = pieces != NULL && entry != NULL ? 0 : UNI_ENOMEM;
-    if (status == 0 && source->kind == UNI__SOURCE_SPLIT) {
-        status = put_blocks(source, begin, end, pieces, &bytes, &rows);
-    } else if (status == 0 && source->kind == UNI__SOURCE_INDEXED) {
-        rows = end - begin;
-        bytes = source->bytes >= 0 && total > 0 ? uni__share(source->bytes, shard + 1, num_shards) -
-                                                      uni__share(source->bytes, shard, num_shards)
-                                                : -1;
-        status = put_rows(source, begin, end, pieces);
-    } else if (status == 0) {
-        bytes = source->bytes;
-        for (int64_t i = 0; status == 0 && source->class_->num_places != NULL &&
-                            i < source->class_->num_places(source->self);
-             i++) {
-            struct extent extent = { .some = true };
-            source->class_->place(source->self, i, &extent.place);
-            status = put_extent(pieces, &extent, "bytes");
-        }
-    }
-    if (status == 0)
-        status = uni_dict_take(entry, "rank", uni_value_int(shard));
-    if (status == 0)
-        status = uni_dict_take(entry, "rows", uni_value_int(rows));
-    if (status == 0)
-        status = uni_dict_take(entry, "bytes", uni_value_int(bytes));
-    if (status == 0) {
-        status = uni_dict_take(entry, "pieces", pieces);
-        pieces = NULL;
-    }
-    if (status == 0) {
-        status = uni_list_take(list, entry);
-        entry = NULL;
-    }
-    uni_value_free(pieces);
-    uni_value_free(entry);
-    return status;
-}
-
-int uni_dataset_plan(uni_dataset *dataset, int num_shards, uni_value **out, uni_error *err)
-{
-    *out = NULL;
-    if (num_shards < 1)
-        return uni_error_set(err, UNI_EINVAL, "a plan for %d workers", num_shards);
-    uni_value *list = uni_value_list();
-    for (int i = 0; i < num_shards; i++) {
-        if (list == NULL || plan_shard(dataset, i, num_shards, list) < 0) {
-            uni_value_free(list);
-            return uni_error_set(err, UNI_ENOMEM, "no memory for a plan");
-        }
-    }
-    *out = list;
     return 0;
 }

@@ -233,8 +233,7 @@ static int make_source(uni__root *root, int shard, int num_shards, uni__source *
     out->class_ = &part_class;
     out->self = part;
     out->schema = uni_table_ref(source->schema);
-    if (source->kind == UNI__SOURCE_INDEXED)
-        out->num_rows = part->elements;
+    out->num_rows = source->kind == UNI__SOURCE_INDEXED ? part->elements : -1;
     if (source->kind == UNI__SOURCE_SPLIT)
         out->num_blocks = part->elements;
     out->bytes = source->bytes >= 0 && total > 0

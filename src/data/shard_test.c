@@ -249,6 +249,114 @@ static void merged_windows_are_uniform(void **state)
     uni_dataset_unref(dataset);
 }
 
+/* ---- plans ---- */
+
+static const char *takes(const uni_value *plan, size_t rank)
+{
+    return uni_dict_get_string(uni_list_get(plan, rank), "takes", "");
+}
+
+/* How often each block of three files stands in the plan, which is what an iterator of that rank then reads. */
+static void check_block_plan(uni_dataset *dataset, const char *how)
+{
+    uni_value *plan = NULL;
+    int found[16] = { 0 };
+    assert_ok(uni_dataset_plan(dataset, 3, &plan, &failure));
+    for (size_t rank = 0; rank < 3; rank++) {
+        const uni_value *pieces = uni_dict_get(uni_list_get(plan, rank), "pieces");
+        assert_string_equal(takes(plan, rank), how);
+        uni_dataset_iterator *it = NULL;
+        uni_data_options options = { .shard = (int)rank, .num_shards = 3 };
+        int *seen = calloc(2000, sizeof *seen), mine[16] = { 0 };
+        assert_ok(uni_dataset_iterate(&it, dataset, &options, &failure));
+        (void)take_epoch(it, INT64_MAX, seen);
+        uni_dataset_iterator_free(it);
+        for (size_t i = 0; i < uni_list_size(pieces); i++) {
+            const uni_value *piece = uni_list_get(pieces, i);
+            int file = atoi(uni_dict_get_string(piece, "file", "file_99") + 5);
+            for (int64_t k = uni_dict_get_int(piece, "begin", 0);
+                 k < uni_dict_get_int(piece, "end", 0); k++)
+                mine[file * BLOCKS_A_FILE + k]++;
+        }
+        const struct uneven *source = dataset->root->source.self;
+        for (int block = 0; block < 9; block++) {
+            found[block] += mine[block];
+            for (int64_t id = first_of(source, block); id < first_of(source, block + 1); id++)
+                assert_int_equal(seen[id], mine[block]);
+        }
+        free(seen);
+    }
+    for (int block = 0; block < 9; block++)
+        assert_int_equal(found[block], 1);
+    uni_value_free(plan);
+}
+
+static void plans_say_what_is_read(void **state)
+{
+    int64_t rows = 0;
+    uni_dataset *blocks = make_uneven(9, 3, &rows), *range = NULL, *some = NULL;
+    uni_value *plan = NULL;
+    check_block_plan(blocks, "ranges");
+    shuffle(&blocks, 0);
+    check_block_plan(blocks, "scattered");
+    assert_ok(uni_dataset_range(&range, 100, &failure));
+    assert_ok(uni_dataset_plan(range, 3, &plan, &failure));
+    assert_string_equal(takes(plan, 2), "rounds");
+    assert_int_equal(uni_dict_get_int(uni_list_get(plan, 0), "rows", 0), 33);
+    assert_int_equal(uni_value_as_int(uni_value_path(plan, "1.pieces.0.end"), 0), 100);
+    uni_value_free(plan);
+    assert_ok(uni_dataset_filter(&some, range, drop_thirds, NULL, &failure));
+    assert_ok(uni_dataset_plan(some, 2, &plan, &failure));
+    assert_string_equal(takes(plan, 1), "ranges");
+    assert_int_equal(uni_value_as_int(uni_value_path(plan, "1.pieces.0.begin"), 0), 50);
+    uni_value_free(plan);
+    shuffle(&some, 0);
+    assert_ok(uni_dataset_plan(some, 2, &plan, &failure));
+    assert_string_equal(takes(plan, 1), "scattered");
+    uni_value_free(plan);
+    uni_dataset_unref(some);
+    uni_dataset_unref(range);
+    uni_dataset_unref(blocks);
+}
+
+static int one_row(void *context, int64_t block, uni_table **out, uni_error *err)
+{
+    uni_value *items = uni_value_list();
+    assert_int_equal(uni_list_take(items, uni_value_int(block)), 0);
+    uni_dataset *dataset = NULL;
+    assert_ok(uni_dataset_from_items(&dataset, items, &failure));
+    int status = uni_dataset_take(dataset, 1, out, err);
+    uni_dataset_unref(dataset);
+    uni_value_free(items);
+    return status;
+}
+
+/* Blocks of the user's own with the names of their files: in the plan, and shared out by them. */
+static void blocks_of_callbacks_have_files(void **state)
+{
+    static const char *const files[] = { "a", "a", "b", "b", "b" };
+    static const int64_t ones[] = { 1, 1, 1, 1, 1 };
+    uni_source_callbacks callbacks = { .num_blocks = 5,
+                                       .read_block = one_row,
+                                       .block_rows = ones,
+                                       .block_files = files,
+                                       .bytes = 5 << 20 };
+    uni_dataset *dataset = NULL, *part = NULL;
+    uni_value *plan = NULL;
+    int64_t count = 0;
+    assert_ok(uni_dataset_from_callbacks(&dataset, &callbacks, &failure));
+    assert_ok(uni_dataset_plan(dataset, 1, &plan, &failure));
+    assert_string_equal(uni_value_as_string(uni_value_path(plan, "0.pieces.1.file"), ""), "b");
+    assert_int_equal(uni_value_as_int(uni_value_path(plan, "0.pieces.1.end"), 0), 3);
+    assert_string_equal(uni_value_as_string(uni_value_path(plan, "0.pieces.1.unit"), ""), "rows");
+    assert_ok(uni_dataset_shard_files(&part, dataset, 1, 2, &failure));
+    assert_ok(uni_dataset_count(part, &count, &failure));
+    assert_int_equal(count, 3);
+    uni_value_free(plan);
+    uni_dataset_unref(part);
+    uni_dataset_unref(dataset);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +366,8 @@ int main(void)
         cmocka_unit_test(other_blocks),
         cmocka_unit_test(windows_keep_to_themselves),
         cmocka_unit_test(merged_windows_are_uniform),
+        cmocka_unit_test(plans_say_what_is_read),
+        cmocka_unit_test(blocks_of_callbacks_have_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

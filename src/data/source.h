@@ -38,6 +38,7 @@ typedef struct uni__place {
     const char *file; /* borrowed from the source; NULL: in memory */
     int64_t begin, end; /* bytes of the file; for sources in memory: rows */
     int64_t rows; /* when known, otherwise -1 */
+    const char *unit; /* what begin and end count, when it is neither: "keys"; otherwise NULL */
 } uni__place;
 
 /* files.c: of a block, and of a whole file. */

@@ -4,13 +4,24 @@
 #include "data/dataset.h"
 #include "data/table.h"
 
+/* Copies of ours. The names of blocks of one file are one. */
+static void free_blocks(uni_source_callbacks *own)
+{
+    const char *const *files = own->block_files;
+    for (int64_t i = 0; files != NULL && i < own->num_blocks; i++) {
+        if (i == 0 || files[i] != files[i - 1])
+            free((char *)files[i]);
+    }
+    free((void *)files);
+    free((int64_t *)own->block_rows);
+}
+
 static void callbacks_free(void *self)
 {
     uni_source_callbacks *own = self;
-    if (own != NULL && own->free != NULL)
+    if (own->free != NULL)
         own->free(own->context);
-    if (own != NULL)
-        free((int64_t *)own->block_rows); /* a copy of ours */
+    free_blocks(own);
     free(own);
 }
 
@@ -61,6 +72,31 @@ static int callbacks_count(void *self, uni__reader *reader, int64_t block, int64
     return 0;
 }
 
+/* Of a block: its rows in the file, whose blocks follow each other. */
+static void callbacks_place(void *self, int64_t index, uni__place *out)
+{
+    const uni_source_callbacks *own = self;
+    *out = (uni__place){ .begin = index, .end = index + 1, .rows = -1, .unit = "blocks" };
+    if (own->read_range != NULL) {
+        out->unit = "rows";
+        out->rows = 1;
+        return;
+    }
+    if (own->block_rows != NULL)
+        out->rows = own->block_rows[index];
+    if (own->block_files == NULL)
+        return;
+    int64_t first = index;
+    out->file = own->block_files[index];
+    while (first > 0 && own->block_files[first - 1] == out->file)
+        first--;
+    out->begin = own->block_rows != NULL ? 0 : index - first;
+    for (int64_t i = first; i < index && own->block_rows != NULL; i++)
+        out->begin += own->block_rows[i];
+    out->end = out->begin + (own->block_rows != NULL ? out->rows : 1);
+    out->unit = own->block_rows != NULL ? "rows" : "blocks";
+}
+
 static int callbacks_open(void *self, void **cursor, uni_error *err)
 {
     const uni_source_callbacks *own = self;
@@ -89,6 +125,7 @@ static const uni__source_class callbacks_class = { .name = "callbacks",
                                                    .stream_open = callbacks_open,
                                                    .stream_next = callbacks_next,
                                                    .stream_close = callbacks_close,
+                                                   .place = callbacks_place,
                                                    .free = callbacks_free };
 
 /* The columns: of one row when the source is indexed, of the first table when it is not. */
@@ -112,12 +149,30 @@ static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *er
     return status < 0 ? status : 0;
 }
 
-/* What is known of blocks: copies the numbers of their rows. */
+/* The names of files; on failure what was copied is there to be freed. */
+static int copy_files(uni_source_callbacks *own, uni_error *err)
+{
+    const char *const *given = own->block_files;
+    if (given == NULL)
+        return 0;
+    char **copy = calloc((size_t)own->num_blocks, sizeof(char *));
+    own->block_files = (const char *const *)copy;
+    for (int64_t i = 0; copy != NULL && i < own->num_blocks; i++) {
+        bool same = i > 0 && strcmp(given[i], given[i - 1]) == 0;
+        copy[i] = same ? copy[i - 1] : strdup(given[i]);
+        if (copy[i] == NULL)
+            return uni_error_set(err, UNI_ENOMEM, "no memory for a source");
+    }
+    return copy != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a source");
+}
+
+/* What is known of blocks: copies the numbers of their rows and their files. */
 static int describe_blocks(uni__source *source, uni_source_callbacks *own, uni_error *err)
 {
     size_t size = (size_t)own->num_blocks * sizeof *own->block_rows;
     const int64_t *given = own->block_rows;
     own->block_rows = NULL;
+    UNI_TRY(copy_files(own, err));
     source->kind = UNI__SOURCE_SPLIT;
     source->num_blocks = own->num_blocks;
     source->bytes = own->bytes > 0 ? own->bytes : -1;
@@ -155,13 +210,15 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
                            .kind = indexed ? UNI__SOURCE_INDEXED : UNI__SOURCE_STREAM,
                            .num_rows = indexed ? callbacks->num_rows : -1,
                            .bytes = -1 };
-    if (!split)
+    if (!split) {
         own->block_rows = NULL;
+        own->block_files = NULL;
+    }
     int status = split ? describe_blocks(&source, own, err) : 0;
     if (status == 0)
         status = find_schema(own, &source.schema, err);
     if (status < 0) {
-        free((int64_t *)own->block_rows);
+        free_blocks(own);
         free(own); /* the context is the caller's when it fails */
         return status;
     }

@@ -71,10 +71,12 @@ static void row_place(void *self_, int64_t index, uni__place *out)
 static void block_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__sqlite *self = self_;
-    int64_t begin = index * self->block_rows;
-    *out = (uni__place){
-        .file = uni__sqlite_path(self), .begin = begin, .end = begin + self->block_rows, .rows = -1
-    };
+    int64_t begin = self->first + index * self->block_rows;
+    *out = (uni__place){ .file = uni__sqlite_path(self),
+                         .begin = begin,
+                         .end = begin + self->block_rows,
+                         .rows = -1,
+                         .unit = "rowids" };
 }
 
 /* ---- streams ---- */

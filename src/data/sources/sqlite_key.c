@@ -124,10 +124,12 @@ int uni__sqlite_key_count(void *self_, uni__reader *reader, int64_t block, int64
 void uni__sqlite_key_place(void *self_, int64_t block, uni__place *out)
 {
     const uni__sqlite *self = self_;
-    *out = (uni__place){ .file = uni__sqlite_path(self), .rows = -1 };
+    *out = (uni__place){ .file = uni__sqlite_path(self), .rows = -1, .unit = "keys" };
     int64_t range = block - self->nulls;
-    if (range < 0)
+    if (range < 0) {
+        out->unit = "rows without a key,";
         return;
+    }
     out->begin = (int64_t)((uint64_t)self->first + (uint64_t)range * (uint64_t)self->block_rows);
     out->end = block + 1 == self->num_blocks ? self->last : out->begin + self->block_rows;
 }
