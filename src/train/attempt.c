@@ -48,6 +48,7 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
     uni__rank *slot = &trainer->ranks[rank];
     slot->state = status == 0 ? UNI__RANK_STARTED : UNI__RANK_GONE;
     slot->hello = slot->session_closed = slot->warned_silent = slot->host_silent = false;
+    slot->asked_chief = false;
     slot->pid = 0;
     slot->stopped_ns = 0;
     slot->spawned_ns = uni__monotonic_ns();

@@ -6,7 +6,8 @@
  * itself, with the same rank, and the others never stop. Only the chief's death ends the attempt. A member that dies again and again
  * within a second of its start is not started for ever: then the attempt fails with its cause.
  *
- * When the chief has returned, members that have not done so by themselves soon (TensorFlow's servers never do) are ended.
+ * When the chief has returned, members that have not done so by themselves soon (TensorFlow's servers never do) are ended; one that was just started again
+ * and would wait for the chief's first word at once.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -151,8 +152,35 @@ static void end_the_rest(void *context)
             uni__group_kill(run->group, i, SIGKILL); /* its exit makes it done */
 }
 
+/* Started again too late: the chief has returned, and nothing of the run was told to it. */
+static void end_if_late(uni__run *run, int rank)
+{
+    const uni__rank *slot = &run->ranks[rank];
+    bool unheard = slot->state == UNI__RANK_STARTED && !slot->hello && !run->program;
+    if (slot->restarts > 0 && (unheard || slot->asked_chief) && slot->state != UNI__RANK_DONE &&
+        slot->state != UNI__RANK_GONE)
+        uni__group_kill(run->group, rank, SIGKILL); /* its exit makes it done */
+}
+
 void uni__members_chief_done(uni__run *run)
 {
-    if (run->trainer->roles.servers > 0 && run->state == UNI__RUN_RUNNING)
-        uni__group_after(run->group, LINGER_MS, end_the_rest);
+    if (run->trainer->roles.servers == 0 || run->state != UNI__RUN_RUNNING)
+        return;
+    for (int i = 1; i < run->num_workers; i++)
+        end_if_late(run, i);
+    uni__group_after(run->group, LINGER_MS, end_the_rest);
+}
+
+void uni__member_mailed(uni__run *run, int from, int to)
+{
+    if (run->trainer->roles.servers == 0)
+        return;
+    for (int i = 1; from == 0 && i < run->num_workers; i++)
+        if (to < 0 || to == i)
+            run->ranks[i].asked_chief = false;
+    if (from == 0 || to != 0)
+        return;
+    run->ranks[from].asked_chief = true;
+    if (run->ranks[0].state == UNI__RANK_DONE)
+        end_if_late(run, from);
 }

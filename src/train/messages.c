@@ -149,6 +149,7 @@ static void relay(uni__run *run, int from, const uni__wire_frame *frame)
         return;
     }
     memcpy(&address, frame->payload, sizeof address);
+    uni__member_mailed(run, from, address.rank);
     uint8_t *copy = malloc(frame->size);
     if (!copy)
         return;

@@ -101,6 +101,7 @@ typedef struct uni__rank {
     bool disk_full; /* it said that there was no room for its checkpoint */
     bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
+    bool asked_chief; /* a member whose last message to the chief has no answer */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
     uni__rank_buffer snapshots[UNI__SNAPSHOT_SLOTS];
@@ -270,6 +271,7 @@ bool uni__member_lost(uni__run *run, int rank, uni__cause *cause);
 /* A frozen rank: true when it is a member; it is killed, and started again when it has ended. */
 bool uni__member_end(uni__run *run, const uni__cause *cause);
 void uni__members_chief_done(uni__run *run); /* the others follow, or are made to */
+void uni__member_mailed(uni__run *run, int from, int to); /* to -1: all others */
 
 /* messages.c: what workers say */
 void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload, size_t size);

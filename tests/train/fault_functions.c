@@ -46,6 +46,29 @@ static int epochs_with_trouble(uni_session *session, uni_value **result, uni_err
     return 0;
 }
 
+/* Roles: the worker (rank 1) dies, is started again and asks the chief for something, who returns instead of an answer, with the time. The server is done at once. */
+static int leaves_early(uni_session *session, uni_value **result, uni_error *err)
+{
+    char key[UNI_SESSION_KEY_SIZE], path[4200];
+    int from, fd = -1, rank = uni_session_world_rank(session);
+    size_t size;
+    snprintf(path, sizeof path, "%s/lived", uni_session_run_dir(session));
+    if (rank > 1)
+        return 0;
+    if (rank == 1 && access(path, F_OK) != 0) {
+        FILE *lived = fopen(path, "w");
+        CHECK(lived && fclose(lived) == 0);
+        raise(SIGKILL);
+    }
+    if (rank == 1)
+        UNI_TRY(uni_session_send(session, 0, "here", &rank, sizeof rank, -1, err));
+    int found = uni_session_receive(session, rank == 0 ? "here" : "answer", &from, key, &rank,
+                                    sizeof rank, &size, &fd, 20000, err);
+    UNI_TRY(found);
+    *result = uni_value_float(scenario_ms());
+    return 0;
+}
+
 /* Reports for ever, at a pace of its own, until told to stop; returns the iteration at which it stopped. */
 static int until_stopped(uni_session *session, uni_value **result, uni_error *err)
 {
@@ -113,6 +136,7 @@ const uni_function functions[] = { { "trouble", epochs_with_trouble },
                                    { "deaf", deaf },
                                    { "with_children", with_children },
                                    { "flood", flood },
+                                   { "leaves_early", leaves_early },
                                    { NULL, NULL } };
 
 /* ---- what is read of it ---- */

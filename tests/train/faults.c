@@ -414,6 +414,23 @@ static void full_disk(uni_program *program)
     CHECK_CONTAINS(err.message, "results.jsonl");
 }
 
+/* A member that was started again waits for nobody when the chief has returned. */
+static void member_comes_too_late(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 1, .servers = 1, .max_failures = 3 });
+    CHECK_OK(
+        uni_trainer_fit(trainer, &(uni_run_options){ .function = "leaves_early" }, &result, &err),
+        &err);
+    CHECK(scenario_ms() - uni_value_as_float(uni_result_returned(result, 0), 0) < 1000);
+    CHECK(uni_result_attempts(result) == 1);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+    CHECK(scenario_nothing_left(scenario_storage()));
+}
+
 const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "crashed_worker", crashed_worker },
                                { "exited_worker", exited_worker },
@@ -431,4 +448,5 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "never_connects", never_connects },
                                { "silent_worker", silent_worker },
                                { "full_disk", full_disk },
+                               { "member_comes_too_late", member_comes_too_late },
                                { NULL, NULL } };
