@@ -9,6 +9,7 @@ import struct
 import subprocess
 import unittest
 import unittest.mock
+import zipfile
 
 import numpy
 
@@ -260,6 +261,13 @@ class Readers(InDirectory):
         self.assertTrue(numpy.array_equal(data.read_numpy(self.path("a.npy")).take_batch(6)["data"], values))
         numpy.savez(self.path("b.npz"), x=values, y=values[:, 0])
         self.assertEqual(data.read_numpy(self.path("b.npz")).take(1)[0]["y"], 0.0)
+        with unittest.mock.patch.multiple(zipfile, ZIP64_LIMIT=10, ZIP_FILECOUNT_LIMIT=1):  # as NumPy writes more than 2 GiB
+            numpy.savez(self.path("large.npz"), x=values, y=values[:, 0])
+        large = data.read_numpy(self.path("large.npz")).take_batch(6)
+        self.assertTrue(numpy.array_equal(large["x"], values) and numpy.array_equal(large["y"], values[:, 0]))
+        content = open(self.path("large.npz"), "rb").read()
+        for damaged in (content.replace(b"\1\0\x18\0", b"\2\0\x18\0"), content.replace(b"\1\0\x18\0", b"\1\0\x08\0"), content[:-23]):
+            self.assertFails("EFORMAT", "no .npz archive", data.read_numpy, self.write("damaged.npz", damaged))
 
     @unittest.skipUnless(pyarrow, "needs pyarrow")
     def test_parquet_and_arrow(self):
@@ -277,6 +285,7 @@ class Readers(InDirectory):
         for part in range(2):
             pyarrow.parquet.write_table(numbers.slice(part * 500, 500), self.path("p", "%d.parquet" % part), row_group_size=90)
         ds = data.read_parquet(self.path("p"))
+        self.assertEqual([os.path.basename(name) for name in ds.input_files()], ["0.parquet", "1.parquet"])
         self.assertEqual(ds.count(), 1000)
         self.assertEqual([row["n"] for row in ds.take_all()], list(range(1000)))
         self.assertEqual(sorted(int(row["t"]) for row in ds.random_shuffle(seed=1).take_all()), list(range(1000)))

@@ -117,11 +117,11 @@ int uni__npy_parse(uni__npy *out, const uint8_t *head, size_t size, const char *
 
 /* ---- .npz ---- */
 
-static uint32_t number(const uint8_t *p, int bytes)
+static uint64_t number(const uint8_t *p, int bytes)
 {
-    uint32_t value = 0;
+    uint64_t value = 0;
     for (int i = 0; i < bytes; i++)
-        value |= (uint32_t)p[i] << 8 * i;
+        value |= (uint64_t)p[i] << 8 * i;
     return value;
 }
 
@@ -130,26 +130,73 @@ static int no_archive(uni_error *err, const char *name)
     return uni_error_set(err, UNI_EFORMAT, "%s is no .npz archive that can be read", name);
 }
 
-static int parse_member(uni__npz_member *out, const uint8_t *p, const uint8_t *end, size_t *length,
-                        const char *name, uni_error *err)
+/* ZIP64: what has no room in its field (all ones there) stands in the extra field 1, in this order: size, stored size, offset of the header. false: it is not there. */
+static bool large_numbers(const uint8_t *p, size_t name_length, uint64_t *size, uint64_t *stored,
+                          uint64_t *header)
+{
+    const uint8_t *extra = p + 46 + name_length, *end = extra + number(p + 30, 2);
+    uint64_t *const fields[] = { size, stored, header };
+    while (end - extra >= 4 && number(extra, 2) != 1) {
+        size_t length = 4 + number(extra + 2, 2);
+        if ((size_t)(end - extra) < length)
+            return false;
+        extra += length;
+    }
+    const uint8_t *last = end - extra >= 4 ? extra + 4 + number(extra + 2, 2) : extra;
+    last = last > end ? end : last;
+    extra += end - extra >= 4 ? 4 : 0;
+    for (int i = 0; i < 3; i++) {
+        if (*fields[i] != UINT32_MAX)
+            continue;
+        if (last - extra < 8)
+            return false;
+        *fields[i] = number(extra, 8);
+        extra += 8;
+    }
+    return true;
+}
+
+static int parse_member(uni__npz_member *out, const uint8_t *p, const uint8_t *end,
+                        int64_t file_size, size_t *length, const char *name, uni_error *err)
 {
     if (end - p < 46 || memcmp(p, "PK\x01\x02", 4) != 0)
         return no_archive(err, name);
     size_t name_length = number(p + 28, 2);
     *length = 46 + name_length + number(p + 30, 2) + number(p + 32, 2);
-    if ((size_t)(end - p) < *length || name_length < 5 || name_length >= sizeof out->name ||
-        number(p + 20, 4) == UINT32_MAX)
+    if ((size_t)(end - p) < *length || name_length < 5 || name_length >= sizeof out->name)
         return no_archive(err, name);
     if (number(p + 10, 2) != 0)
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "%s is compressed; write it with np.savez instead of "
                              "np.savez_compressed, so that rows can be read on their own",
                              name);
+    uint64_t size = number(p + 24, 4), stored = number(p + 20, 4), header = number(p + 42, 4);
+    if (!large_numbers(p, name_length, &size, &stored, &header) || size > (uint64_t)file_size ||
+        header > (uint64_t)file_size)
+        return no_archive(err, name);
     memcpy(out->name, p + 46, name_length);
     out->name[name_length - 4] = 0; /* ".npy" */
-    out->size = number(p + 24, 4);
-    out->header = number(p + 42, 4);
+    out->size = (int64_t)size;
+    out->header = (int64_t)header;
     return 0;
+}
+
+/* Where the directory begins and how many members it has; those of ZIP64 stand in a record of their own, which a locator before the end record points to. */
+static bool find_directory(const uint8_t *tail, size_t at, int64_t tail_offset, uint64_t *begin,
+                           uint64_t *count)
+{
+    *count = number(tail + at + 10, 2);
+    *begin = number(tail + at + 16, 4);
+    if (*count != UINT16_MAX && *begin != UINT32_MAX)
+        return true;
+    if (at < 20 || memcmp(tail + at - 20, "PK\x06\x07", 4) != 0)
+        return false;
+    uint64_t record = number(tail + at - 20 + 8, 8) - (uint64_t)tail_offset;
+    if (at < 76 || record > at - 76 || memcmp(tail + record, "PK\x06\x06", 4) != 0)
+        return false;
+    *count = number(tail + record + 32, 8);
+    *begin = number(tail + record + 48, 8);
+    return true;
 }
 
 int uni__npz_parse(uni__npz_member *out, int room, const uint8_t *tail, size_t size,
@@ -157,28 +204,28 @@ int uni__npz_parse(uni__npz_member *out, int room, const uint8_t *tail, size_t s
 {
     *need = -1;
     size_t at = size >= 22 ? size - 22 : 0;
+    uint64_t begin = 0, count = 0;
     while (size >= 22 && at > 0 && memcmp(tail + at, "PK\x05\x06", 4) != 0)
         at--;
-    if (size < 22 || memcmp(tail + at, "PK\x05\x06", 4) != 0)
+    if (size < 22 || memcmp(tail + at, "PK\x05\x06", 4) != 0 ||
+        !find_directory(tail, at, tail_offset, &begin, &count))
         return no_archive(err, name);
-    int count = (int)number(tail + at + 10, 2);
-    int64_t begin = number(tail + at + 16, 4);
-    if (begin > tail_offset + (int64_t)at)
+    if (begin > (uint64_t)tail_offset + at)
         return no_archive(err, name);
-    if (begin < tail_offset) {
-        *need = begin;
+    if (begin < (uint64_t)tail_offset) {
+        *need = (int64_t)begin;
         return 0;
     }
-    if (count < 1 || count > room)
-        return uni_error_set(err, UNI_EUNSUPPORTED, "%s has %d arrays, 1 to %d can be read", name,
-                             count, room);
-    const uint8_t *p = tail + (begin - tail_offset), *end = tail + at;
-    for (int i = 0; i < count; i++) {
+    if (count < 1 || count > (uint64_t)room)
+        return uni_error_set(err, UNI_EUNSUPPORTED, "%s has %llu arrays, 1 to %d can be read", name,
+                             (unsigned long long)count, room);
+    const uint8_t *p = tail + (begin - (uint64_t)tail_offset), *end = tail + at;
+    for (uint64_t i = 0; i < count; i++) {
         size_t length = 0;
-        UNI_TRY(parse_member(&out[i], p, end, &length, name, err));
+        UNI_TRY(parse_member(&out[i], p, end, tail_offset + (int64_t)size, &length, name, err));
         p += length;
     }
-    return count;
+    return (int)count;
 }
 
 int uni__npz_local(const uint8_t head[30], int64_t *skip, const char *name, uni_error *err)
