@@ -277,6 +277,26 @@ class Looking(Base):
         os.unlink(os.path.join(directory, "checkpoints", "checkpoint_000001", "dict.msgpack"))
         self.assertIn("damaged", self.call("show").stdout)
 
+    def test_show_of_many_checkpoints(self):
+        directory = self.make_run()
+        for iteration in range(1, 15):
+            subprocess.run([FIXTURE, "checkpoint", directory, str(iteration), "0.5"], check=True)
+        text = self.call("show").stdout
+        self.assertEqual(text.count("checkpoint_0000"), 10)
+        self.assertIn("checkpoint_000014", text)
+        self.assertIn("4 older ones are not shown (--all shows them)", text)
+        everything = self.call("show", "--all").stdout
+        self.assertEqual(everything.count("checkpoint_0000"), 14)
+        self.assertNotIn("not shown", everything)
+        self.assertEqual(len(json.loads(self.call("show", "--json").stdout)["checkpoints"]), 14)
+
+    def test_show_of_a_run_that_is_over_has_no_pids(self):
+        directory = self.make_run()
+        with open(os.path.join(directory, "run.json"), encoding="utf-8") as file:
+            pid = json.load(file)["workers"][0]["pid"]
+        self.assertTrue(pid)
+        self.assertNotIn(str(pid), self.call("show").stdout)  # somebody else's by now
+
     def test_logs(self):
         directory = self.make_run()
         with open(os.path.join(directory, "logs", "rank_0.log.1"), "w", encoding="utf-8") as file:
@@ -396,6 +416,29 @@ class Looking(Base):
         self.assertIn("a&lt;b/run_001", page)
         self.assertNotIn("src=", page)
         self.assertNotIn("a<b", page)
+
+    def test_where_pages_go(self):
+        self.make_run()
+        page = os.path.join(self.root, "x.html")
+        mask = os.umask(0o027)
+        try:
+            self.assertEqual(self.call("plot", "--html", page).stdout, "wrote %s\n" % page)
+        finally:
+            os.umask(mask)
+        self.assertEqual(os.stat(page).st_mode & 0o777, 0o640)
+        self.assertIn("is a directory", self.call("plot", "--html", self.root, code=64).stderr)
+        self.assertIn("the directory %s/nowhere: No such" % self.root, self.call("plot", "--svg", self.root + "/nowhere/x.svg", code=1).stderr)
+        link = os.path.join(self.root, "out")  # as /dev/stdout is one: it must stay what it is
+        os.symlink("/proc/self/fd/1", link)
+        for name in ("-", link):
+            text = self.call("plot", "--svg", name).stdout
+            self.assertTrue(text.startswith("<svg") and text.endswith("</svg>\n"), text[-80:])
+        self.assertTrue(os.path.islink(link))
+
+    def test_iterations_are_whole(self):
+        self.make_run(iterations=3)
+        axis = self.call("plot", env={"LANG": "C"}).stdout.splitlines()[-3].split()
+        self.assertEqual(axis, ["1", "2", "3"])
 
     def test_plot_of_nan(self):
         self.make_run(values=lambda rank, iteration: {"loss": float("nan") if iteration > 2 else 1.0}, workers=1)

@@ -36,6 +36,8 @@ bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y);
 /* At most `most` round numbers in the range (powers of ten and halves with log); returns how many.
  */
 int cli_ticks(cli_range range, bool log, int most, double *out);
+/* For what is counted (x_label "iteration"): whole numbers only. */
+int cli_ticks_of_x(const cli_plot *plot, cli_range x, int most, double *out);
 /* Where value lies in the range, 0..1. */
 double cli_place(cli_range range, bool log, double value);
 /* last, smallest and largest finite y; the number of points that are not finite. */

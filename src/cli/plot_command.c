@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/format.h"
+#include "cli/page.h"
 #include "cli/plot.h"
 #include "cli/suggest.h"
 
@@ -160,9 +161,11 @@ static int no_points(const collector *all, const uni_run *run, uni_error *err)
         return uni_error_set(err, UNI_ENOTFOUND,
                              "%s does not report a number \"%s\". Did you mean %s?",
                              uni_run_id(run), all->metric, nearest);
-    return uni_error_set(err, UNI_ENOTFOUND,
-                         "%s does not report a number \"%s\" over %s; it reports %s",
-                         uni_run_id(run), all->metric, all->values->x, all->seen);
+    bool is_x = strcmp(all->values->x, "iteration") != 0 && strcmp(all->values->x, "time") != 0;
+    return uni_error_set(err, UNI_ENOTFOUND, "%s does not report %s \"%s\"%s%s%s; it reports %s",
+                         uni_run_id(run), is_x ? "numbers" : "a number", all->metric,
+                         is_x ? " and \"" : "", is_x ? all->values->x : "",
+                         is_x ? "\" together" : "", all->seen);
 }
 
 /* The ranks that get a curve each, or one -1. Returns how many. */
@@ -263,11 +266,8 @@ static int write_page(cli_context *context, const cli_plot *plot, const char *pa
         cli_plot_html(plot, &text);
     else
         cli_plot_svg(plot, &text);
-    int status = text.failed ? uni_error_set(err, UNI_ENOMEM, "no memory for the page")
-                             : uni__write_file(path, text.data, text.size, false, err);
+    int status = cli_page_write(context, path, &text, err);
     uni__text_free(&text);
-    if (status == 0)
-        fprintf(context->out.out, "wrote %s\n", path);
     return status;
 }
 

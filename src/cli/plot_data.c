@@ -1,6 +1,7 @@
 /* plot_data.c - series, ranges and ticks: what the terminal's and the page's drawing share. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/plot.h"
 
@@ -111,6 +112,16 @@ int cli_ticks(cli_range range, bool log, int most, double *out)
          power <= log10(range.high) + 1e-9 && count<most; power += step> 0 ? step : 1)
         out[count++] = pow(10, power);
     return count;
+}
+
+int cli_ticks_of_x(const cli_plot *plot, cli_range x, int most, double *out)
+{
+    int count = cli_ticks(x, false, most, out), kept = 0;
+    bool whole = plot->x_label && strcmp(plot->x_label, "iteration") == 0;
+    for (int i = 0; i < count; i++)
+        if (!whole || fabs(out[i] - round(out[i])) < 1e-9)
+            out[kept++] = out[i];
+    return kept;
 }
 
 cli_series_stats cli_series_stats_of(const cli_series *series)

@@ -4,9 +4,11 @@
  * and largest of each pixel column, so spikes stay.
  */
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "cli/format.h"
+#include "cli/page.h"
 #include "cli/plot.h"
 
 enum { WIDTH = 860, HEIGHT = 460, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 52 };
@@ -14,22 +16,6 @@ enum { WIDTH = 860, HEIGHT = 460, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 52 }
 /* Okabe and Ito's colours: told apart by nearly everybody. */
 static const char *const colours[] = { "#0072b2", "#e69f00", "#009e73", "#d55e00",
                                        "#cc79a7", "#56b4e9", "#8c6d31", "#999999" };
-
-static void add_escaped(uni__text *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<')
-            uni__text_add_string(out, "&lt;");
-        else if (*text == '>')
-            uni__text_add_string(out, "&gt;");
-        else if (*text == '&')
-            uni__text_add_string(out, "&amp;");
-        else if (*text == '"')
-            uni__text_add_string(out, "&quot;");
-        else if ((unsigned char)*text >= 0x20)
-            uni__text_add(out, text, 1);
-    }
-}
 
 static double pixel_x(cli_range x, double value)
 {
@@ -54,7 +40,7 @@ static void add_axes(uni__text *out, const cli_plot *plot, cli_range x, cli_rang
                              LEFT, WIDTH - RIGHT, at, at, LEFT - 8, at + 4,
                              cli_number(ticks[i], text));
     }
-    count = cli_ticks(x, false, 9, ticks);
+    count = cli_ticks_of_x(plot, x, 9, ticks);
     for (int i = 0; i < count; i++)
         uni__text_add_format(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                              pixel_x(x, ticks[i]), HEIGHT - BOTTOM + 18,
@@ -64,7 +50,7 @@ static void add_axes(uni__text *out, const cli_plot *plot, cli_range x, cli_rang
                          "text-anchor=\"middle\">",
                          LEFT, TOP, HEIGHT - BOTTOM, WIDTH - RIGHT, (LEFT + WIDTH - RIGHT) / 2,
                          HEIGHT - 12);
-    add_escaped(out, plot->x_label);
+    cli_page_escape(out, plot->x_label);
     uni__text_add_string(out, "</text>\n");
 }
 
@@ -105,16 +91,64 @@ static void add_curve(uni__text *out, const cli_plot *plot, size_t index, cli_ra
     uni__text_add_string(out, "\"/>\n");
 }
 
-static void add_legend(uni__text *out, const cli_plot *plot)
+/* Where the legend goes: the corner that the curves leave free, or the one they touch least. */
+typedef struct legend_box {
+    double left, top, right, bottom;
+} legend_box;
+
+enum { LEGEND_LINE = 18, LEGEND_MOST = 16, LEGEND_LETTER = 7, LEGEND_MARK = 44 };
+
+static legend_box corner(const cli_plot *plot, int which)
 {
-    for (size_t i = 0; i < plot->num_series && i < 16; i++) {
-        int top = TOP + 8 + (int)i * 18;
+    size_t longest = 0, lines = plot->num_series < LEGEND_MOST ? plot->num_series : LEGEND_MOST;
+    for (size_t i = 0; i < lines; i++)
+        longest = strlen(plot->series[i].label) > longest ? strlen(plot->series[i].label) : longest;
+    double width = LEGEND_MARK + LEGEND_LETTER * (double)longest;
+    double height = LEGEND_LINE * (double)lines;
+    double left = which % 2 ? LEFT + 8 : WIDTH - RIGHT - width;
+    double top = which / 2 ? HEIGHT - BOTTOM - height - 6 : TOP;
+    return (legend_box){ left, top, left + width, top + height };
+}
+
+/* How much of the curves lies in the box; between two points they are straight. */
+static size_t covered(const cli_plot *plot, cli_range x, cli_range y, legend_box box)
+{
+    enum { PARTS = 16 };
+    size_t hits = 0;
+    for (size_t n = 0; n < plot->num_series; n++) {
+        const cli_series *series = &plot->series[n];
+        size_t step = series->count / 500 + 1;
+        for (size_t i = 0; i < series->count; i += step) {
+            size_t next = i + step < series->count ? i + step : i;
+            double x0 = pixel_x(x, series->x[i]), x1 = pixel_x(x, series->x[next]);
+            double y0 = pixel_y(plot, y, series->y[i]), y1 = pixel_y(plot, y, series->y[next]);
+            for (int part = 0; part < PARTS; part++) {
+                double px = x0 + (x1 - x0) * part / PARTS, py = y0 + (y1 - y0) * part / PARTS;
+                hits += px > box.left && px < box.right && py > box.top && py < box.bottom;
+            }
+        }
+    }
+    return hits;
+}
+
+static void add_legend(uni__text *out, const cli_plot *plot, cli_range x, cli_range y)
+{
+    int chosen = 0;
+    size_t least = SIZE_MAX;
+    for (int which = 0; which < 4 && least; which++) {
+        size_t hits = covered(plot, x, y, corner(plot, which));
+        chosen = hits < least ? which : chosen;
+        least = hits < least ? hits : least;
+    }
+    legend_box box = corner(plot, chosen);
+    for (size_t i = 0; i < plot->num_series && i < LEGEND_MOST; i++) {
+        double middle = box.top + 8 + (double)i * LEGEND_LINE;
         uni__text_add_format(out,
-                             "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" "
-                             "stroke-width=\"3\"/><text x=\"%d\" y=\"%d\" text-anchor=\"end\">",
-                             WIDTH - RIGHT - 30, WIDTH - RIGHT - 8, top, top, colours[i % 8],
-                             WIDTH - RIGHT - 36, top + 4);
-        add_escaped(out, plot->series[i].label);
+                             "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+                             "stroke-width=\"3\"/><text class=\"legend\" x=\"%.1f\" y=\"%.1f\">",
+                             box.left, box.left + 22, middle, middle, colours[i % 8], box.left + 30,
+                             middle + 4);
+        cli_page_escape(out, plot->series[i].label);
         uni__text_add_string(out, "</text>\n");
     }
 }
@@ -127,19 +161,20 @@ void cli_plot_svg(const cli_plot *plot, uni__text *out)
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"system-ui, "
         "sans-serif\" "
         "font-size=\"12\" role=\"img\">\n<style>.paper{fill:#fff}text{fill:#333}.grid{stroke:#ddd}"
-        ".axis{stroke:#888;fill:none}.curve{fill:none;stroke-width:1.8;stroke-linejoin:round}"
-        "@media(prefers-color-scheme:dark){.paper{fill:#16181c}text{fill:#ccc}.grid{stroke:#333}}</"
-        "style>\n"
+        ".axis{stroke:#888;fill:none}.legend{paint-order:stroke;stroke:#fff;stroke-width:3px}."
+        "curve{fill:none;stroke-width:1.8;stroke-linejoin:round}"
+        "@media(prefers-color-scheme:dark){.paper{fill:#16181c}text{fill:#ccc}.grid{stroke:#333}"
+        ".legend{stroke:#16181c}}</style>\n"
         "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n"
         "<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\">",
         WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    add_escaped(out, plot->title);
+    cli_page_escape(out, plot->title);
     uni__text_add_string(out, plot->log_y ? " (logarithmic)</text>\n" : "</text>\n");
     if (cli_plot_ranges(plot, &x, &y)) {
         add_axes(out, plot, x, y);
         for (size_t i = 0; i < plot->num_series; i++)
             add_curve(out, plot, i, x, y);
-        add_legend(out, plot);
+        add_legend(out, plot, x, y);
     } else {
         uni__text_add_format(out, "<text x=\"%d\" y=\"%d\">no finite numbers to draw</text>\n",
                              LEFT, HEIGHT / 2);
@@ -235,7 +270,7 @@ static void add_table(uni__text *out, const cli_plot *plot)
         cli_series_stats stats = cli_series_stats_of(&plot->series[i]);
         char last[CLI_SHORT], low[CLI_SHORT], high[CLI_SHORT];
         uni__text_add_format(out, "<tr><td><i style=\"background:%s\"></i>", colours[i % 8]);
-        add_escaped(out, plot->series[i].label);
+        cli_page_escape(out, plot->series[i].label);
         uni__text_add_format(out, "<td>%zu<td>%s<td>%s<td>%s<td>%zu</tr>\n", plot->series[i].count,
                              cli_number(stats.last, last), cli_number(stats.low, low),
                              cli_number(stats.high, high), stats.gaps);
@@ -247,7 +282,7 @@ void cli_plot_html(const cli_plot *plot, uni__text *out)
 {
     cli_range x = { 0, 1 }, y;
     uni__text_add_string(out, page_head);
-    add_escaped(out, plot->title);
+    cli_page_escape(out, plot->title);
     uni__text_add_string(out, "</title></head><body>\n");
     cli_plot_svg(plot, out);
     uni__text_add_string(out, "<p id=\"now\"></p>\n");

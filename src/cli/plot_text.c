@@ -117,11 +117,8 @@ static void print_x_axis(const cli_terminal *terminal, const cli_plot *plot, cli
     char line[512];
     memset(line, ' ', sizeof line);
     double ticks[16];
-    int count = cli_ticks(x, false,
-                          columns / 12 < 2    ? 2
-                          : columns / 12 > 15 ? 15
-                                              : columns / 12,
-                          ticks);
+    int most = columns / 12 < 2 ? 2 : columns / 12 > 15 ? 15 : columns / 12;
+    int count = cli_ticks_of_x(plot, x, most, ticks);
     fprintf(terminal->out, "%*s%s", GUTTER - 1, "", terminal->unicode ? "└" : "+");
     char axis[512] = "";
     int free_from = 0;

@@ -8,10 +8,12 @@
 
 typedef struct show_values {
     const char *storage, *color;
-    bool json;
+    bool json, all;
 } show_values;
 
 static const cli_option show_options[] = {
+    { NULL, "all", 'a', CLI_FLAG, offsetof(show_values, all), NULL, NULL, NULL, NULL,
+      "every checkpoint, not only the best and the ten newest" },
     CLI_STORAGE_OPTION(show_values),
     CLI_JSON_OPTION(show_values),
     CLI_COLOR_OPTION(show_values),
@@ -19,6 +21,7 @@ static const cli_option show_options[] = {
 };
 
 #define LABEL 12
+#define NEWEST 10 /* checkpoints in the table unless all are asked for */
 
 static void fact(const cli_terminal *terminal, const char *label, const char *text)
 {
@@ -96,7 +99,8 @@ static void print_ranks(cli_context *context, const uni_run *run, const uni_valu
     cli_table *table = cli_table_new(columns, 5);
     for (int64_t rank = 0; rank < num_ranks; rank++) {
         const uni_value *report = entry_of(reports, rank), *worker = entry_of(workers, rank);
-        int64_t pid = uni_dict_get_int(worker, "pid", 0);
+        /* Of a run that is over they are somebody else's by now. */
+        int64_t pid = uni_run_is_live(run) ? uni_dict_get_int(worker, "pid", 0) : 0;
         uni__text metrics = { 0 };
         cli_add_metrics(&metrics, uni_dict_get(report, "metrics"), 6);
         cli_table_cell(table, CLI_SERIES + (int)rank, "%lld", (long long)rank);
@@ -138,7 +142,7 @@ static const char *latest_of(const uni_run *run, const uni_value *checkpoints)
 }
 
 static void print_checkpoints(cli_context *context, const uni_run *run,
-                              const uni_value *checkpoints)
+                              const uni_value *checkpoints, bool all)
 {
     static const cli_column columns[] = {
         { "CHECKPOINT", false, 0, 0 }, { "ITER", true, 0, 0 }, { "SIZE", true, 0, 0 },
@@ -149,10 +153,15 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
     const char *best =
         uni_run_is_live(run) ? NULL : uni_dict_get_string(about, "best_checkpoint", NULL);
     cli_table *table = cli_table_new(columns, 6);
-    for (size_t i = 0; i < uni_list_size(checkpoints); i++) {
+    size_t count = uni_list_size(checkpoints), hidden = 0;
+    for (size_t i = 0; i < count; i++) {
         const uni_value *entry = uni_list_get(checkpoints, i);
         const char *name = uni_dict_get_string(entry, "name", "?");
         const char *error = uni_dict_get_string(entry, "error", NULL);
+        if (!all && !error && i + NEWEST < count && !ends_in(best, name)) {
+            hidden++;
+            continue;
+        }
         char text[CLI_SHORT], size[CLI_SHORT];
         uni__text metrics = { 0 };
         cli_add_metrics(&metrics, uni_dict_get(entry, "metrics"), 4);
@@ -178,6 +187,8 @@ static void print_checkpoints(cli_context *context, const uni_run *run,
         cli_table_print(table, &context->out, 2);
     else
         fprintf(context->out.out, "  No checkpoints.\n");
+    if (hidden)
+        fprintf(context->out.out, "  %zu older ones are not shown (--all shows them)\n", hidden);
     cli_table_free(table);
 }
 
@@ -211,7 +222,7 @@ static int call_show(cli_context *context, const cli_parsed *parsed)
     } else {
         print_facts(context, run);
         print_ranks(context, run, reports);
-        print_checkpoints(context, run, checkpoints);
+        print_checkpoints(context, run, checkpoints, values->all);
         if (cli_run_resumable(run))
             fprintf(context->out.out,
                     "\n  unisono why %s  says why it ended, unisono run --resume %s  goes on.\n",

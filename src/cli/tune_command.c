@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "cli/command.h"
+#include "cli/page.h"
 #include "cli/tune_view.h"
 
 typedef struct tune_values {
@@ -71,8 +72,16 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
     uni_error err = { 0 };
     tune_view view = { .terminal = &context->out, .begun = context->now };
     int status = uni_json_read_file(&dict, path, &err);
-    if (status == 0)
-        status = uni_tune_spec_read(&spec, dict, &err);
+    if (status == 0 && uni_value_type_of(dict) == UNI_TYPE_DICT && !uni_dict_get(dict, "program") &&
+        !uni_dict_get(dict, "function"))
+        status =
+            uni_error_set(&err, UNI_EINVAL,
+                          "%s has no \"program\", for example {\"program\": [\"./train\", "
+                          "\"--lr={lr}\"], \"space\": {\"lr\": {\"$loguniform\": [0.0001, 0.1]}}, "
+                          "\"metric\": \"loss\", \"mode\": \"min\", \"num_samples\": 20}",
+                          path);
+    if (status == 0 && (status = uni_tune_spec_read(&spec, dict, &err)) < 0)
+        uni_error_prefix(&err, "%s", path);
     if (status == 0 && uni_tune_spec_options(spec)->function)
         status = uni_error_set(&err, UNI_EINVAL,
                                "%s: \"function\" is for programs that have it (uni_main, Python); "
@@ -172,12 +181,10 @@ static int plot(cli_context *context, const tune_values *values, const uni_tune_
     char *path = values->output ? strdup(values->output)
                                 : uni__path_join(uni_tune_results_dir(results), "tune.html", NULL);
     int status = tune_page(results, values->metric, values->mode, &page, &err);
-    if (status == 0 && (page.failed || !path))
+    if (status == 0 && !path)
         status = uni_error_set(&err, UNI_ENOMEM, "no memory for the page");
     if (status == 0)
-        status = uni__write_file(path, page.data, page.size, false, &err);
-    if (status == 0)
-        fprintf(context->out.out, "%s\n", path);
+        status = cli_page_write(context, path, &page, &err);
     uni__text_free(&page);
     free(path);
     return status < 0 ? cli_fail(context, "tune", &err) : UNI_EXIT_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/format.h"
+#include "cli/page.h"
 #include "cli/plot.h"
 #include "cli/tune_view.h"
 
@@ -17,7 +18,8 @@ enum {
     RIGHT = 110,
     TOP = 40,
     BOTTOM = 30,
-    MOST_LINES = 1000
+    MOST_LINES = 1000,
+    MOST_ROWS = 30
 };
 #define MAX_AXES 16
 
@@ -144,16 +146,6 @@ static double at_y(double part)
     return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
 }
 
-static void escaped(uni__text *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&' || *text == '"')
-            uni__text_add_format(out, "&#%d;", *text);
-        else if ((unsigned char)*text >= 0x20)
-            uni__text_add_char(out, *text);
-    }
-}
-
 /* From grey blue (worst) over green to orange (best). */
 static void add_colour(uni__text *out, const page *p, double value)
 {
@@ -180,14 +172,14 @@ static void add_axis(uni__text *out, const page *p, int index)
                          "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">",
                          x, x, TOP, HEIGHT - BOTTOM, x, TOP - 14);
-    escaped(out, a->name);
+    cli_page_escape(out, a->name);
     uni__text_add_string(out, "</text>\n");
     int count = a->words ? a->count : cli_ticks((cli_range){ a->low, a->high }, a->log, 5, ticks);
     for (int i = 0; i < count && i < 12; i++) {
         uni__text_add_format(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", x + 6,
                              at_y(share(a, a->words ? i : ticks[i])) + 4);
         if (a->words)
-            escaped(out, a->choices[i]);
+            cli_page_escape(out, a->choices[i]);
         else
             uni__text_add_string(out, cli_number(ticks[i], text));
         uni__text_add_string(out, "</text>\n");
@@ -212,7 +204,7 @@ static void add_line(uni__text *out, page *p, int64_t trial)
     double part = p->best != p->worst ? (value - p->worst) / (p->best - p->worst) : 0.5;
     uni__text_add_format(out, "%c%.1f %.1f\"><title>trial %lld: ", p->num_axes ? 'L' : 'M',
                          at_x(p, p->num_axes), at_y(fmin(fmax(part, 0), 1)), (long long)trial);
-    escaped(out, p->metric);
+    cli_page_escape(out, p->metric);
     char text[CLI_SHORT];
     uni__text_add_format(out, " %s</title></path>\n", cli_number(value, text));
 }
@@ -239,7 +231,7 @@ static void add_coordinates(uni__text *out, page *p)
                          "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">",
                          x, x, TOP, HEIGHT - BOTTOM, x, TOP - 14);
-    escaped(out, p->metric);
+    cli_page_escape(out, p->metric);
     uni__text_add_format(out, "</text><text class=\"tick\" x=\"%.1f\" y=\"%d\">%s (best)</text>",
                          x + 6, TOP + 4, cli_number(p->best, text));
     uni__text_add_format(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\">%s</text></svg>\n", x + 6,
@@ -290,12 +282,12 @@ static void draw_curves(curves *c)
             y.low = fmin(y.low, c->series[i].y[n]);
             y.high = fmax(y.high, c->series[i].y[n]);
         }
-    begin_svg(c->out);
-    if (x.high < x.low) {
-        uni__text_add_string(c->out, "</svg>\n");
+    if (!(x.high > x.low)) /* at most one report a trial: the table has it */
         return;
-    }
-    x.high = x.high > x.low ? x.high : x.low + 1;
+    uni__text_add_string(c->out, "<h2>Learning curves: ");
+    cli_page_escape(c->out, c->p->metric);
+    uni__text_add_string(c->out, " by iteration</h2>\n");
+    begin_svg(c->out);
     y.high = y.high > y.low ? y.high : y.low + 1;
     int count = cli_ticks(y, false, 7, ticks);
     for (int i = 0; i < count; i++) {
@@ -306,15 +298,15 @@ static void draw_curves(curves *c)
                              LEFT, WIDTH - 20, at, at, LEFT - 8, at + 4,
                              cli_number(ticks[i], text));
     }
-    count = cli_ticks(x, false, 9, ticks);
+    count = cli_ticks_of_x(&(cli_plot){ .x_label = "iteration" }, x, 9, ticks);
     for (int i = 0; i < count; i++)
         uni__text_add_format(c->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                              LEFT + (ticks[i] - x.low) / (x.high - x.low) * (WIDTH - LEFT - 20),
                              HEIGHT - BOTTOM + 18, cli_number(ticks[i], text));
     int64_t step = c->count / MOST_LINES + 1;
     for (int64_t i = 0; i < c->count; i += step) {
-        bool joined = false;
-        uni__text_add_string(c->out, "<path class=\"trial\" stroke=\"");
+        bool joined = false, dot = c->series[i].count == 1;
+        uni__text_add_format(c->out, "<path class=\"trial%s\" stroke=\"", dot ? " dot" : "");
         add_colour(c->out, c->p, value_of(c->p, i));
         uni__text_add_string(c->out, "\" d=\"");
         for (size_t n = 0; n < c->series[i].count; n++) {
@@ -323,10 +315,10 @@ static void draw_curves(curves *c)
             double px = LEFT + (c->series[i].x[n] - x.low) / (x.high - x.low) * (WIDTH - LEFT - 20);
             double py = at_y((c->series[i].y[n] - y.low) / (y.high - y.low));
             uni__text_add_format(c->out, "%c%.1f %.1f", joined ? 'L' : 'M', px, py);
-            if (c->series[i].count == 1) /* a single report is a dot */
-                uni__text_add_string(c->out, "h0.1");
             joined = true;
         }
+        if (dot && joined) /* a line of no length: its round ends are seen */
+            uni__text_add_string(c->out, "h0");
         uni__text_add_format(c->out, "\"><title>trial %lld</title></path>\n", (long long)i);
     }
     uni__text_add_string(c->out, "</svg>\n");
@@ -348,6 +340,75 @@ static int add_curves(uni__text *out, page *p, uni_error *err)
     return status;
 }
 
+/* ---- the best ones ---- */
+
+typedef struct ranked {
+    int64_t trial;
+    double value; /* greater is better */
+} ranked;
+
+static int better_first(const void *one, const void *other)
+{
+    double a = ((const ranked *)one)->value, b = ((const ranked *)other)->value;
+    return a > b ? -1 : a < b;
+}
+
+static void add_row(uni__text *out, const page *p, int64_t trial)
+{
+    char text[CLI_SHORT];
+    uni__text_add_format(out, "<tr><td>%lld<td>%s", (long long)trial,
+                         cli_number(value_of(p, trial), text));
+    for (int i = 0; i < p->num_axes; i++) {
+        const uni_value *value = leaf(p, trial, i);
+        char *word = p->axes[i].words ? word_of(value) : NULL;
+        uni__text_add_string(out, "<td>");
+        cli_page_escape(out, p->axes[i].words ? word ? word : ""
+                                              : cli_number(uni_value_as_float(value, NAN), text));
+        free(word);
+    }
+    uni__text_add_string(out, "</tr>\n");
+}
+
+static int add_table(uni__text *out, const page *p, uni_error *err)
+{
+    int64_t count = uni_tune_count(p->results), finite = 0;
+    ranked *order = calloc((size_t)count + 1, sizeof *order);
+    if (!order)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the table");
+    for (int64_t i = 0; i < count; i++) {
+        double value = p->sign * value_of(p, i);
+        if (isfinite(value))
+            order[finite++] = (ranked){ i, value };
+    }
+    qsort(order, (size_t)finite, sizeof *order, better_first);
+    uni__text_add_format(out, "<h2>The best%s</h2>\n<table><tr><th>trial<th>",
+                         finite > MOST_ROWS ? " of them" : " first");
+    cli_page_escape(out, p->metric);
+    for (int i = 0; i < p->num_axes; i++) {
+        uni__text_add_string(out, "<th>");
+        cli_page_escape(out, p->axes[i].name);
+    }
+    uni__text_add_string(out, "</tr>\n");
+    for (int64_t i = 0; i < finite && i < MOST_ROWS; i++)
+        add_row(out, p, order[i].trial);
+    uni__text_add_string(out, "</table>\n");
+    if (finite > MOST_ROWS)
+        uni__text_add_format(out, "<p>%lld more: unisono tune show --csv</p>\n",
+                             (long long)(finite - MOST_ROWS));
+    free(order);
+    return 0;
+}
+
+/* "search/tune_001": the experiment's directory and its name's. */
+static const char *title_of(const char *dir)
+{
+    const char *from = dir + strlen(dir);
+    for (int slashes = 0; from > dir; from--)
+        if (from[-1] == '/' && ++slashes == 2)
+            break;
+    return from;
+}
+
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -356,7 +417,10 @@ static const char head[] =
     "paint-order:stroke;stroke:#fff;stroke-width:3px}.axis{stroke:#555}.grid{stroke:#ddd}"
     ".trial{fill:none;stroke-width:1.4;stroke-opacity:.65;stroke-linejoin:round;stroke-linecap:"
     "round}"
-    ".trial:hover{stroke:#000;stroke-width:3;stroke-opacity:1}h2{margin-bottom:0}"
+    ".dot{stroke-width:5}.trial:hover{stroke:#000;stroke-width:3;stroke-opacity:1}h2{margin-bottom:"
+    "0}"
+    "table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px "
+    "solid #8884}"
     "@media(prefers-color-scheme:dark){body{background:#16181c;color:#ccc}text{fill:#ccc}"
     ".tick{stroke:#16181c}.axis{stroke:#999}.grid{stroke:#333}.trial:hover{stroke:#fff}}</style>\n";
 
@@ -396,19 +460,17 @@ int tune_page(const uni_tune_results *results, const char *metric, const char *m
     if (status == 0) {
         uni__text_add_string(out, head);
         uni__text_add_string(out, "<title>");
-        escaped(out, uni_tune_results_dir(results));
+        cli_page_escape(out, uni_tune_results_dir(results));
         uni__text_add_string(out, "</title></head><body><h1>");
-        const char *name = strrchr(uni_tune_results_dir(results), '/');
-        escaped(out, name ? name + 1 : uni_tune_results_dir(results));
+        cli_page_escape(out, title_of(uni_tune_results_dir(results)));
         uni__text_add_format(out, ": %lld trials</h1>\n<h2>Parameters and ",
                              (long long)uni_tune_count(results));
-        escaped(out, p->metric);
+        cli_page_escape(out, p->metric);
         uni__text_add_string(out, "</h2>\n");
         add_coordinates(out, p);
-        uni__text_add_string(out, "<h2>Learning curves: ");
-        escaped(out, p->metric);
-        uni__text_add_string(out, " by iteration</h2>\n");
         status = add_curves(out, p, err);
+        if (status == 0)
+            status = add_table(out, p, err);
         uni__text_add_string(out, "</body></html>\n");
     }
     for (int i = 0; i < p->num_axes; i++)

@@ -74,17 +74,17 @@ def test_run_and_look(storage):
     table = json.loads(run(storage, "tune", "show", "first", "--json")[0])
     assert [row["status"] for row in table] == ["TERMINATED"] * 3, table
     assert run(storage, "tune", "show", "first", "--csv")[0].splitlines()[0].startswith("trial,status,iterations")
-    page = run(storage, "tune", "plot", "first")[0].strip()
+    page = run(storage, "tune", "plot", "first")[0].strip().removeprefix("wrote ")
     with open(page, encoding="utf-8") as file:
         text = file.read()
-    assert text.count("<svg") == 2 and "Learning curves" in text and "http" not in text and "<a>" not in text, text[:500]
+    assert text.count("<svg") == 2 and "Learning curves" in text and "<td>" in text and "http" not in text and "<a>" not in text, text[:500]
     out, _ = run(storage, "tune", "resume", "first")
     assert "3 of 3 trials done" in out, out
 
 
 def test_refused(storage):
     for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
-                           ({"mode": None}, "has no mode"), ({"program": None}, "either a function or a program"),
+                           ({"mode": None}, "has no mode"), ({"program": None}, 'has no "program", for example'),
                            ({"metrik": "loss"}, 'no option "metrik"'), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
         _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)
         assert words in err, (changes, err)

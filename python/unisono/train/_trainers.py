@@ -24,7 +24,7 @@ class TrainingFailedError(Error):
 def _failed(cause, path):
     """A TrainingFailedError that `except TypeOfTheCause` catches too, where Python allows such a class."""
     kind, text = type(cause), str(cause)
-    if not text or not isinstance(cause, Exception):  # MemoryError(), SystemExit(3): the text alone says nothing
+    if kind is not Error:  # the library's own is a whole sentence; "name 'json' is not defined" wants its NameError in front
         text = kind.__name__ + (": " + text if text else "")
     message = "the run in %s failed: %s" % (path, text)
     try:

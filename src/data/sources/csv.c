@@ -277,7 +277,7 @@ static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
             if (status == UNI_EEXISTS)
                 return uni_error_set(err, UNI_EEXISTS,
                                      "%s:1:%d: two columns are called %s; give names of your own "
-                                     "(column_names)",
+                                     "(column_names), or no_header where the first line is data",
                                      csv->files->items[csv->first].path, i + 1,
                                      csv->columns[i].name);
             UNI_TRY(status);

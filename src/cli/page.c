@@ -1,0 +1,77 @@
+/* page.c - see page.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/page.h"
+
+void cli_page_escape(uni__text *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<')
+            uni__text_add_string(out, "&lt;");
+        else if (*text == '>')
+            uni__text_add_string(out, "&gt;");
+        else if (*text == '&')
+            uni__text_add_string(out, "&amp;");
+        else if (*text == '"')
+            uni__text_add_string(out, "&quot;");
+        else if ((unsigned char)*text >= 0x20)
+            uni__text_add_char(out, *text);
+    }
+}
+
+static int write_through(const char *path, const uni__text *page, uni_error *err)
+{
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot write %s", path);
+    int status = uni__write_all(fd, page->data, page->size, path, err);
+    close(fd);
+    return status;
+}
+
+static int check_folder(const char *path, uni_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat info;
+    if (!slash || slash == path)
+        return 0;
+    char *folder = strndup(path, (size_t)(slash - path));
+    int status = 0;
+    if (!folder)
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    else if (stat(folder, &info) < 0)
+        status = uni_error_set_errno(err, errno, "cannot write %s: the directory %s", path, folder);
+    free(folder);
+    return status;
+}
+
+int cli_page_write(cli_context *context, const char *path, const uni__text *page, uni_error *err)
+{
+    struct stat info;
+    if (page->failed)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the page");
+    if (strcmp(path, "-") == 0) {
+        fwrite(page->data, 1, page->size, context->out.out);
+        return 0;
+    }
+    bool there = lstat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
+        return uni_error_set(err, UNI_EINVAL, "%s is a directory: give the name of a file in it",
+                             path);
+    if (there && !S_ISREG(info.st_mode))
+        return write_through(path, page, err);
+    UNI_TRY(check_folder(path, err));
+    UNI_TRY(uni__write_file(path, page->data, page->size, false, err));
+    mode_t mask = umask(0);
+    umask(mask);
+    if (chmod(path, 0666 & ~mask) < 0)
+        return uni_error_set_errno(err, errno, "cannot make %s readable", path);
+    fprintf(context->out.out, "wrote %s\n", path);
+    return 0;
+}
