@@ -170,9 +170,9 @@ static void release(uni__http_answer *answer)
     answer->body = NULL;
 }
 
-const uni__http_plugin *unisono_http_plugin(void);
+const uni__http_plugin *uni__http_plugin_get(void);
 
-__attribute__((visibility("default"))) const uni__http_plugin *unisono_http_plugin(void)
+__attribute__((visibility("default"))) const uni__http_plugin *uni__http_plugin_get(void)
 {
     static const uni__http_plugin plugin = {
         .version = UNI__HTTP_PLUGIN_VERSION,

@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #define UNI__HTTP_PLUGIN_VERSION 1
-#define UNI__HTTP_PLUGIN_SYMBOL "unisono_http_plugin"
+#define UNI__HTTP_PLUGIN_SYMBOL "uni__http_plugin_get"
 #define UNI__HTTP_PLUGIN_FILE "libunisono-mlflow.so"
 
 typedef struct uni__http_options {
