@@ -71,9 +71,11 @@ UNI_API UNI_MUST_USE int uni_array_view(uni_array **out, uni_dtype dtype, int nd
                                         const int64_t *shape, void *data,
                                         void (*release)(void *context), void *context,
                                         uni_error *err);
+/* One more owner (returns array), one less: the last one frees it. NULL is allowed in both. */
 UNI_API uni_array *uni_array_ref(uni_array *array);
 UNI_API void uni_array_unref(uni_array *array);
 
+/* Of an array that is not NULL; the shape has ndim numbers and is borrowed. */
 UNI_API uni_dtype uni_array_dtype(const uni_array *array);
 UNI_API int uni_array_ndim(const uni_array *array);
 UNI_API const int64_t *uni_array_shape(const uni_array *array);

@@ -52,6 +52,8 @@ typedef struct uni_fit_callback_class {
     void (*free)(void *self);
 } uni_fit_callback_class;
 
+/* A callback of one's own. The class is borrowed (usually static); self becomes the callback's and goes to class_->free at its end, but stays the caller's on failure. Fit
+ * borrows callbacks: whoever made one frees it, after fit. */
 UNI_API UNI_MUST_USE int uni_fit_callback_new(uni_fit_callback **out,
                                               const uni_fit_callback_class *class_, void *self,
                                               uni_error *err);
@@ -84,6 +86,7 @@ typedef struct uni_early_stopping_options {
     int start_from_epoch;
     int verbose;
 } uni_early_stopping_options;
+/* Ends fit after `patience` epochs without an improvement. */
 UNI_API UNI_MUST_USE int uni_callback_early_stopping(uni_fit_callback **out,
                                                      const uni_early_stopping_options *options,
                                                      uni_error *err);
@@ -117,6 +120,7 @@ typedef struct uni_reduce_lr_options {
     double min_lr;
     int verbose;
 } uni_reduce_lr_options;
+/* Multiplies the learning rate by `factor` after `patience` epochs without an improvement. */
 UNI_API UNI_MUST_USE int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out,
                                                            const uni_reduce_lr_options *options,
                                                            uni_error *err);

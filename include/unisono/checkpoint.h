@@ -65,6 +65,7 @@ UNI_API void uni_checkpoint_close(uni_checkpoint *checkpoint);
 /* Reads every byte and compares the checksums; the first file that differs is named. */
 UNI_API UNI_MUST_USE int uni_checkpoint_verify(uni_checkpoint *checkpoint, uni_error *err);
 
+/* As the manifest says; strings are borrowed. timestamp: seconds since 1970; bytes: of all files. */
 UNI_API const char *uni_checkpoint_path(const uni_checkpoint *checkpoint);
 UNI_API int64_t uni_checkpoint_number(const uni_checkpoint *checkpoint);
 UNI_API int64_t uni_checkpoint_iteration(const uni_checkpoint *checkpoint);

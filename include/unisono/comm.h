@@ -167,6 +167,7 @@ UNI_API UNI_MUST_USE int uni_comm_send_start(uni_comm *comm, const void *data, s
 UNI_API UNI_MUST_USE int uni_comm_recv_start(uni_comm *comm, void *data, size_t count,
                                              uni_dtype dtype, int from,
                                              uni_comm_request **out_request, uni_error *err);
+/* Moves on what is under way, without waiting. */
 UNI_API UNI_MUST_USE int uni_comm_progress(uni_comm *comm, uni_error *err);
 UNI_API UNI_MUST_USE int uni_comm_test(uni_comm_request *request, bool *done, uni_error *err);
 UNI_API UNI_MUST_USE int uni_comm_wait(uni_comm_request *request, uni_error *err);
@@ -180,11 +181,14 @@ typedef struct uni_comm_bucket_options {
     uni_comm_op op; /* 0: UNI_COMM_SUM; MEAN divides by the sum of the weights */
 } uni_comm_bucket_options;
 
+/* flat: all gradients, one tensor (counts[i] elements) behind the other; borrowed as long as the buckets live, as is the communicator. counts are copied. All
+ * ranks give the same ones. */
 UNI_API UNI_MUST_USE int uni_comm_buckets_new(uni_comm_buckets **out, uni_comm *comm, void *flat,
                                               uni_dtype dtype, int num_tensors,
                                               const size_t *counts,
                                               const uni_comm_bucket_options *options,
                                               uni_error *err);
+/* A new step: no gradient is ready. weight: of this rank, as in uni_comm_all_reduce_weighted. */
 UNI_API UNI_MUST_USE int uni_comm_buckets_begin(uni_comm_buckets *buckets, double weight,
                                                 uni_error *err);
 /* Gradient i is final in this step: starts what can start, and makes progress. */

@@ -72,8 +72,8 @@ UNI_API uni_layer *uni_layer_softmax(void);
 UNI_API uni_layer *uni_layer_flatten(void);
 UNI_API uni_layer *uni_layer_reshape(int ndim, const int64_t *shape); /* sample shape, one -1 */
 UNI_API uni_layer *uni_layer_permute(int ndim, const int *dims); /* 1-based, as Keras */
-UNI_API uni_layer *uni_layer_dropout(float rate);
-UNI_API uni_layer *uni_layer_rescaling(float scale, float offset);
+UNI_API uni_layer *uni_layer_dropout(float rate); /* in training only */
+UNI_API uni_layer *uni_layer_rescaling(float scale, float offset); /* x scale + offset */
 UNI_API uni_layer *uni_layer_activity_regularization(float l1, float l2);
 
 /* ---- convolution and pooling ---- */
@@ -121,6 +121,7 @@ UNI_API uni_layer *uni_layer_normalization(int64_t size, const float *mean, cons
 
 /* ---- text and sequences ---- */
 
+/* Whole numbers 0 to input_dim - 1 become rows of a table (input_dim, output_dim). initializer NULL: uniform. */
 UNI_API uni_layer *uni_layer_embedding(int64_t input_dim, int64_t output_dim,
                                        const uni_initializer *initializer);
 
@@ -186,6 +187,7 @@ UNI_API uni_layer *uni_layer_multi_head_attention(int heads, int64_t key_dim,
 
 /* ---- merging ---- */
 
+/* Of any number of inputs (subtract: two) whose shapes fit each other. */
 UNI_API uni_layer *uni_layer_add(void);
 UNI_API uni_layer *uni_layer_subtract(void);
 UNI_API uni_layer *uni_layer_multiply(void);
@@ -217,6 +219,7 @@ typedef struct uni_layer_class {
     void (*free)(void *self); /* default: nothing */
 } uni_layer_class;
 
+/* The class is borrowed (usually static). NULL without memory. */
 UNI_API uni_layer *uni_layer_new(const uni_layer_class *class_);
 UNI_API void uni_layer_free(uni_layer *layer); /* only for layers that nobody took */
 /* A forward function as a layer. parameters: shapes that are created at build, in order. */

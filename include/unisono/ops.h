@@ -27,6 +27,7 @@ typedef enum uni_binary {
     UNI_BINARY_MINIMUM,
     UNI_BINARY_SQUARED_DIFFERENCE
 } uni_binary;
+/* Shapes are broadcast as NumPy does it. */
 UNI_API uni_tensor *uni_op_binary(uni_tape *tape, uni_binary kind, uni_tensor *a, uni_tensor *b);
 
 typedef enum uni_unary {
@@ -172,7 +173,9 @@ UNI_API uni_tensor *uni_op_argmax(uni_tape *tape, uni_tensor *x,
 
 UNI_API uni_tensor *uni_op_reshape(uni_tape *tape, uni_tensor *x, int ndim,
                                    const int64_t *shape); /* one -1; a view */
+/* order: ndim axes; axis i of the result is axis order[i] of x. */
 UNI_API uni_tensor *uni_op_transpose(uni_tape *tape, uni_tensor *x, const int *order);
+/* Along an axis (negative: from the end); all other dimensions are equal. */
 UNI_API uni_tensor *uni_op_concat(uni_tape *tape, int count, uni_tensor *const *tensors, int axis);
 /* [begin, begin + size) of one axis; of the first axis it is a view. size -1: to the end. */
 UNI_API uni_tensor *uni_op_slice(uni_tape *tape, uni_tensor *x, int axis, int64_t begin,

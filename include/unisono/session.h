@@ -39,6 +39,7 @@ UNI_API UNI_MUST_USE int uni_session_open(uni_session **out, uni_error *err);
 /* Says that this rank is done and waits until its last checkpoint was handed over. */
 UNI_API void uni_session_close(uni_session *session);
 
+/* This process among all of the run (world), and among those of its host (local); node_rank counts hosts. In a world of one the ranks are 0 and the sizes 1. */
 UNI_API int uni_session_world_rank(const uni_session *session);
 UNI_API int uni_session_world_size(const uni_session *session);
 UNI_API int uni_session_local_rank(const uni_session *session);

@@ -62,6 +62,7 @@ UNI_API UNI_MUST_USE int uni_device_parse(uni_device *out, const char *text, uni
 
 /* ---- making strategies ---- */
 
+/* One replica with all threads: fit and loops as without a strategy. */
 UNI_API UNI_MUST_USE int uni_strategy_none(uni_strategy **out, uni_error *err);
 /* devices: replica threads on this machine; 0: one for each of uni_devices. The kernel chooses where they run. */
 UNI_API UNI_MUST_USE int uni_strategy_mirrored(uni_strategy **out, int devices, uni_error *err);
@@ -85,7 +86,9 @@ UNI_API UNI_MUST_USE int uni_strategy_multi_worker(uni_strategy **out, uni_comm 
                                                    uni_error *err);
 UNI_API void uni_strategy_free(uni_strategy *strategy);
 
+/* "none", "mirrored", "one_device", "multi_worker", "parameter_server". */
 UNI_API const char *uni_strategy_name(const uni_strategy *strategy);
+/* Over all processes: what the global batch is divided by. */
 UNI_API int uni_strategy_num_replicas_in_sync(const uni_strategy *strategy);
 /* Only the chief (rank 0) writes summaries and checkpoints. */
 UNI_API bool uni_strategy_is_chief(const uni_strategy *strategy);

@@ -106,6 +106,7 @@ typedef struct uni_span {
 } uni_span;
 UNI_API size_t uni_parameters_trainable(const uni_parameters *store, uni_span *spans, size_t max);
 
+/* Names, shapes and data are borrowed from the store. */
 UNI_API const char *uni_parameter_name(const uni_parameter *parameter);
 UNI_API uni_parameter_kind uni_parameter_kind_of(const uni_parameter *parameter);
 UNI_API int uni_parameter_ndim(const uni_parameter *parameter);
@@ -269,6 +270,7 @@ UNI_API size_t uni_tape_bytes(const uni_tape *tape); /* memory that the tape hol
 
 /* ---- tensors: dense, row-major, owned by the tape ---- */
 
+/* Pointers are good as long as the tensor, until the next uni_tape_begin. */
 UNI_API uni_dtype uni_tensor_dtype(const uni_tensor *tensor);
 UNI_API int uni_tensor_ndim(const uni_tensor *tensor);
 UNI_API const int64_t *uni_tensor_shape(const uni_tensor *tensor);
@@ -280,6 +282,7 @@ UNI_API void *uni_tensor_data(const uni_tensor *tensor);
 UNI_API double uni_tensor_scalar(const uni_tensor *tensor);
 /* After uni_tape_gradient: of a watched input or of the loss' ancestors that were watched; NULL when none came. */
 UNI_API const float *uni_tensor_gradient(const uni_tensor *tensor);
+/* A copy that outlives the step; the caller's reference. */
 UNI_API UNI_MUST_USE int uni_tensor_to_array(uni_array **out, const uni_tensor *tensor,
                                              uni_error *err);
 UNI_API uni_column uni_tensor_column(const uni_tensor *tensor);

@@ -90,6 +90,8 @@ typedef struct uni_sink_vtable {
 
 typedef struct uni_sink uni_sink;
 
+/* A sink of one's own. The vtable is borrowed (usually static); self becomes the sink's and goes to its free, but stays the caller's on failure. Runs
+ * borrow sinks: whoever made one frees it, after the run. */
 UNI_API UNI_MUST_USE int uni_sink_new(uni_sink **out, const uni_sink_vtable *vtable, void *self,
                                       uni_error *err);
 UNI_API void uni_sink_free(uni_sink *sink);

@@ -140,6 +140,7 @@ UNI_API UNI_MUST_USE int uni_trainer_new(uni_trainer **out, const uni_trainer_op
                                          uni_error *err);
 UNI_API void uni_trainer_free(uni_trainer *trainer); /* shuts down first */
 
+/* Starts the workers, which then wait: the runs between start and shutdown are on the same processes. */
 UNI_API UNI_MUST_USE int uni_trainer_start(uni_trainer *trainer, uni_error *err);
 /* *out is set on failure too whenever a run directory was made, so that the caller can look at what happened. */
 UNI_API UNI_MUST_USE int uni_trainer_run(uni_trainer *trainer, const uni_run_options *run,
@@ -164,6 +165,7 @@ UNI_API bool uni_trainer_is_started(const uni_trainer *trainer);
 
 /* ---- iterator ---- */
 
+/* Like uni_trainer_run, but returns when the run has begun: its reports are then taken one by one. The trainer must live longer than the iterator. */
 UNI_API UNI_MUST_USE int uni_trainer_run_iterator(uni_trainer *trainer, const uni_run_options *run,
                                                   uni_iterator **out, uni_error *err);
 /* 1 and *reports (valid until the next call), 0 when the run ended well, negative when it failed. */
@@ -181,6 +183,7 @@ UNI_API void uni_iterator_free(uni_iterator *iterator); /* stops the run when it
 
 /* ---- result ---- */
 
+/* What it gives is borrowed and good until it is freed. Ranks are 0 to world_size - 1. */
 UNI_API void uni_result_free(uni_result *result);
 UNI_API const char *uni_result_run_dir(const uni_result *result);
 UNI_API int uni_result_world_size(const uni_result *result);

@@ -62,6 +62,7 @@ typedef struct uni_tune_sampler {
     void *context;
 } uni_tune_sampler;
 
+/* UNI_EINVAL, with the path of the value and what is wrong with it. */
 UNI_API UNI_MUST_USE int uni_tune_space_check(const uni_value *space, uni_error *err);
 /* Combinations of the grid values; 1 when there are none. */
 UNI_API UNI_MUST_USE int uni_tune_space_size(const uni_value *space, int64_t *out, uni_error *err);

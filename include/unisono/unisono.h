@@ -1,4 +1,8 @@
-/* unisono.h - all public headers. See docs/architecture.md for the map. */
+/*
+ * unisono.h - the public headers of libunisono: runs, workers, collectives, checkpoints, datasets, search. Tensors, models and strategies are in libraries of their
+ * own, which a program that does not train need not load: <unisono/nn.h> (libunisono-engine), <unisono/native.h> (libunisono-native). docs/c.md says how to build with
+ * each, docs/architecture.md has the map.
+ */
 #ifndef UNISONO_UNISONO_H
 #define UNISONO_UNISONO_H
 

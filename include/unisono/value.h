@@ -90,10 +90,12 @@ UNI_API UNI_MUST_USE int uni_list_take(uni_value *list, uni_value *item); /* app
 UNI_API size_t uni_dict_size(const uni_value *dict);
 /* NULL when missing. */
 UNI_API const uni_value *uni_dict_get(const uni_value *dict, const char *key);
+/* In the order in which keys were first set; borrowed, NULL when out of range. */
 UNI_API const char *uni_dict_key_at(const uni_value *dict, size_t index);
 UNI_API const uni_value *uni_dict_value_at(const uni_value *dict, size_t index);
 /* Sets or replaces. */
 UNI_API UNI_MUST_USE int uni_dict_take(uni_value *dict, const char *key, uni_value *value);
+/* Frees the value; a key that is not there is no error. */
 UNI_API void uni_dict_remove(uni_value *dict, const char *key);
 /* Short forms of as_*(get(...)). */
 UNI_API bool uni_dict_get_bool(const uni_value *dict, const char *key, bool fallback);
@@ -121,7 +123,7 @@ UNI_API UNI_MUST_USE int uni_json_read_file(uni_value **out, const char *path, u
 UNI_API UNI_MUST_USE int uni_json_write(char **out, size_t *length, const uni_value *value,
                                         unsigned flags, uni_error *err);
 
-/* MessagePack, data only. Arrays are not allowed here (checkpoints keep them beside the tree). */
+/* MessagePack, data only. Arrays are not allowed here (checkpoints keep them beside the tree). The bytes that write makes are the caller's to free(). */
 UNI_API UNI_MUST_USE int uni_msgpack_read(uni_value **out, const void *data, size_t size,
                                           uni_error *err);
 UNI_API UNI_MUST_USE int uni_msgpack_write(void **out, size_t *size, const uni_value *value,
