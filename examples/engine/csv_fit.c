@@ -71,7 +71,7 @@ static int fit(const example_options *o, uni_batches *train, uni_batches *test, 
                                                  .verbose = o->verbose },
                              &history, err),
                  done);
-    waited = uni_batches_dataset_wait(train);
+    waited = uni_batches_dataset_wait(train) + uni_batches_dataset_wait(test);
     if (example_is_chief(o))
         printf("val_loss: %.4f, val_accuracy: %.4f, waited for data %.2f %% of the time\n",
                example_last(history, "val_loss"), example_last(history, "val_accuracy"),

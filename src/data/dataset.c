@@ -243,6 +243,11 @@ bool uni__dataset_is_quick(const uni_dataset *dataset)
     return quick;
 }
 
+bool uni__dataset_is_views(const uni_dataset *dataset)
+{
+    return dataset->root->source.views && dataset->num_stages == 0 && !dataset->order.shuffle;
+}
+
 bool uni__dataset_in_order(const uni_dataset *dataset)
 {
     for (int i = 0; i < dataset->num_stages; i++) {
@@ -304,8 +309,9 @@ int uni__apply_stages(uni_dataset *dataset, int first, int last, uni__reader *re
                 stage->name, (long long)uni_table_num_rows(next),
                 (long long)uni_table_num_rows(now));
             uni_table_unref(next);
-        } else if (status < 0) {
-            uni_error_prefix(err, "%s", stage->name);
+        } else if (status < 0 && err != NULL &&
+                   strncmp(err->message, stage->name, strlen(stage->name)) != 0) {
+            uni_error_prefix(err, "%s", stage->name); /* preprocessors have said it already */
         }
         uni_table_unref(now);
         if (status < 0)

@@ -98,6 +98,8 @@ int uni__dataset_add_stage(uni_dataset **out, uni_dataset *from, const uni__stag
 bool uni__dataset_one_to_one(const uni_dataset *dataset);
 /* true when rows are made of memory by quick stages only. */
 bool uni__dataset_is_quick(const uni_dataset *dataset);
+/* true when they are not made at all. */
+bool uni__dataset_is_views(const uni_dataset *dataset);
 bool uni__dataset_in_order(
     const uni_dataset *dataset); /* has a stage that must be called in order */
 

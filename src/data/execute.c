@@ -397,7 +397,7 @@ static void make_first_results(uni__execute *execute)
 static int begin_work(uni__execute *execute, uni_error *err)
 {
     if (execute->num_workers == 0)
-        return execute->planned_all ? 0 : start_worker(execute, err);
+        return execute->planned_all || execute->options.alone ? 0 : start_worker(execute, err);
     pthread_cond_broadcast(&execute->room);
     return 0;
 }

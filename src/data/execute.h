@@ -7,7 +7,8 @@
  * consumer who keeps everything still gets on. Streams are read by one thread at a time, their stages run in parallel as well.
  *
  * Where rows lie in memory and no function of the user's is called (`quick`), the consumer works, too: it makes the first results itself at the start, so that nobody waits for
- * a thread to come up, and later whatever it needs and is not there. What is through by then never gets a thread.
+ * a thread to come up, and later whatever it needs and is not there. What is through by then never gets a thread, nor what is
+ * nothing but views.
  */
 #ifndef UNISONO_DATA_EXECUTE_H
 #define UNISONO_DATA_EXECUTE_H
@@ -30,7 +31,9 @@ typedef struct uni__execute_options {
     bool
         shuffle_blocks; /* the rows of each block are shuffled here, for the consumer's merge (shuffle.h) */
     int64_t window_rows; /* streams: a resume begins at a multiple of this; 1: anywhere */
-    bool quick; /* the consumer may work, with ... */
+    bool quick; /* the consumer may work ... */
+    bool
+        alone; /* ... and nobody else: a result costs less than to wake somebody for it. With ... */
     uni__reader *reader; /* ... its own, borrowed */
 } uni__execute_options;
 

@@ -127,8 +127,7 @@ static int collect(uni_dataset_iterator *it, int64_t wanted, struct parts *parts
     }
 }
 
-/* Always returns 0, what next says at the end of an epoch. */
-static int end_epoch(uni_dataset_iterator *it, int why)
+int uni__iterator_end_epoch(uni_dataset_iterator *it, int why)
 {
     int64_t end = it->plan.options.end_epoch;
     it->pending_end = -1;
@@ -157,7 +156,7 @@ static int pass_over(uni_dataset_iterator *it, uni_error *err)
 static int last_of_epoch(uni_dataset_iterator *it, int why, const struct parts *parts)
 {
     if (parts->count == 0 || it->options.drop_remainder)
-        return end_epoch(it, why);
+        return uni__iterator_end_epoch(it, why);
     it->used = it->stream ? it->stream_rows : it->used; /* the last round is taken, too */
     it->pending_end = why;
     return UNI__UNIT;
@@ -171,7 +170,7 @@ static int collect_equal(uni_dataset_iterator *it, struct parts *parts, uni_erro
         if (more < 0)
             return more;
         uni__equal_next_epoch(it->equal);
-        return end_epoch(it, more);
+        return uni__iterator_end_epoch(it, more);
     }
     int64_t wanted = uni__equal_rows(it->equal, it->epoch_batches, it->equal_shard);
     if (wanted == 0) {
@@ -219,7 +218,7 @@ int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator *it, uni_table **out
         return more > 0 ? count_batch(it, *out) : more;
     }
     if (it->pending_end >= 0)
-        return end_epoch(it, it->pending_end);
+        return uni__iterator_end_epoch(it, it->pending_end);
     if (it->done)
         return 0;
     struct parts parts = { .capacity = 16 };
@@ -371,7 +370,8 @@ int uni_dataset_iterator_stats(const uni_dataset_iterator *it, uni_value **out, 
         uni_dict_take(stats, "wait_s", uni_value_float(uni__execute_wait(threads->execute))) < 0 ||
         uni_dict_take(stats, "busy_s", uni_value_float(uni__execute_busy(threads->execute))) < 0 ||
         uni_dict_take(stats, "skipped", uni_value_int(atomic_load(&threads->bad.skipped))) < 0 ||
-        uni_dict_take(stats, "peak_bytes", uni_value_int((int64_t)uni__pool_peak(threads->pool))) < 0 ||
+        uni_dict_take(stats, "peak_bytes", uni_value_int((int64_t)uni__pool_peak(threads->pool))) <
+            0 ||
         uni_dict_take(stats, "left_out", uni_value_int(rows_left_out(it))) < 0 ||
         uni_dict_take(stats, "first_batch_s", uni_value_float(first)) < 0) {
         uni_value_free(stats);

@@ -55,6 +55,8 @@ bool uni__iterator_merges(const uni_dataset_iterator *it);
 int uni__iterator_unit(uni_dataset_iterator *it, uni_error *err) UNI_MUST_USE;
 /* iterator.c: so many rows of the unit were taken (unit.at is behind them). */
 void uni__iterator_note_taken(uni_dataset_iterator *it, int64_t count);
+/* The epoch is over, for the reason that uni__iterator_unit gave. Always returns 0, what next says then. */
+int uni__iterator_end_epoch(uni_dataset_iterator *it, int why);
 /* Where this shard's row number `taken` lies in the stream. */
 int64_t uni__iterator_stream_position(const uni_dataset_iterator *it, int64_t taken);
 

@@ -10,7 +10,6 @@
 #define MAX_THREADS 16
 #define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
 #define FIRST_ROWS 512
-#define QUICK_AHEAD 16
 
 static int default_threads(void)
 {
@@ -97,14 +96,24 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
     }
 }
 
+/* Small results that cost less than to wake a thread: so many that it is woken seldom, but not more than what stays warm. */
+static int64_t quick_results(const uni_dataset_iterator *it)
+{
+    enum { MOST = 64, WARM_BYTES = 4 << 20 };
+    const uni__plan_options *plan = &it->plan.options;
+    int64_t rows = plan->unit < plan->elements ? plan->unit : plan->elements;
+    int64_t bytes = (rows > 0 ? rows : 1) * row_bytes(&it->dataset->root->source);
+    int64_t results = 2 * WARM_BYTES / bytes; /* every second one is the end of an epoch */
+    return results < MOST ? results : MOST;
+}
+
 /* Results that may wait: enough for all threads, for the next window, or as many batches as asked for. */
 static int64_t results_ahead(const uni_dataset_iterator *it)
 {
     const uni__source *source = &it->dataset->root->source;
     int64_t ahead = 2 * it->options.threads + 2;
-    /* Results of the moment: a thread that is woken for many of them is woken seldom, which costs the consumer more than they do. */
-    if (uni__dataset_is_quick(it->dataset) && ahead < QUICK_AHEAD)
-        ahead = QUICK_AHEAD;
+    if (uni__dataset_is_quick(it->dataset) && quick_results(it) > ahead)
+        ahead = quick_results(it);
     if (it->windows && !it->stream)
         ahead += it->plan.options.unit;
     if (it->options.prefetch > 0) {
@@ -210,6 +219,7 @@ static int open_execution(uni_dataset_iterator *it, uni_error *err)
                                      .shuffle_blocks = uni__iterator_merges(it),
                                      .window_rows = it->window_rows,
                                      .quick = uni__dataset_is_quick(it->dataset),
+                                     .alone = uni__dataset_is_views(it->dataset),
                                      .reader = it->reader };
     return uni__execute_start(&it->execute, &execute, err);
 }

@@ -90,7 +90,8 @@ static int slice_indexed(uni_dataset **out, uni_dataset *from, int64_t begin, in
                                                     (double)below->num_rows)
                                         : -1,
                            .row_bytes = below->row_bytes,
-                           .in_memory = uni__dataset_is_quick(from) };
+                           .in_memory = uni__dataset_is_quick(from),
+                           .views = uni__dataset_is_views(from) };
     if (slice == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     *slice = (struct slice){ .from = uni_dataset_ref(from), .begin = begin };

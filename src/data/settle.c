@@ -27,8 +27,10 @@ static int keep_rows(uni_dataset **out, uni_dataset *from, uni_error *err)
     UNI_TRY_GOTO(uni__dataset_read_range(from, reader, 0, source->num_rows, &rows, err), done);
     UNI_TRY_GOTO(uni_dataset_from_table(out, rows, err), done);
     (*out)->order = from->order;
-    (*out)->root->source.bytes = source->bytes; /* what windows of blocks are reckoned with */
-    (*out)->root->source.row_bytes = source->row_bytes;
+    if (from->order.window_blocks > 0) { /* which are reckoned by the bytes of a row */
+        (*out)->root->source.bytes = source->bytes;
+        (*out)->root->source.row_bytes = source->row_bytes;
+    }
     (*out)->root->skipped = from->root->skipped;
     uni__dataset_inherit_shard(*out, from);
 done:

@@ -88,6 +88,7 @@ typedef struct uni__source {
         row_bytes; /* decoded bytes of a row, estimated; 0: not known. Sizes chunks against the budget */
     bool
         in_memory; /* a read copies rows of memory, or nothing, and calls no function of the user's */
+    bool views; /* nothing, when the rows are a range */
 } uni__source;
 
 /* The source as a dataset. Takes the contents of *source (class, self, schema), also when it fails. `bad` may be NULL. */

@@ -156,7 +156,8 @@ int uni__table_source(uni__source *out, uni_table *table, uni_error *err)
                           .kind = UNI__SOURCE_INDEXED,
                           .num_rows = rows,
                           .bytes = (int64_t)uni_table_bytes(table),
-                          .in_memory = true };
+                          .in_memory = true,
+                          .views = true };
     out->row_bytes = rows > 0 ? out->bytes / rows : 0;
     int status = uni__table_empty(&out->schema, table, err);
     if (status < 0)
