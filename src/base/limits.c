@@ -1,5 +1,5 @@
-/* limits.c - see limits.h. Every file may be missing; what cannot be read does not limit. */
-#include "base/limits.h"
+/* limits.c - see machine_limits.h. Every file may be missing; what cannot be read does not limit. */
+#include "base/machine_limits.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

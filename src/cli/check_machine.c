@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/limits.h"
+#include "base/machine_limits.h"
 #include "cli/check.h"
 #include "cli/format.h"
 

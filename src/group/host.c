@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/limits.h"
+#include "base/machine_limits.h"
 
 static void find_gpus(uni__host *host)
 {

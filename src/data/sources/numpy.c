@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/limits.h"
+#include "base/machine_limits.h"
 #include "data/dataset.h"
 #include "data/sources/npy.h"
 #include "data/sources/scattered.h"

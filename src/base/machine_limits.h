@@ -1,8 +1,8 @@
 /*
- * limits.h - what the cgroups of this process allow, and what memory there is. Read anew with each call (some file reads); any thread.
+/* machine_limits.h - what the cgroups of this process allow, and what memory there is. Read anew with each call (some file reads); any thread.
  */
-#ifndef UNISONO_BASE_LIMITS_H
-#define UNISONO_BASE_LIMITS_H
+#ifndef UNISONO_BASE_MACHINE_LIMITS_H
+#define UNISONO_BASE_MACHINE_LIMITS_H
 
 #include <stdint.h>
 
