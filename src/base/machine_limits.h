@@ -1,5 +1,5 @@
 /*
-/* machine_limits.h - what the cgroups of this process allow, and what memory there is. Read anew with each call (some file reads); any thread.
+ * machine_limits.h - what the cgroups of this process allow, and what memory there is. Read anew with each call (some file reads); any thread.
  */
 #ifndef UNISONO_BASE_MACHINE_LIMITS_H
 #define UNISONO_BASE_MACHINE_LIMITS_H
