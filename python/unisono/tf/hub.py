@@ -19,16 +19,16 @@ __all__ = ["KerasLayer"]
 _said = set()
 
 
-def _find(handle):
-    if os.path.isfile(handle):
-        return handle
+def _places(handle):
+    """The files that may hold the vectors of a module's address."""
     name = next((part for part in reversed(re.split(r"[/:]", handle.rstrip("/"))) if not part.isdigit() and part), "vectors")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for folder in (os.environ.get("TFHUB_CACHE_DIR"), os.path.join(cache, "unisono", "vectors")):
-        for ending in (".txt", ".vec"):
-            if folder and os.path.isfile(os.path.join(folder, name + ending)):
-                return os.path.join(folder, name + ending)
-    return None
+    folders = (os.environ.get("TFHUB_CACHE_DIR"), os.path.join(cache, "unisono", "vectors"))
+    return [os.path.join(folder, name + ending) for folder in folders if folder for ending in (".txt", ".vec")]
+
+
+def _find(handle):
+    return next((path for path in [handle, *_places(handle)] if os.path.isfile(path)), None)
 
 
 class KerasLayer(SentenceEmbedding):
@@ -44,6 +44,6 @@ class KerasLayer(SentenceEmbedding):
         vectors = _find(handle)
         if vectors is None and vocabulary is None and handle not in _said:
             _said.add(handle)
-            sys.stderr.write("unisono: no word vectors for %s; words get random ones (trainable=%s). Put a file of vectors where unisono.tf.hub "
-                             "looks for it to use them\n" % (handle, trainable))
+            sys.stderr.write("unisono: no word vectors for %s: every word gets a random one. Modules of TensorFlow Hub are not run here; a text file of "
+                             "vectors (\"word v1 v2 ...\" a line) is read from %s\n" % (handle, _places(handle)[0]))
         super().__init__(dim, vocabulary=vocabulary if vectors is None else None, vectors=vectors, trainable=bool(trainable), name=name)
