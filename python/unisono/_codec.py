@@ -119,6 +119,11 @@ def _encode_framework(value):
 
         array = _array_of_numpy(numpy.asarray(value.numpy()))
         return array and {TAG: "tensorflow", "data": array}
+    if _is(value, "unisono.data.preprocessors", "Preprocessor"):
+        try:
+            return {TAG: "preprocessor", "data": value.to_dict()}
+        except (TypeError, RuntimeError):  # has a function in it, or no columns yet
+            return None
     return None
 
 
@@ -191,6 +196,10 @@ def _decode_tagged(value, allow_pickle):
         import tensorflow
 
         return tensorflow.constant(_numpy_of_array(value["data"]))
+    if kind == "preprocessor":
+        from unisono.data.preprocessors import Preprocessor
+
+        return Preprocessor.from_dict(value["data"])
     items = [decode(item, allow_pickle) for item in value["items"]]
     if kind in ("dict", "OrderedDict"):
         return (dict if kind == "dict" else collections.OrderedDict)(items)

@@ -42,11 +42,18 @@ class Current:
         if self._datasets is None:
             warnings.warn("the trainer was given no dataset: get_dataset_shard returns None", UserWarning, stacklevel=4)
             return None
+        return self._opened().get(name, self._dataset_state)
+
+    def _opened(self):
         if self._shards is None:
             from unisono.data._shards import Shards
 
             self._shards = Shards(self._datasets, self.session.world_rank, self.session.world_size)
-        return self._shards.get(name, self._dataset_state)
+        return self._shards
+
+    def preprocessor(self) -> Any:
+        """The trainer's, fitted: every checkpoint has it. None without one."""
+        return None if self._datasets is None else self._opened().preprocessor
 
     def _dataset_state(self, name):
         """Where the checkpoint that this attempt began with says that a dataset stood: a dictionary has it in itself, for others the controller knows."""
@@ -146,9 +153,21 @@ def report(metrics: Any = None, *, checkpoint: Any = None, **more: Any) -> Any:
     return None
 
 
+def _add_preprocessor(here, checkpoint):
+    """A directory gets the trainer's preprocessor, unless it has one or is a checkpoint that a run made."""
+    preprocessor = here.preprocessor()
+    if preprocessor is None or checkpoint._is_made() or checkpoint.get_preprocessor() is not None:
+        return
+    try:
+        checkpoint.set_preprocessor(preprocessor)
+    except TypeError as error:  # a function in it
+        warnings.warn("the preprocessor is not saved with this checkpoint of a directory: %s" % error, UserWarning, stacklevel=4)
+
+
 def _report_with(here, metrics, checkpoint, datasets):
     data = checkpoint._data
     if data is None:
+        _add_preprocessor(here, checkpoint)
         here.session.report(metrics, _codec.metric, None, checkpoint.path)
     elif here.session.world_rank == 0:
         here.session.report(metrics, _codec.metric, dict(_codec.encode_dict(_with_id(here, data)), **datasets), None)
@@ -161,7 +180,7 @@ def _with_id(here, data):
     if here.next_id is None:
         given = _start_id(here)
         here.next_id = 0 if given is None else given
-    out = dict(data, _timestamp=int(time.time()), _preprocessor=data.get("_preprocessor"), _current_checkpoint_id=here.next_id)
+    out = dict(data, _timestamp=int(time.time()), _preprocessor=data.get("_preprocessor") or here.preprocessor(), _current_checkpoint_id=here.next_id)
     here.next_id += 1
     return out
 

@@ -270,7 +270,7 @@ int uni_dataset_zip(uni_dataset **out, uni_dataset *a, uni_dataset *b, uni_error
     source.in_memory = uni__dataset_is_quick(zipped->a) && uni__dataset_is_quick(zipped->b);
     if (source.num_rows != zipped->b->root->source.num_rows) {
         status =
-            uni_error_set(err, UNI_ESHAPE, "zip: %lld rows and %lld rows",
+            uni_error_set(err, UNI_ESHAPE, "zip: %lld rows and %lld rows; it takes as many of both",
                           (long long)source.num_rows, (long long)zipped->b->root->source.num_rows);
         goto fail;
     }

@@ -286,14 +286,17 @@ int uni__table_same_fields(const uni_table *a, const uni_table *b, const char *w
 {
     char one[96], other[96];
     if (a->num_columns != b->num_columns)
-        return uni_error_set(err, UNI_ESHAPE, "%s: %d columns and %d columns", what, a->num_columns,
-                             b->num_columns);
+        return uni_error_set(err, UNI_ESHAPE,
+                             "%s: %d columns and %d columns; they must be the same", what,
+                             a->num_columns, b->num_columns);
     for (int i = 0; i < a->num_columns; i++) {
         const uni_field *x = &a->columns[i].field, *y = &b->columns[i].field;
         if (!uni_field_equal(x, y))
-            return uni_error_set(err, UNI_EDTYPE, "%s: column %d is %s %s and %s %s", what, i,
-                                 x->name, uni_field_text(one, sizeof one, x), y->name,
-                                 uni_field_text(other, sizeof other, y));
+            return uni_error_set(
+                err, UNI_EDTYPE,
+                "%s: column %d is %s %s and %s %s; they must be the same (cast, rename)", what, i,
+                x->name, uni_field_text(one, sizeof one, x), y->name,
+                uni_field_text(other, sizeof other, y));
     }
     return 0;
 }

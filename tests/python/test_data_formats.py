@@ -1,6 +1,5 @@
-"""Datasets in Python: what goes in and comes out of memory, batches for other libraries, preprocessors."""
+"""Datasets in Python: what goes in and comes out of memory, batches for other libraries."""
 
-import json
 import pickle
 import threading
 import time
@@ -84,11 +83,11 @@ class Memory(unittest.TestCase):
     def test_statistics_while_a_source_is_let_go(self):
         """The thread that lets go of a Python source wants the GIL, and must not hold back who asks with it."""
         from unisono._unisono import Dataset
-        from unisono.data import _convert
+        from unisono.data import _incoming
 
         class Source:
             def __init__(self):
-                self.left, self.ended = [_convert.from_columns({"i": numpy.arange(3)})], False
+                self.left, self.ended = [_incoming.from_columns({"i": numpy.arange(3)})], False
 
             def __iter__(self):
                 return self
@@ -200,67 +199,6 @@ class Formats(InDirectory):
             data.read_csv(path).select_columns(["nothing"])
 
 
-class Preprocessors(unittest.TestCase):
-    def setUp(self):
-        generator = numpy.random.default_rng(5)
-        self.x = generator.normal(3, 2, 1000).astype(numpy.float32)
-        self.words = numpy.array(["red", "green", "blue"])[generator.integers(0, 3, 1000)]
-        self.ds = data.from_numpy({"x": self.x, "y": numpy.arange(1000), "c": list(self.words)})
-
-    def column(self, ds, name):
-        return ds.to_numpy()[name]
-
-    def test_scalers(self):
-        from unisono.data.preprocessors import Chain, MaxAbsScaler, MinMaxScaler, StandardScaler
-
-        x = self.x.astype(numpy.float64)
-        scaler = StandardScaler(columns=["x"])
-        self.assertTrue(numpy.allclose(self.column(scaler.fit_transform(self.ds), "x"), (x - x.mean()) / x.std(), atol=1e-5))
-        self.assertTrue(numpy.allclose(self.column(MinMaxScaler(["x", "y"]).fit_transform(self.ds), "y"), numpy.arange(1000) / 999, atol=1e-6))
-        self.assertAlmostEqual(float(numpy.abs(self.column(MaxAbsScaler(["x"]).fit_transform(self.ds), "x")).max()), 1, places=6)
-        from unisono.data.preprocessors import Preprocessor
-
-        again = Preprocessor.from_dict(json.loads(json.dumps(scaler.to_dict())))
-        self.assertEqual(again.transform_batch({"x": self.x[:3]})["x"].tolist(), scaler.transform_batch({"x": self.x[:3]})["x"].tolist())
-        there = cloudpickle.loads(cloudpickle.dumps(scaler.transform(self.ds)))
-        self.assertEqual(there.take(1), scaler.transform(self.ds).take(1))
-        both = Chain(StandardScaler(["x"]), MinMaxScaler(["x"])).fit(self.ds)
-        self.assertTrue(numpy.allclose(self.column(both.transform(self.ds), "x"), (x - x.min()) / (x.max() - x.min()), atol=1e-5))
-        with self.assertRaisesRegex(RuntimeError, "not fitted"):
-            StandardScaler(["x"]).transform(self.ds)
-        with self.assertRaises(unisono.Error):
-            StandardScaler(["nothing"]).fit(self.ds)
-
-    def test_encoders(self):
-        from unisono.data.preprocessors import LabelEncoder, OneHotEncoder, OrdinalEncoder, SimpleImputer
-
-        numbers = {"blue": 0, "green": 1, "red": 2}
-        expected = [numbers[word] for word in self.words]
-        self.assertEqual(self.column(OrdinalEncoder(["c"]).fit_transform(self.ds), "c").tolist(), expected)
-        encoder = LabelEncoder("c").fit(self.ds)
-        self.assertEqual(encoder.stats_, {"c": ["blue", "green", "red"]})
-        with self.assertRaises(unisono.Error):
-            encoder.transform_batch({"c": ["yellow"]})
-        hot = self.column(OneHotEncoder(["c"]).fit_transform(self.ds), "c")
-        self.assertTrue(numpy.array_equal(hot, numpy.eye(3, dtype=numpy.float32)[expected]))
-        gaps = data.from_items([{"v": 1.0}, {"v": None}, {"v": 3.0}])
-        self.assertEqual(self.column(SimpleImputer(["v"]).fit_transform(gaps), "v").tolist(), [1, 2, 3])
-
-    def test_concatenator_and_tokenizer(self):
-        from unisono.data.preprocessors import Concatenator, Tokenizer
-
-        joined = Concatenator(columns=["x", "y"], output_column_name="features").fit_transform(self.ds)
-        self.assertEqual(joined.columns(), ["c", "features"])
-        self.assertEqual(joined.take(2)[1]["features"].tolist(), [float(self.x[1]), 1.0])
-        texts = data.from_items([{"t": "The cat, the dog!"}, {"t": "a cat"}])
-        tokenizer = Tokenizer(["t"]).fit(texts)
-        self.assertEqual(tokenizer.stats_["vocabulary"][0], "the")
-        rows = self.column(tokenizer.transform(texts), "t")
-        self.assertEqual(rows[0].tolist(), [2, 3, 2, 4])
-        self.assertEqual(rows[1].tolist()[2:], [0, 0])
-        self.assertEqual(tokenizer.transform_batch({"t": ["unknown words"]})["t"].tolist(), [[1, 1, 0, 0]])
-
-
 class Missing(unittest.TestCase):
     """Values that are not there, and numbers that other types cannot hold."""
 
@@ -276,7 +214,7 @@ class Missing(unittest.TestCase):
     def test_what_no_column_can_hold(self):
         with self.assertRaisesRegex(TypeError, "complex"):
             data.from_numpy(numpy.array([1j]))
-        with self.assertRaisesRegex(ValueError, "rows need an axis"):
+        with self.assertRaisesRegex(TypeError, "needs an array of rows"):
             data.from_numpy(numpy.array(3.0))
         with self.assertRaisesRegex(TypeError, "read_datasource needs a Datasource"):
             data.read_datasource(5)

@@ -10,11 +10,13 @@ A dataset is a recipe; rows are read when somebody iterates, each iteration is a
 
 from __future__ import annotations
 
-_READERS = ("from_arrow", "from_generator", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas", "from_tf",
-            "from_torch", "range", "range_tensor", "read_arrow", "read_binary_files", "read_csv", "read_datasource", "read_idx", "read_images",
-            "read_json", "read_numpy", "read_parquet", "read_sql", "read_sqlite", "read_text", "read_tfrecords")
-_LAZY = dict({name: "_read" for name in _READERS}, Dataset="_dataset", DataIterator="_dataset", DatasetPipeline="_pipeline", Schema="_schema",
-             ActorPoolStrategy="_compat", DataContext="_compat", TensorArray="_convert", Datasource="datasource", ReadTask="datasource")
+_READERS = ("read_arrow", "read_binary_files", "read_csv", "read_idx", "read_images", "read_json", "read_numpy", "read_parquet", "read_sql",
+            "read_sqlite", "read_text", "read_tfrecords")
+_SOURCES = ("from_arrow", "from_generator", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas", "from_tf", "from_torch",
+            "range", "range_tensor", "read_datasource")
+_LAZY = dict({name: "_read" for name in _READERS}, **{name: "_sources" for name in _SOURCES}, AUTO="_dataset", Dataset="_dataset",
+             DataIterator="_dataset", DatasetPipeline="_pipeline", Schema="_schema", ActorPoolStrategy="_compat", DataContext="_compat",
+             TensorArray="_incoming", Datasource="datasource", ReadTask="datasource")
 _MODULES = ("dataset", "dataset_pipeline", "datasource", "extensions", "preprocessor", "preprocessors")
 __all__ = sorted(set(_LAZY) | set(_MODULES))
 

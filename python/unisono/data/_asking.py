@@ -8,6 +8,7 @@ from typing import Any, Iterator
 from unisono.data import _convert
 from unisono.data._functions import is_filter
 from unisono.data._iterating import tables_of
+from unisono.data._options import whole
 from unisono.data._schema import Schema
 
 
@@ -52,9 +53,9 @@ class Asking:
     def take(self, limit: int = 20) -> list[dict]:
         """The first rows."""
         if self._shard is None:
-            return list(_convert.to_rows(self._guard(self._native.take, int(limit))))
+            return list(_convert.to_rows(self._guard(self._native.take, whole("limit", limit))))
         rows: list[dict] = []
-        for table in tables_of(self, batch_size=max(1, min(int(limit), 1024)), rehearsal=True):
+        for table in tables_of(self, batch_size=max(1, min(whole("limit", limit), 1024)), rehearsal=True):
             rows += _convert.to_rows(table)
             if len(rows) >= limit:
                 break
@@ -71,7 +72,7 @@ class Asking:
 
     def take_batch(self, batch_size: int = 20, *, batch_format: str | None = "default") -> Any:
         """The first rows as one batch."""
-        return _convert.to_user(self._guard(self._native.take, int(batch_size)), batch_format)
+        return _convert.to_user(self._guard(self._native.take, whole("batch_size", batch_size)), batch_format)
 
     def show(self, limit: int = 20) -> None:
         """Prints the first rows."""
@@ -84,7 +85,7 @@ class Asking:
 
     def plan(self, num_shards: int) -> list[dict]:
         """Which rank reads what."""
-        return self._guard(self._native.plan, int(num_shards))
+        return self._guard(self._native.plan, whole("num_shards", num_shards, 1))
 
     def stats(self) -> dict:
         """Of the last iteration: rows, bytes, seconds that the loop waited for data, bad rows that were skipped ..."""
@@ -177,7 +178,9 @@ class Asking:
         """A pyarrow table of all rows."""
         import pyarrow
 
-        return pyarrow.concat_tables([_convert.to_arrow(table) for table in self._whole()])
+        from unisono.data import _arrow
+
+        return pyarrow.concat_tables([_arrow.to_arrow(table) for table in self._whole()])
 
     def to_numpy(self) -> dict:
         """A dictionary of arrays of all rows."""

@@ -6,7 +6,9 @@ from typing import Any, Callable
 
 import numpy
 
-from unisono.data import _convert
+from unisono._unisono import Table
+from unisono.data import _convert, _incoming
+from unisono.data._options import drop_hints, whole
 
 
 def name_of(function: Any) -> str:
@@ -21,63 +23,103 @@ def _own(batch: Any) -> Any:
     return batch.copy() if hasattr(batch, "iloc") else batch
 
 
-class Batches:
-    """function(Table) -> Table around a user's function of batches. A class is made once a process, as its state (a model) asks for."""
+class UserFunction:
+    """A function, or a class that is made once a process, as its state (a model) asks for; with the arguments that a user gave for it."""
 
-    def __init__(self, function: Any, batch_format: str | None, arguments: tuple = (), keywords: dict | None = None,
-                 constructor: tuple = ((), None)) -> None:
-        self.function, self.batch_format = function, batch_format
-        self.arguments, self.keywords, self.constructor = arguments, keywords or {}, constructor
+    def __init__(self, what: str, function: Any, options: dict[str, Any]) -> None:
+        if not callable(function):
+            raise TypeError("%s needs a function or a class, not %s" % (what, type(function).__name__))
+        self.what, self.function = what, function
+        self.arguments, self.keywords = _tuple(options, "fn_args"), options.pop("fn_kwargs", None) or {}
+        self.constructor = _tuple(options, "fn_constructor_args"), options.pop("fn_constructor_kwargs", None) or {}
         self.made: Any = None
+        drop_hints(what, options)
 
     def __getstate__(self) -> dict:
         return dict(self.__dict__, made=None)
 
-    def __call__(self, table: Any) -> Any:
+    def call(self, value: Any) -> Any:
+        """The function's answer."""
         if self.made is None:
-            self.made = self.function(*self.constructor[0], **(self.constructor[1] or {})) if isinstance(self.function, type) else self.function
-        answer = self.made(_own(_convert.to_user(table, self.batch_format)), *self.arguments, **self.keywords)
-        if hasattr(answer, "__next__"):  # a generator of batches
-            return _concat([_convert.from_user(each) for each in answer])
-        return _convert.from_user(answer)
+            self.made = self.function(*self.constructor[0], **self.constructor[1]) if isinstance(self.function, type) else self.function
+        return self.made(value, *self.arguments, **self.keywords)
 
 
-def _concat(tables: list) -> Any:
-    if len(tables) == 1:
-        return tables[0]
-    return _convert.from_rows([row for table in tables for row in _convert.to_rows(table)])
+def _tuple(options: dict[str, Any], name: str) -> tuple:
+    given = options.pop(name, None) or ()
+    if not isinstance(given, (list, tuple)):
+        raise TypeError("%s must be a list, not %r" % (name, given))
+    return tuple(given)
 
 
-class Rows:
-    """The same for a function of rows; how: "map", "flat_map" or "filter"."""
+class Batches(UserFunction):
+    """function(Table) -> Table around a user's function of batches."""
 
-    def __init__(self, function: Callable, how: str) -> None:
-        self.function, self.how = function, how
+    def __init__(self, what: str, function: Any, batch_format: str | None, options: dict[str, Any]) -> None:
+        super().__init__(what, function, options)
+        _convert.converter(batch_format)  # a format that is none is an error now
+        self.batch_format = batch_format
 
-    def __call__(self, table: Any) -> Any:
-        rows, function = _convert.to_rows(table), self.function
-        if self.how == "filter":
-            return table.gather(numpy.array([i for i, row in enumerate(rows) if function(row)], dtype=numpy.int64))
-        if self.how == "map":
-            out = [function(row) for row in rows]
+    def __call__(self, table: Table) -> Table:
+        answer = self.call(_own(_convert.to_user(table, self.batch_format)))
+        if not hasattr(answer, "__next__"):
+            return _incoming.from_user(answer)
+        tables = [_incoming.from_user(each) for each in answer]  # a generator of batches
+        return Table.concat(tables) if tables else table.slice(0, 0)
+
+
+class Rows(UserFunction):
+    """The same for a function of rows; what: "map", "flat_map" or "filter"."""
+
+    def __call__(self, table: Table) -> Table:
+        rows = _convert.to_rows(table)
+        if self.what == "filter":
+            return table.gather(numpy.array([i for i, row in enumerate(rows) if self.call(row)], dtype=numpy.int64))
+        if self.what == "map":
+            out = [self._row(row) for row in rows]
         else:
-            out = [made for row in rows for made in function(row)]
-        return _convert.from_rows(out) if out else table.slice(0, 0)
+            out = [made for row in rows for made in self._rows(row)]
+        return _incoming.from_rows(out) if out else table.slice(0, 0)
 
+    def _row(self, row: Any) -> Any:
+        made = self.call(row)
+        if made is None:
+            raise TypeError("the function of map (%s) returned None for a row: it must return the new row, a dictionary; filter leaves rows out"
+                            % name_of(self.function))
+        return made
 
-def is_filter(dataset: Any) -> bool:
-    """Its rows have the columns of those before."""
-    return dataset._recipe[0] == "map" and isinstance(dataset._recipe[2], Rows) and dataset._recipe[2].how == "filter"
+    def _rows(self, row: Any) -> Any:
+        made = self.call(row)
+        if isinstance(made, (dict, str, bytes)) or not hasattr(made, "__iter__"):
+            raise TypeError("the function of flat_map (%s) must return a list of rows, not %s" % (name_of(self.function), type(made).__name__))
+        return made
 
 
 class AddColumn:
     """A batch with one column more."""
 
     def __init__(self, name: str, function: Callable) -> None:
-        self.name, self.function = name, function
+        self.name, self.function, self.__name__ = name, function, name_of(function)
 
     def __call__(self, batch: Any) -> Any:
         values = self.function(batch)
+        if _incoming.is_arrow(batch):
+            batch = batch.drop_columns([self.name]) if self.name in batch.column_names else batch
+            return batch.append_column(self.name, values if _incoming.is_arrow(values) else [values])
         batch = dict(batch) if isinstance(batch, dict) else batch
         batch[self.name] = values
         return batch
+
+
+def is_filter(dataset: Any) -> bool:
+    """Its rows have the columns of those before."""
+    return dataset._recipe[0] == "map" and getattr(dataset._recipe[2], "what", None) == "filter"
+
+
+def processes_of(compute: Any, concurrency: Any) -> int:
+    """How many processes a function shall run in; 0: on the reading threads."""
+    asked = concurrency if concurrency is not None else getattr(compute, "size", None)
+    if isinstance(asked, (list, tuple)):  # from, to
+        asked = max(whole("concurrency", each, 1) for each in asked) if asked else None
+    processes = 0 if asked is None else whole("concurrency", asked, 1)
+    return processes if processes > 1 else 0

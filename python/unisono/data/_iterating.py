@@ -6,6 +6,7 @@ from typing import Any, Iterator
 
 from unisono.data import _convert, _passes, _recipe
 from unisono.data._cursor import Cursor, merge
+from unisono.data._options import whole
 
 
 def tables_of(owner: Any, **options: Any) -> Iterator[Any]:
@@ -36,20 +37,19 @@ class Iterating:
         for join in joins:
             native = self._guard(native.concat_columns, *join)
         if buffer:
-            native = native.shuffle(int(buffer), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
-        return native.prefetch(int(prefetch)) if prefetch else native
+            native = native.shuffle(whole("local_shuffle_buffer_size", buffer), self._cursor.seed() if seed is None else int(seed) & (2 ** 64 - 1))
+        return native.prefetch(whole("prefetch_batches", prefetch, -1)) if prefetch else native
 
     def _begin(self, batch_size: int | None = 256, drop_last: bool = False, columns: Any = None, buffer: int | None = None, seed: int | None = None,
                prefetch: int | None = None, joins: Any = (), rehearsal: bool = False) -> Any:
         """A pass over the next epoch. rehearsal: over the first one, and nobody counts it."""
-        if batch_size is not None and int(batch_size) < 1:
-            raise ValueError("batch_size must be positive, not %r" % (batch_size,))
+        size = None if batch_size is None else whole("batch_size", batch_size, 1)
         cursor = Cursor() if rehearsal else self._cursor
         epoch = self._fixed_epoch if self._fixed_epoch is not None else cursor.epoch
         place = cursor.take_place(epoch)
         source = self._source(columns, joins, buffer, seed, prefetch)
         shape = source.shape()
-        size = shape["batch_size"] or 256 if batch_size is None else int(batch_size)
+        size = size or shape["batch_size"] or 256
         made = _passes.Pass(source, self._guard, self._blocks, size, bool(drop_last or shape["drop_remainder"]), epoch, self._shard or (0, 1),
                             self._equal, place)
         seeds = _recipe.auto_seeds(self)

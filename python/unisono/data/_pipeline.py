@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator
 
 from unisono.data._cursor import Cursor
-from unisono.data._dataset import Dataset
+from unisono.data._dataset import Dataset, check_split
+from unisono.data._options import whole
 from unisono.data._recipe import seed_of
 from unisono.data._tf import TensorflowBatches
 from unisono.data._torch import TorchBatches
@@ -18,9 +19,9 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
     """Epochs of a dataset, one after the other. Made by Dataset.window and Dataset.repeat."""
 
     def __init__(self, dataset: Dataset, blocks_per_window: int | None = None, times: int | None = 1, shard: tuple[int, int] | None = None) -> None:
-        if times is not None and times < 1:
-            raise ValueError("times must be at least 1, or None for ever, not %r" % (times,))
-        self._dataset = dataset._op("window", int(blocks_per_window), same_rows=True) if blocks_per_window else dataset
+        if times is not None:
+            times = whole("times (None: for ever)", times, 1)
+        self._dataset = dataset._op("window", whole("blocks_per_window", blocks_per_window, 1), same_rows=True) if blocks_per_window else dataset
         self._times, self._shard, self._equal = times, shard, False
         self._windowed = bool(blocks_per_window)
         self._cursor = Cursor()
@@ -46,7 +47,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
     def repeat(self, times: int | None = None) -> "DatasetPipeline":
         """That many times; without a number endless."""
         if times is not None and self._times is not None:
-            times = times * self._times
+            times = whole("times", times, 1) * self._times
         return self._with(times=times)
 
     def random_shuffle_each_window(self, *, seed: int | None = None, num_blocks: int | None = None) -> "DatasetPipeline":
@@ -61,7 +62,10 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def rewindow(self, *, blocks_per_window: int, preserve_epoch: bool = True) -> "DatasetPipeline":
         """Windows of another size."""
-        return self._with(self._dataset._op("window", int(blocks_per_window), same_rows=True))
+        return self._with(self._dataset._op("window", whole("blocks_per_window", blocks_per_window, 1), same_rows=True))
+
+    def _preprocessed(self, fitted: Any) -> "DatasetPipeline":
+        return self._with(self._dataset._preprocessed(fitted))
 
     def foreach_window(self, fn: Callable) -> "DatasetPipeline":
         """fn takes a Dataset and returns one."""
@@ -130,8 +134,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list["DatasetPipeline"]:
         """n pipelines that go through the epochs together, each with its own part; equal: with as many batches. locality_hints: as Dataset.split."""
-        if locality_hints is not None and len(locality_hints) != n:
-            raise ValueError("split(%d) needs as many locality_hints, not %d" % (n, len(locality_hints)))
+        check_split(n, locality_hints)
         out = [self._copy() for _ in range(n)]
         for rank, each in enumerate(out):
             each._shard, each._equal = (rank, n), equal

@@ -66,7 +66,7 @@ class _Process:
             _send(self.process.stdin, pickle.dumps(TableHolder(table), protocol=5))
             good, answer = pickle.loads(_receive(self.process.stdout))
         except (EOFError, OSError):
-            raise RuntimeError("a process of map_batches died (exit status %s)" % self.process.wait()) from None
+            raise RuntimeError("a process of a dataset's function died (exit status %s): a crash, or os._exit in it" % self.process.wait()) from None
         if not good:
             raise answer
         return answer.table
@@ -86,26 +86,32 @@ def _close_all(processes: Any) -> None:
 class InProcesses:
     """function(Table) -> Table in one of `size` processes, which are started when they are first needed."""
 
-    def __init__(self, function: Any, size: Any) -> None:
-        self.function, self.size = function, size
+    def __init__(self, function: Any, size: int) -> None:
+        self.function, self.size, self.what = function, size, function.what
         self._reset()
 
     def _reset(self) -> None:
         self.free, self.started, self.lock, self.all = queue.SimpleQueue(), 0, threading.Lock(), []
 
     def __getstate__(self) -> dict:
-        return {"function": self.function, "size": self.size}
+        return {"function": self.function, "size": self.size, "what": self.what}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
         self._reset()
+
+    def _pickled(self) -> bytes:
+        try:
+            return _codec.dumps(self.function)
+        except Exception as error:
+            raise TypeError("%s(concurrency=) sends its function to other processes, which this one cannot be: %s" % (self.what, error)) from error
 
     def _take(self) -> Any:
         with self.lock:
             if self.free.empty() and self.started < self.size:
                 if not self.started:
                     weakref.finalize(self, _close_all, self.all)  # also when the interpreter ends
-                process = _Process(_codec.dumps(self.function))
+                process = _Process(self._pickled())
                 self.started += 1
                 self.all.append(process)
                 return process

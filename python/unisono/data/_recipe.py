@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._unisono import Array, Table
 from unisono._unisono import Dataset as Native
 from unisono.data import _convert
 from unisono.data._cursor import draw_seed
@@ -18,7 +19,11 @@ class AutoSeed(int):
 
 def seed_of(seed: int | None) -> int:
     """A seed, or one that is drawn now."""
-    return AutoSeed(draw_seed()) if seed is None else int(seed) & (2 ** 64 - 1)
+    if seed is None:
+        return AutoSeed(draw_seed())
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise TypeError("seed must be a whole number, not %r" % (seed,))
+    return seed.__index__() & (2 ** 64 - 1)
 
 
 class Parts:
@@ -59,9 +64,9 @@ class TableHolder:
 
 def _unpickle_table(num_rows: int, columns: list) -> TableHolder:
     def part(value: Any) -> Any:
-        return None if value is None else _convert.Array(value[0], tuple(value[1]), value[2])
+        return None if value is None else Array(value[0], tuple(value[1]), value[2])
 
-    return TableHolder(_convert.Table(num_rows, [(name, kind) + tuple(map(part, parts)) for name, kind, *parts in columns]))
+    return TableHolder(Table(num_rows, [(name, kind) + tuple(map(part, parts)) for name, kind, *parts in columns]))
 
 
 def make(dataset: Any) -> Any:
@@ -76,12 +81,15 @@ def make(dataset: Any) -> Any:
         return Native.from_python(function, dataset._box(), name, rows)
     if kind == "blocks":
         function, name, rows, size = rest
-        return Native.from_python(function, dataset._box(), name, -1, rows, size)
+        return Native.from_python(function, dataset._box(), name, -1, rows, size, getattr(function, "files", None))
     if kind == "part":
         return dataset._guard(rest[0].get, rest[1])
     if kind == "map":
         parent, function, name, batch_size, changes, in_order = rest
         return dataset._guard(parent._native.map, function, dataset._box(), name, batch_size, changes, in_order, None)
+    if kind == "apply":
+        parent, fitted = rest
+        return dataset._guard(fitted.library.transform, parent._native)
     if kind == "many":
         parent, method, others = rest
         return dataset._guard(getattr(parent._native, method), [other._native for other in others] if isinstance(others, list) else others._native)
@@ -91,6 +99,8 @@ def make(dataset: Any) -> Any:
 
 # ---- recipes made anew ----
 
+_CHAINED = ("apply", "map", "op")  # recipes with one dataset before
+
 
 def _rebuilt(dataset: Any, change: Any) -> Any:
     """The same chain of transforms with change(recipe) in the place of each recipe; None from change: it cannot be done."""
@@ -98,7 +108,7 @@ def _rebuilt(dataset: Any, change: Any) -> Any:
     recipe = change(dataset._recipe)
     if recipe is None:
         return None
-    if kind in ("map", "op"):
+    if kind in _CHAINED:
         parent = _rebuilt(recipe[1], change)
         if parent is None:
             return None
@@ -111,12 +121,10 @@ def _rebuilt(dataset: Any, change: Any) -> Any:
 def one_to_one(dataset: Any) -> Any:
     """The dataset with functions of batches taken for such that keep the number of rows; None when a filter or flat_map is among them. The library refuses what such
     a function returns when it does not."""
-    from unisono.data._functions import Batches
-
     def change(recipe: tuple) -> tuple | None:
         if recipe[0] != "map" or not recipe[5]:
             return recipe
-        keeps = isinstance(getattr(recipe[2], "function", recipe[2]), Batches) or isinstance(recipe[2], Batches)
+        keeps = recipe[2].what == "map_batches"
         return recipe[:5] + (False,) + recipe[6:] if keeps else None
 
     return _rebuilt(dataset, change)
@@ -125,7 +133,7 @@ def one_to_one(dataset: Any) -> Any:
 def auto_seeds(dataset: Any) -> list[int]:
     """The seeds in the chain of transforms that nobody gave."""
     found: list[int] = []
-    while dataset._recipe[0] in ("map", "op"):
+    while dataset._recipe[0] in _CHAINED:
         if dataset._recipe[0] == "op":
             found += [int(argument) for argument in dataset._recipe[3] if isinstance(argument, AutoSeed)]
         dataset = dataset._recipe[1]

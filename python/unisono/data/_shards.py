@@ -55,7 +55,8 @@ def _settled(dataset: Any, num_workers: int) -> Any:
 
 
 def pack(datasets: Any, split: Any = "all", preprocessor: Any = None, num_workers: int = 1) -> bytes | None:
-    """The attachment's bytes; None when there is nothing. One dataset without a name has the name None."""
+    """The attachment's bytes; None when there is nothing. One dataset without a name has the name None. A preprocessor is fitted on "train" (unless it was before) and
+    applied to all; it goes along, for the checkpoints."""
     if datasets is None or (isinstance(datasets, dict) and not datasets):
         return None
     named = datasets if isinstance(datasets, dict) else {None: datasets}
@@ -64,11 +65,12 @@ def pack(datasets: Any, split: Any = "all", preprocessor: Any = None, num_worker
 
     if preprocessor is not None:
         train = named.get("train", next(iter(named.values())))
-        preprocessor.fit(train)
+        if not preprocessor.is_fitted():
+            preprocessor.fit(train)
         named = {name: preprocessor.transform(dataset) for name, dataset in named.items()}
     parts = None if split == "all" else list(split)
     named = {name: _settled(dataset, num_workers) if parts is None or name in parts else dataset for name, dataset in named.items()}
-    return _codec.dumps((named, parts, draw_seed()))
+    return _codec.dumps((named, parts, draw_seed(), preprocessor))
 
 
 def _named(datasets: dict, name: Any) -> Any:
@@ -86,7 +88,7 @@ class Shards:
     """The shards of one worker."""
 
     def __init__(self, packed: bytes, rank: int, world_size: int) -> None:
-        self.datasets, self.split, self.seed = _codec.loads(packed)
+        self.datasets, self.split, self.seed, self.preprocessor = _codec.loads(packed)
         self.rank, self.world_size = rank, world_size
         self.made: dict[Any, Any] = {}
 

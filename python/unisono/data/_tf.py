@@ -15,7 +15,7 @@ import numpy
 
 from unisono._unisono import Table
 from unisono.data import _convert
-from unisono.data._torch import check_columns, names_of
+from unisono.data._options import check_columns, names_of, whole
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
 _CHUNK_BATCHES = 256
@@ -37,7 +37,7 @@ class TensorflowBatches:
                 while (table := made.next()) is not None:
                     if self._cursor.tracked:
                         self._cursor.note()
-                    yield {name: _column(tf, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
+                    yield {name: _column(tf, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
                            for name, column in _convert.to_numpy(table).items()}
             finally:
                 self._last_stats = made.finish()
@@ -53,13 +53,38 @@ class TensorflowBatches:
         schema = self.schema()
         labels = label_columns if label_columns is not None else label_column
         if feature_columns is None:
-            taken = set(names_of(labels)) if labels is not None else set()
+            taken = set(names_of(labels, "label_columns")) if labels is not None else set()
             feature_columns = [name for name in schema.names if name not in taken]
-        columns = [feature_columns] + ([labels] if labels is not None else [])
-        check_columns(schema.names, [name for each in columns for name in names_of(each)])
-        feed = _Feed(self, schema, columns, int(batch_size), bool(drop_last),
-                     dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches))
+        columns = [each for each in (feature_columns, labels, additional_columns) if each is not None]
+        check_columns(schema.names, [name for each in columns for name in names_of(each, "feature_columns and label_columns")])
+        options = dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches)
+        if output_signature is not None:
+            columns, schema, options["joins"] = _joined(tf, columns, schema, output_signature)
+        feed = _Feed(self, schema, columns, whole("batch_size", batch_size, 1), bool(drop_last), options)
         return feed.dataset(tf, output_signature)
+
+
+def _joined(tf: Any, columns: list, schema: Any, signature: Any) -> tuple[list, Any, list]:
+    """Where the signature has one tensor for a list of columns (Ray 1.x), these are put side by side: columns, schema, and what is joined."""
+    specs = signature if isinstance(signature, (list, tuple)) else [signature]
+    out, fields, joins = list(columns), list(schema.fields), []
+    for index, (given, spec) in enumerate(zip(columns, specs)):
+        if isinstance(given, str) or not isinstance(spec, tf.TypeSpec):
+            continue
+        known = {field[0]: field for field in fields}
+        twice = [name for name in given if name not in known or any(name in names_of(other) for other in columns if other is not given)]
+        if twice:
+            raise ValueError("column %r is in two tensors of output_signature: leave it out of one" % twice[0])
+        wrong = [name for name in given if known[name][1] != "number"]
+        if wrong:
+            raise TypeError("column %r is no number and cannot be a part of one tensor; leave it out (feature_columns)" % wrong[0])
+        dtype = spec.dtype.name if spec.dtype.is_floating or spec.dtype.is_integer else "float32"
+        width = sum(int(numpy.prod(known[name][3], dtype=numpy.int64)) for name in given)
+        name = "joined %d" % index
+        joins.append((list(given), name, dtype))
+        fields = [field for field in fields if field[0] not in given] + [(name, "number", dtype, (width,))]
+        out[index] = name
+    return out, type(schema)(fields), joins
 
 
 def _used(taken: Any) -> Any:
@@ -73,7 +98,11 @@ def _used(taken: Any) -> Any:
     return lambda: min(int(taken()), here.steps - before) if here.fitting else int(taken())
 
 
-def _column(tf: Any, column: numpy.ndarray, dtype: Any = None) -> Any:
+def _column(tf: Any, name: str, column: numpy.ndarray, dtype: Any = None) -> Any:
+    _convert.refuse_objects(name)
+    if dtype is not None and column.dtype == object and not tf.as_dtype(dtype) == tf.string and not any(isinstance(value, numpy.ndarray) for value in column[:1]):
+        raise TypeError("column %r is text, which cannot become %s: leave it out (select_columns), or give dtypes as {column: dtype}"
+                        % (name, tf.as_dtype(dtype).name))
     if column.dtype == object:
         if len(column) and isinstance(column[0], numpy.ndarray):
             tensor = tf.ragged.constant([list(row) for row in column])
@@ -86,6 +115,7 @@ def _column(tf: Any, column: numpy.ndarray, dtype: Any = None) -> Any:
 
 def _spec(tf: Any, field: tuple) -> Any:
     name, kind, dtype, shape = field
+    _convert.refuse_objects(name)
     if kind == "number":
         return tf.TensorSpec(shape=(None,) + tuple(shape), dtype=tf.as_dtype(dtype))
     if kind == "list":
@@ -111,6 +141,8 @@ class _Feed:
         self.owner, self.columns, self.batch_size, self.drop_last, self.options = owner, columns, batch_size, drop_last, options
         self.fields = {field[0]: field for field in schema.fields}
         self.names = list(dict.fromkeys(name for each in columns for name in names_of(each)))
+        joined = {new: given for given, new, _ in options.get("joins", ())}
+        self.needed = list(dict.fromkeys(each for name in self.names for each in joined.get(name, [name])))
         bytes_ = _row_bytes(type(schema)([self.fields[name] for name in self.names])) * batch_size
         # The last batch of an epoch comes behind all whole ones: several epochs in one iteration (a pipeline) go over batch by batch.
         several = not hasattr(owner, "iter_epochs")
@@ -153,7 +185,7 @@ class _Feed:
         """Whole batches, as many as go into one call; the rest is left for `rest`."""
         size, rows, held, before, most = self.batch_size, self._rows(), [], 0, 1  # the first ones come soon
         self.last.clear()
-        for made in self.owner._passes(batch_size=rows, drop_last=self.drop_last and rows == size, columns=self.names, **self.options):
+        for made in self.owner._passes(batch_size=rows, drop_last=self.drop_last and rows == size, columns=self.needed, **self.options):
             try:
                 self._begin(before)
                 while (table := made.next()) is not None:

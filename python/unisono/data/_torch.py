@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from typing import Any, Callable, Iterator
 
 import numpy
 
 from unisono.data import _convert
 from unisono.data._iterating import tables_of
-
-
-def names_of(columns: Any) -> list[str]:
-    """A name or several as a list."""
-    return [columns] if isinstance(columns, str) else list(columns)
-
-
-def check_columns(have: list[str], asked: list[str]) -> None:
-    """A column that is not there is an error now."""
-    missing = [name for name in asked if name not in have]
-    if missing:
-        raise KeyError("the dataset has no column %s; it has %s" % (", ".join(map(repr, missing)), ", ".join(have)))
+from unisono.data._options import check_columns, names_of
 
 
 def _column(torch: Any, name: str, column: numpy.ndarray) -> Any:
     """A tensor of what DLPack does not have."""
+    _convert.refuse_objects(name)
     if column.dtype == object:
         raise TypeError("column %r is text or of varying length and cannot become a tensor; leave it out (feature_columns) or encode it" % name)
     if not column.flags.writeable:
@@ -37,6 +28,9 @@ def _column(torch: Any, name: str, column: numpy.ndarray) -> Any:
 def _tensors(torch: Any, names: tuple[str, ...], dtypes: list, unsqueeze: bool) -> Callable[[Any], list]:
     """What makes tensors of these columns of a Table, without a copy; unsqueeze: (rows) becomes (rows, 1)."""
     take = torch.utils.dlpack.from_dlpack
+    wrong = [dtype for dtype in dtypes if dtype is not None and not isinstance(dtype, torch.dtype)]
+    if wrong:
+        raise TypeError("dtypes are those of torch, such as torch.float32, not %r" % (wrong[0],))
 
     def make(table: Any) -> list:
         out, arrays = [], None
@@ -112,12 +106,18 @@ def _flat(columns: Any) -> list[str]:
     return [name for each in columns for name in (each if isinstance(each, (list, tuple)) else [each])]
 
 
-def _iterable(torch: Any, make: Any) -> Any:
+def _iterable(torch: Any, make: Callable[[], Iterator[Any]], tracked: bool) -> Any:
     class TorchIterable(torch.utils.data.IterableDataset):
-        """Each iteration is an epoch."""
+        """Each iteration is an epoch. In the processes of a DataLoader each takes its batches: all of them together are one epoch, in its order."""
 
         def __iter__(self) -> Iterator[Any]:
-            return make()
+            loader = torch.utils.data.get_worker_info()
+            if loader is None:
+                return make()
+            if tracked:
+                raise RuntimeError("a trainer's dataset shard counts its batches in the worker itself: use it as it is, or with DataLoader(num_workers=0); "
+                                   "its rows are read by threads of their own anyway")
+            return itertools.islice(make(), loader.id, None, loader.num_workers)
 
     return TorchIterable()
 
@@ -168,4 +168,4 @@ class TorchBatches:
                                    seed=local_shuffle_seed, columns=needed if len(needed) < len(have) else None, joins=joins):
                 yield of_features(table), of_label(table)[0] if label_column is not None else None
 
-        return _iterable(torch, epoch)
+        return _iterable(torch, epoch, self._cursor.tracked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono.data import _convert
+from unisono.data import _incoming
 
 __all__ = ["BlockMetadata", "Datasource", "ReadTask", "Reader", "SimpleTensorFlowDatasource", "SimpleTorchDatasource"]
 
@@ -92,8 +92,16 @@ class SimpleTorchDatasource(Datasource):
 
 def _blocks(answer: Any) -> Any:
     """A task may return one block, or an iterable of them."""
-    if isinstance(answer, dict) or hasattr(answer, "iloc") or type(answer).__module__.split(".")[0] == "pyarrow":
+    if isinstance(answer, dict) or hasattr(answer, "iloc") or _incoming.is_arrow(answer):
         return [answer]
+    return answer
+
+
+def _answer(task: Any, name: str) -> Any:
+    answer = task()
+    if not hasattr(answer, "__iter__") and not hasattr(answer, "iloc"):
+        raise TypeError("a ReadTask of %s returned %s; it returns blocks: a list of lists of rows, of dictionaries of arrays, of data frames or of pyarrow tables"
+                        % (name, type(answer).__name__))
     return answer
 
 
@@ -118,10 +126,17 @@ class blocks_of:
                         % type(source).__name__)
 
     def __call__(self) -> Any:
-        for task in self._tasks():
-            for block in _blocks(task()):
+        name = type(self.datasource).__name__
+        tasks = self._tasks()
+        if not hasattr(tasks, "__iter__"):
+            raise TypeError("%s gave %s where a list of ReadTasks is needed" % (name, type(tasks).__name__))
+        for task in tasks:
+            for block in _blocks(_answer(task, name)):
+                if isinstance(block, (str, bytes, int, float)) or block is None:
+                    raise TypeError("a ReadTask of %s gave a block that is %s; a block is a list of rows, a dictionary of arrays, a data frame or a pyarrow "
+                                    "table" % (name, type(block).__name__))
                 rows = list(block) if isinstance(block, (list, tuple)) else None
                 if rows is None:
-                    yield _convert.from_user(block)
+                    yield _incoming.from_user(block)
                 elif rows:
-                    yield _convert.from_rows(rows)
+                    yield _incoming.from_rows(rows)

@@ -12,6 +12,7 @@ from typing import Any, Iterator, Self
 from unisono import _codec, _unisono
 
 METADATA_FILE = ".metadata.json"
+PREPROCESSOR_FILE, _PREPROCESSOR_KEY = "preprocessor.json", "_preprocessor"
 MANIFEST = ".unisono-manifest.json"
 
 
@@ -44,6 +45,10 @@ class Checkpoint:
             self._path = self._write(tempfile.mkdtemp(prefix="checkpoint_") + "/checkpoint")
         return self._path
 
+    def _is_made(self):
+        """Whether a run has made it: a directory with a list of its files, which is not changed any more."""
+        return os.path.exists(os.path.join(self.path, MANIFEST))
+
     def _check(self):
         """A directory that is not there is an error."""
         if self._data is None and not os.path.isdir(self._path):
@@ -58,7 +63,7 @@ class Checkpoint:
         if self._data is not None:
             return dict(self._data)
         self._check()
-        if not os.path.exists(os.path.join(self._path, MANIFEST)) or not _unisono.checkpoint_info(self._path)["is_dict"]:
+        if not self._is_made() or not _unisono.checkpoint_info(self._path)["is_dict"]:
             raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % self._path)
         return _codec.decode(_unisono.checkpoint_read(self._path), allow_pickle)
 
@@ -76,6 +81,41 @@ class Checkpoint:
             return
         with tempfile.TemporaryDirectory(prefix="checkpoint_tmp_") as folder:
             yield self._write(os.path.join(folder, "checkpoint"))
+
+    # ---- the preprocessor ----
+
+    def get_preprocessor(self) -> Any:
+        """The fitted preprocessor that the checkpoint was reported with: the trainer's, or one that was given; None when there is none."""
+        if self._data is not None:
+            return self._data.get(_PREPROCESSOR_KEY)
+        self._check()
+        path = os.path.join(self.path, PREPROCESSOR_FILE)
+        if os.path.exists(path):
+            from unisono.data.preprocessors import Preprocessor
+
+            with open(path, encoding="utf-8") as file:
+                return Preprocessor.deserialize(file.read())
+        if self._is_made() and _unisono.checkpoint_info(self.path)["is_dict"]:
+            return self.to_dict().get(_PREPROCESSOR_KEY)
+        return None
+
+    def _with(self, preprocessor: Any) -> Self:
+        if preprocessor is not None:
+            self.set_preprocessor(preprocessor)
+        return self
+
+    def set_preprocessor(self, preprocessor: Any) -> None:
+        """Puts a fitted preprocessor in: a key of the dictionary, or a file (preprocessor.json) beside the others."""
+        if self._data is not None:
+            self._data[_PREPROCESSOR_KEY] = preprocessor
+            return
+        self._check()
+        if self._is_made():
+            raise ValueError("%s is a checkpoint that a run has made, which is not changed any more: make a new one" % self.path)
+        draft = os.path.join(self.path, PREPROCESSOR_FILE + ".new")
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(preprocessor.serialize())
+        os.replace(draft, os.path.join(self.path, PREPROCESSOR_FILE))
 
     # ---- metadata ----
 

@@ -27,7 +27,7 @@ class TensorflowCheckpoint(Checkpoint):
         """The whole model, so that get_model needs nothing else."""
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         model.save(os.path.join(folder, _KERAS))
-        return cls(folder)
+        return cls(folder)._with(preprocessor)
 
     @classmethod
     def from_h5(cls, file_path: Any, *, preprocessor: Any = None) -> "TensorflowCheckpoint":
@@ -35,7 +35,7 @@ class TensorflowCheckpoint(Checkpoint):
         path = os.fspath(file_path)
         if not os.path.isfile(path) or not path.endswith(".h5"):
             raise ValueError("from_h5 needs an .h5 file, which %s is not" % path)
-        return cls._of(path, _H5)
+        return cls._of(path, _H5)._with(preprocessor)
 
     @classmethod
     def from_saved_model(cls, dir_path: Any, *, preprocessor: Any = None) -> "TensorflowCheckpoint":
@@ -43,7 +43,7 @@ class TensorflowCheckpoint(Checkpoint):
         path = os.fspath(dir_path)
         if not os.path.isfile(os.path.join(path, "saved_model.pb")):
             raise ValueError("from_saved_model needs a directory with saved_model.pb, which %s is not" % path)
-        return cls._of(path, _SAVED)
+        return cls._of(path, _SAVED)._with(preprocessor)
 
     def get_model(self, model: Any = None) -> Any:
         """The model. Of a checkpoint with weights only (a dictionary with model_weights): `model`, or a function that makes it, gets them."""

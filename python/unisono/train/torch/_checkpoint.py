@@ -21,12 +21,12 @@ class TorchCheckpoint(Checkpoint):
 
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         torch.save(state_dict, os.path.join(folder, _FILE))
-        return cls(folder)
+        return cls(folder)._with(preprocessor)
 
     @classmethod
     def from_model(cls, model: Any, *, preprocessor: Any = None) -> "TorchCheckpoint":
         """Its state_dict (a model is code; pickling that is not offered)."""
-        return cls.from_state_dict(model.state_dict())
+        return cls.from_state_dict(model.state_dict(), preprocessor=preprocessor)
 
     def get_model(self, model: Any = None) -> Any:
         """`model` with the weights of this checkpoint."""
