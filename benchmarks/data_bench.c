@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <unisono/data.h>
-#include "base/limits.h"
+#include "base/machine_limits.h"
 #include "bench_numbers.h"
 #include "data_bench.h"
 #include "data_files.h"
