@@ -77,7 +77,8 @@ uint64_t uni__manifest_bytes(const uni__manifest *manifest)
     return bytes;
 }
 
-bool uni__manifest_path_ok(const char *path)
+/* false for "", absolute paths, and "", "." or ".." as a component. */
+static bool path_ok(const char *path)
 {
     for (const char *part = path;;) {
         size_t length = strcspn(part, "/");
@@ -111,7 +112,7 @@ static int read_int(const uni_value *tree, const char *key, int64_t low, int64_t
     return 0;
 }
 
-bool uni__nonfinite_from_text(const char *text, double *out)
+static bool nonfinite_from_text(const char *text, double *out)
 {
     if (!text)
         return false;
@@ -137,7 +138,7 @@ static int read_score(uni__manifest *out, const uni_value *tree, uni_error *err)
     if (type == UNI_TYPE_INT || type == UNI_TYPE_FLOAT)
         out->score = uni_value_as_float(score, NAN);
     else if (!score || (out->has_score &&
-                        !uni__nonfinite_from_text(uni_value_as_string(score, NULL), &out->score)))
+                        !nonfinite_from_text(uni_value_as_string(score, NULL), &out->score)))
         return bad(err, "\"score\" is missing or not a number");
     type = uni_value_type_of(attribute);
     if (!attribute || (type != UNI_TYPE_STRING && type != UNI_TYPE_NULL))
@@ -153,8 +154,7 @@ static uni_value *restore(const uni_value *value, const uni_value *marks)
 {
     uni_value_type type = uni_value_type_of(value);
     double number;
-    if (type == UNI_TYPE_NULL &&
-        uni__nonfinite_from_text(uni_value_as_string(marks, NULL), &number))
+    if (type == UNI_TYPE_NULL && nonfinite_from_text(uni_value_as_string(marks, NULL), &number))
         return uni_value_float(number);
     if (uni_value_type_of(marks) != UNI_TYPE_DICT ||
         (type != UNI_TYPE_DICT && type != UNI_TYPE_LIST))
@@ -232,7 +232,7 @@ static int read_file(uni__manifest *out, const uni_value *entry, uni_error *err)
     if (!path)
         return bad(err, "a file has no name");
     int status;
-    if (!uni__manifest_path_ok(path) || strcmp(path, UNI__MANIFEST_NAME) == 0)
+    if (!path_ok(path) || strcmp(path, UNI__MANIFEST_NAME) == 0)
         status = uni_error_set(err, UNI_EFORMAT,
                                "the checkpoint's manifest is not valid: it lists \"%s\", which "
                                "does not lie inside of the checkpoint",

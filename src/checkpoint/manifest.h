@@ -83,7 +83,5 @@ int uni__manifest_read(uni__manifest *out, const char *text, size_t size,
                        uni_error *err) UNI_MUST_USE;
 /* Of the checkpoint directory dir. UNI_EFORMAT "not complete" when it has none. */
 int uni__manifest_load(uni__manifest *out, const char *dir, uni_error *err) UNI_MUST_USE;
-/* false for "", absolute paths, and "", "." or ".." as a component. */
-bool uni__manifest_path_ok(const char *path);
 
 #endif

@@ -12,6 +12,5 @@
 
 /* The tail that belongs to text[0..body). */
 void uni__manifest_tail(char tail[UNI__MANIFEST_TAIL + 1], const char *text, size_t body);
-bool uni__nonfinite_from_text(const char *text, double *out);
 
 #endif

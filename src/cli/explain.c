@@ -89,7 +89,9 @@ static const char *advice_for(const uni_value *cause)
     return words ? words->advice : "";
 }
 
-void cli_cause_sentence(const uni_value *cause, char *out, size_t size)
+/* "was killed by SIGKILL", "ended with exit code 3", ... : the cause's class as the end of a
+ * sentence about the rank. */
+static void cause_sentence(const uni_value *cause, char *out, size_t size)
 {
     const cause_words *words = words_for(cause);
     char detail[CLI_SHORT] = "?", name[CLI_SHORT];
@@ -266,7 +268,7 @@ static void print_earlier(const cli_terminal *terminal, uni_run *run)
         char label[32], says[200], text[300];
         const uni_value *cause = uni_dict_get(event, "cause");
         cause = cause ? cause : event;
-        cli_cause_sentence(cause, says, sizeof says);
+        cause_sentence(cause, says, sizeof says);
         snprintf(label, sizeof label, "attempt %lld", (long long)attempt);
         char reached[48] = "before its first report";
         int64_t iteration = uni_dict_get_int(cause, "iteration", 0);
@@ -340,7 +342,7 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
                         size_t max_log_lines)
 {
     char says[200], who[32], text[1600];
-    cli_cause_sentence(cause, says, sizeof says);
+    cause_sentence(cause, says, sizeof says);
     snprintf(text, sizeof text, "%s %s", whose(cause, who, sizeof who), says);
     fact(terminal, "first cause", text);
     const char *message = uni_dict_get_string(cause, "message", "");
@@ -499,7 +501,7 @@ uni_value *cli_explain_json(uni_run *run)
     uni_value *answer = uni_value_dict();
     char says[200] = "";
     if (cause)
-        cli_cause_sentence(cause, says, sizeof says);
+        cause_sentence(cause, says, sizeof says);
     const uni_value *resume = uni_dict_get(about, "latest_checkpoint");
     int status = uni_dict_take(answer, "id", uni_value_string(uni_run_id(run))) < 0 ||
                  uni_dict_take(answer, "status",

@@ -7,9 +7,6 @@
 
 #include "cli/command.h"
 
-/* "was killed by SIGKILL", "ended with exit code 3", ... : the cause's class as the end of a
- * sentence about the rank. */
-void cli_cause_sentence(const uni_value *cause, char *out, size_t size);
 /* The block: cause, place, victims, log tail, what to do next. A run that ended well gets a short
  * one. max_log_lines 0: none. */
 void cli_explain(const cli_terminal *terminal, uni_run *run, size_t max_log_lines);

@@ -176,7 +176,8 @@ uni__slot *uni__lane_slot(const uni__lane *lane, int member, uint64_t seq)
 /* --- locations: a pointer (thread), or segment + 1 in the high 16 bits and the offset in that rank's
  * part below (shm) --- */
 
-uint64_t uni__board_locate(uni_comm *comm, const void *data, size_t bytes, bool *visible)
+/* 0: not visible to others. */
+static uint64_t locate(uni_comm *comm, const void *data, size_t bytes, bool *visible)
 {
     if (bytes == 0 || comm->peers.vtable == NULL || comm->peers.vtable->pass == NULL) {
         *visible = true; /* one process: every pointer is good everywhere */
@@ -295,9 +296,9 @@ static bool locate_buffers(uni_comm_request *request, uni__slot *slot)
     bool in = true, out = true;
     bool gives = !(call->kind == UNI__KIND_RECV ||
                    (call->kind == UNI__KIND_BROADCAST && call->root != comm->rank));
-    uint64_t in_at = gives ? uni__board_locate(comm, call->in, whole, &in) : 0, out_at = 0;
+    uint64_t in_at = gives ? locate(comm, call->in, whole, &in) : 0, out_at = 0;
     if (call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_SHOW)
-        out_at = uni__board_locate(comm, call->out, bytes, &out);
+        out_at = locate(comm, call->out, bytes, &out);
     atomic_store_explicit(&slot->in, in_at, memory_order_relaxed);
     atomic_store_explicit(&slot->out, out_at, memory_order_relaxed);
     return in && out;

@@ -101,8 +101,3 @@ void uni__recorder_late(uni__recorder *recorder, int rank, uint64_t ns)
     recorder->late[rank].times++;
     recorder->late[rank].ns += ns;
 }
-
-const uni__late *uni__recorder_lates(const uni__recorder *recorder)
-{
-    return recorder->late;
-}

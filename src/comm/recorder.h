@@ -53,7 +53,6 @@ void uni__recorder_free(uni__recorder *recorder); /* the file stays */
 /* Begins the next record; its place may be written until `capacity` more have begun. */
 uni__record *uni__recorder_begin(uni__recorder *recorder, uint64_t now_ns);
 void uni__recorder_late(uni__recorder *recorder, int rank, uint64_t ns);
-const uni__late *uni__recorder_lates(const uni__recorder *recorder);
 
 /* A file read back; everything in it is checked, because its writer may have been killed anywhere. */
 typedef struct uni__record_file {

@@ -2,8 +2,8 @@
  * rendezvous.h - how the ranks of a communicator find each other.
  *
  * comm knows no controller, no agent and no session: whoever opens a communicator gives it these few
- * functions. src/train implements them over the session's channel; here are two more: for threads of
- * one process (rendezvous_thread.c) and for forked processes with socket pairs (rendezvous_socket.c).
+ * functions. src/train implements them over the session's channel; rendezvous_socket.c over socket pairs, for
+ * forked processes and for those that were started by hand. Threads of one process need none.
  *
  * All functions are called by the thread that opens or uses the communicator. `put`, `get`, `pass` and
  * `receive` are used while opening and in uni_comm_alloc only, never in a collective.
@@ -50,9 +50,6 @@ typedef struct uni__rendezvous {
 int uni__comm_open_shm(uni_comm **out, const uni__rendezvous *peers,
                        const uni_comm_options *options, int open_timeout_ms,
                        uni_error *err) UNI_MUST_USE;
-int uni__comm_open_thread(uni_comm **out, const uni__rendezvous *peers,
-                          const uni_comm_options *options, int open_timeout_ms,
-                          uni_error *err) UNI_MUST_USE;
 
 /* Over MPI: rank and size are those of MPI's world (the process was started by mpirun or srun). peers may be NULL; of it
  * only the abort word, alive and abort_reason are used. family: see src/comm/mpi/mpi_internal.h, or NULL. After an error
@@ -66,13 +63,6 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
 int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int *locals,
                          int num_locals, const uni_comm_options *options, const char *family,
                          uni_error *err) UNI_MUST_USE;
-
-/* For threads of one process. hub_new makes what all share; each rank's rendezvous is good until
- * hub_free. */
-typedef struct uni__thread_hub uni__thread_hub;
-int uni__thread_hub_new(uni__thread_hub **out, int size, uni_error *err) UNI_MUST_USE;
-void uni__thread_hub_free(uni__thread_hub *hub);
-uni__rendezvous uni__thread_hub_rank(uni__thread_hub *hub, int rank);
 
 /* For forked processes: mesh_new before the fork, mesh_rank in each child (closes what belongs to the
  * others), mesh_free everywhere. */

@@ -97,7 +97,6 @@ int uni__group_send(uni__group *group, int rank, int type, const void *payload, 
 void uni__group_kill(uni__group *group, int rank, int signal); /* rank -1: every worker */
 void uni__group_kill_all(uni__group *group); /* every descendant; ends in all_dead */
 uni__page *uni__group_page(uni__group *group, int rank); /* NULL before the first spawn */
-int uni__group_pid(uni__group *group, int rank); /* 0 when it is not running */
 /* function(context of the events) after so many milliseconds; one at a time, a new call replaces the old one, NULL cancels. */
 void uni__group_after(uni__group *group, int milliseconds, void (*function)(void *context));
 /* Reads what the worker has published by now (also called before `exited`). */
@@ -105,7 +104,6 @@ void uni__group_drain(uni__group *group, int rank);
 /* Reads the worker's channel now, for what a message in the ring speaks of. */
 void uni__group_pull(uni__group *group, int rank);
 int uni__group_handle_signals(uni__group *group, bool on, uni_error *err) UNI_MUST_USE;
-bool uni__group_agent_alive(uni__group *group);
 /* Its ring is not read while it is held. */
 void uni__group_hold(uni__group *group, int rank, bool on);
 

@@ -447,11 +447,6 @@ int uni__listener_port(const uni__listener *listener)
     return listener->port;
 }
 
-void uni__listener_set_attempt(uni__listener *listener, uint32_t attempt)
-{
-    listener->credentials.attempt = attempt;
-}
-
 void uni__listener_keep_used(uni__listener *listener)
 {
     for (int i = 0; i < listener->num_doors; i++) {
@@ -529,11 +524,6 @@ int uni__link_connect(uni__group *group, const char *const *addresses, int count
     return uni_error_set(err, UNI_EINVAL, "none of the controller's addresses can be used");
 }
 
-void uni__link_set_context(uni__link *link, void *context)
-{
-    link->context = context;
-}
-
 const char *uni__link_peer(const uni__link *link)
 {
     return link->peer;
@@ -542,11 +532,6 @@ const char *uni__link_peer(const uni__link *link)
 const char *uni__link_own(const uni__link *link)
 {
     return link->own;
-}
-
-uint32_t uni__link_rank(const uni__link *link)
-{
-    return link->secure.rank;
 }
 
 uint64_t uni__link_heard_ns(const uni__link *link)

@@ -15,7 +15,7 @@ typedef struct uni__link uni__link;
 typedef struct uni__listener uni__listener;
 
 typedef struct uni__link_events {
-    /* Both sides are proved. Set the link's context with uni__link_set_context. */
+    /* Both sides are proved. */
     void (*ready)(void *context, uni__link *link);
     void (*frame)(void *context, uni__link *link, int type, const uint8_t *payload, size_t size);
     /* Its end, whoever ended it but uni__link_close. The link is gone when this returns. */
@@ -30,7 +30,6 @@ int uni__listener_new(uni__listener **out, uni__group *group, const char *const 
                       int count, const uni__credentials *credentials,
                       const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
 int uni__listener_port(const uni__listener *listener);
-void uni__listener_set_attempt(uni__listener *listener, uint32_t attempt);
 /* Stops listening on all addresses but those at which a connection is now ready. */
 void uni__listener_keep_used(uni__listener *listener);
 void uni__listener_free(uni__listener *listener); /* links that are ready stay */
@@ -40,7 +39,6 @@ int uni__link_connect(uni__group *group, const char *const *addresses, int count
                       const uni__credentials *credentials, uint32_t rank, int timeout_ms,
                       const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
 
-void uni__link_set_context(uni__link *link, void *context);
 /* Never waits. A link that failed swallows it: `closed` follows. */
 void uni__link_send(uni__link *link, int type, const void *head, size_t head_size,
                     const void *payload, size_t size);
@@ -50,7 +48,6 @@ void uni__link_flush_all(uni__group *group); /* before the loop sleeps */
 void uni__link_close(uni__link *link);
 const char *uni__link_peer(const uni__link *link); /* numeric address of the other side */
 const char *uni__link_own(const uni__link *link); /* of this side */
-uint32_t uni__link_rank(const uni__link *link);
 uint64_t uni__link_heard_ns(const uni__link *link); /* when the last byte came */
 
 #endif

@@ -289,11 +289,6 @@ uni__page *uni__group_page(uni__group *group, int rank)
     return group->slots[rank].page;
 }
 
-int uni__group_pid(uni__group *group, int rank)
-{
-    return group->slots[rank].pid;
-}
-
 void uni__group_pull(uni__group *group, int rank)
 {
     read_channel(&group->slots[rank]);

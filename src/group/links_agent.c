@@ -263,11 +263,6 @@ void uni__links_kill_tree(uni__group *group)
     } /* otherwise the keeper is at it: agent_lost follows */
 }
 
-bool uni__group_agent_alive(uni__group *group)
-{
-    return group->agent_alive;
-}
-
 void uni__links_hang_up(uni__group *group)
 {
     if (group->agent.fd < 0)

@@ -51,7 +51,8 @@ static bool fill(uni__address *out, const struct ifaddrs *at)
     return false;
 }
 
-int uni__network_list(uni__address *out)
+/* All addresses of this machine, at most UNI__NETWORK_MAX; how many. */
+static int list_all(uni__address *out)
 {
     struct ifaddrs *all = NULL;
     int count = 0;
@@ -120,7 +121,7 @@ static bool any_v4(const uni__address *all, int count)
 int uni__network_judge(const char *interface, uni__judged *out)
 {
     uni__address all[UNI__NETWORK_MAX];
-    int count = uni__network_list(all);
+    int count = list_all(all);
     bool v4 = any_v4(all, count);
     for (int i = 0; i < count; i++) {
         out[i].address = all[i];
@@ -132,7 +133,7 @@ int uni__network_judge(const char *interface, uni__judged *out)
 int uni__network_choose(const char *interface, bool all_local, uni__address *out, uni_error *err)
 {
     uni__address all[UNI__NETWORK_MAX];
-    int count = uni__network_list(all), chosen = 0;
+    int count = list_all(all), chosen = 0;
     bool v4 = any_v4(all, count);
     const char *why;
     char known[512] = "";

@@ -19,8 +19,6 @@ typedef struct uni__address {
     bool loopback, running;
 } uni__address;
 
-/* All addresses of this machine, at most UNI__NETWORK_MAX; how many. */
-int uni__network_list(uni__address *out);
 /* Those to listen on; how many, or an error that lists what there is. */
 int uni__network_choose(const char *interface, bool all_local, uni__address *out,
                         uni_error *err) UNI_MUST_USE;

@@ -139,7 +139,7 @@ extern const uni_layer_class uni__class_input, uni__class_dense, uni__class_acti
     uni__class_layer_normalization, uni__class_normalization, uni__class_embedding, uni__class_lstm,
     uni__class_gru, uni__class_multi_head_attention, uni__class_add, uni__class_subtract,
     uni__class_multiply, uni__class_average, uni__class_maximum, uni__class_concatenate,
-    uni__class_function, uni__class_text_vectorization, uni__class_sentence_embedding;
+    uni__class_text_vectorization, uni__class_sentence_embedding;
 
 /* use_causal_mask belongs to Keras's call, not to the layer's config: a graph's config reads and
  * writes it by these. */

@@ -69,7 +69,6 @@ struct uni_strategy {
 };
 
 /* strategy.c */
-int uni__seen_add(uni__seen *seen, uint64_t id, uni_error *err) UNI_MUST_USE;
 bool uni__seen_has(const uni__seen *seen, uint64_t id);
 const uni__placed *uni__placed_find(const uni_strategy *strategy, const uni_model *model);
 /* A call failed on this rank: the others must not wait for it, and hear its sentence. Returns the status. */

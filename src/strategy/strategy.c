@@ -11,7 +11,7 @@
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
 
-int uni__seen_add(uni__seen *seen, uint64_t id, uni_error *err)
+static int seen_add(uni__seen *seen, uint64_t id, uni_error *err)
 {
     if (uni__seen_has(seen, id))
         return 0;
@@ -238,7 +238,7 @@ static int remember(uni_strategy *strategy, const uni_model *model, uni_error *e
     }
     *found = (uni__placed){ .model = uni_model_id(model),
                             .optimizer = optimizer ? uni_optimizer_id(optimizer) : 0 };
-    return optimizer ? uni__seen_add(&strategy->optimizers, found->optimizer, err) : 0;
+    return optimizer ? seen_add(&strategy->optimizers, found->optimizer, err) : 0;
 }
 
 static int place(uni_strategy *strategy, uni_model *model, uni_error *err)
@@ -271,5 +271,5 @@ int uni_strategy_place_optimizer(uni_strategy *strategy, uni_optimizer *optimize
 {
     if (strategy->server)
         UNI_TRY(uni__ps_place(strategy->server, NULL, optimizer, err));
-    return uni__seen_add(&strategy->optimizers, uni_optimizer_id(optimizer), err);
+    return seen_add(&strategy->optimizers, uni_optimizer_id(optimizer), err);
 }

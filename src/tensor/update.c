@@ -48,22 +48,12 @@ double uni__sum_squares(const float *x, size_t n)
            ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-void uni__scale_in_place(float *x, size_t n, float scale)
-{
-    uni__kernels_best()->scale(x, x, n, scale, 0);
-}
-
 void uni__clip_in_place(float *x, size_t n, float scale, float limit)
 {
     for (size_t i = 0; i < n; i++) {
         float v = x[i] * scale;
         x[i] = v > limit ? limit : v < -limit ? -limit : v; /* NaN stays, so that it is seen */
     }
-}
-
-void uni__add_in_place(float *into, const float *from, size_t n)
-{
-    uni__kernels_best()->add_in_place(into, from, n);
 }
 
 void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform)

@@ -41,10 +41,8 @@ void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr,
 
 double uni__sum_squares(const float *x,
                         size_t n); /* in double, in blocks: the same for any caller */
-void uni__scale_in_place(float *x, size_t n, float scale); /* x *= scale */
 void uni__clip_in_place(float *x, size_t n, float scale,
                         float limit); /* clip(x * scale, -limit, limit) */
-void uni__add_in_place(float *into, const float *from, size_t n); /* into += from */
 /* into = sum of `count` buffers, added in their order. */
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n);
 

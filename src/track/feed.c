@@ -34,13 +34,6 @@ int uni__feed_new(uni__feed **out, const char *path, int world_size, uni_error *
     return 0;
 }
 
-void uni__feed_ref(uni__feed *feed)
-{
-    pthread_mutex_lock(&feed->lock);
-    feed->references++;
-    pthread_mutex_unlock(&feed->lock);
-}
-
 void uni__feed_unref(uni__feed *feed)
 {
     if (feed == NULL)

@@ -39,7 +39,6 @@ typedef struct uni__feed {
 
 int uni__feed_new(uni__feed **out, const char *path, int world_size, uni_error *err) UNI_MUST_USE;
 uni__feed *uni__results_writer_feed(uni__results_writer *writer); /* borrowed */
-void uni__feed_ref(uni__feed *feed);
 void uni__feed_unref(uni__feed *feed);
 void uni__feed_publish(uni__feed *feed, uint64_t visible, bool closed);
 int uni__feed_mark(uni__feed *feed, uni__mark mark, uni_error *err) UNI_MUST_USE;

@@ -56,7 +56,7 @@ void uni__percent_encode(uni__text *out, const char *text, bool keep_slash)
 
 /* MLflow: letters, digits, '_', '-', '.', ' ', ':' and '/', and the name must be its own normal
  * path. */
-void uni__mlflow_clean_key(uni__text *out, const char *key)
+static void clean_key(uni__text *out, const char *key)
 {
     size_t start = out->size;
     bool fresh = true; /* at the start of a part between slashes */
@@ -104,7 +104,7 @@ static int add_pair(uni__mlflow_pairs *pairs, const char *key, const uni_value *
                     uni_error *err)
 {
     uni__text clean = { 0 }, text = { 0 };
-    uni__mlflow_clean_key(&clean, key);
+    clean_key(&clean, key);
     add_text(&text, value);
     if (text.data == NULL)
         uni__text_add(&text, "", 0);
@@ -249,7 +249,7 @@ static int take_metric(void *context, const char *name, const uni_value *leaf, u
     if (!uni_value_is_number(leaf))
         return 0;
     uni__text_clear(&m->key);
-    uni__mlflow_clean_key(&m->key, name);
+    clean_key(&m->key, name);
     if (m->key.failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a metric of the MLflow run");
     return m->store->metric(m->self, m->key.data, uni_value_as_float(leaf, NAN), m->time_ms,

@@ -50,9 +50,6 @@ int uni__mlflow_files_new(void **out, const uni__mlflow_store **store, const cha
 int uni__mlflow_rest_new(void **out, const uni__mlflow_store **store, const char *uri,
                          const char *token, uni_error *err) UNI_MUST_USE;
 
-/* A key as MLflow allows it: other characters become '_', and it cannot climb out of a directory.
- * Adds to out. */
-void uni__mlflow_clean_key(uni__text *out, const char *key);
 /* Percent-encodes all but unreserved characters (and '/' when keep_slash). */
 void uni__percent_encode(uni__text *out, const char *text, bool keep_slash);
 

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "train/run_internal.h"
 
-const char *uni__cause_name(uni__cause_class kind)
+static const char *cause_name(uni__cause_class kind)
 {
     static const char *const names[] = {
 #define NAME(name, text, exit_code) [UNI__CAUSE_##name] = text,
@@ -93,7 +93,7 @@ uni_value *uni__cause_to_value(const uni__cause *cause)
         return uni_value_null();
     uni_value *out = uni_value_dict(), *tail = uni_value_list();
     int status = 0;
-    status |= uni_dict_take(out, "class", uni_value_string(uni__cause_name(cause->kind)));
+    status |= uni_dict_take(out, "class", uni_value_string(cause_name(cause->kind)));
     status |= uni_dict_take(out, "rank", uni_value_int(cause->rank));
     status |= uni_dict_take(out, "host", uni_value_string(cause->host));
     status |= uni_dict_take(out, "pid", uni_value_int(cause->pid));

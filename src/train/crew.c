@@ -152,19 +152,9 @@ void uni__crew_free(uni__crew *crew)
     free(crew);
 }
 
-int uni__crew_size(const uni__crew *crew)
-{
-    return crew->size;
-}
-
 const char *uni__crew_log(const uni__crew *crew, int member)
 {
     return crew->members[member].log;
-}
-
-int uni__crew_pid(const uni__crew *crew, int member)
-{
-    return atomic_load(&crew->members[member].pid);
 }
 
 /* ---- orders ---- */
@@ -253,13 +243,6 @@ void uni__crew_release(uni__crew *crew, int member, uint64_t serial, int64_t ite
     request->iteration = iteration;
     request->stop = stop;
     uni__group_post(crew->group, uni__crew_let_go, request);
-}
-
-void uni__crew_kill(uni__crew *crew, int member, uint64_t serial)
-{
-    uni__crew_request *request = new_request(crew, member, serial);
-    if (request)
-        uni__group_post(crew->group, uni__crew_end_member, request);
 }
 
 void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint)

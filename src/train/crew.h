@@ -75,7 +75,6 @@ int uni__crew_new(uni__crew **out, const uni_trainer_options *options, const cha
                   uni_error *err) UNI_MUST_USE;
 /* Ends what still runs. */
 void uni__crew_free(uni__crew *crew);
-int uni__crew_size(const uni__crew *crew);
 /* logs/member_N.log; borrowed. */
 const char *uni__crew_log(const uni__crew *crew, int member);
 
@@ -85,7 +84,6 @@ int uni__crew_run(uni__crew *crew, int member, const uni__crew_order *order, uin
 /* Lockstep: that report was taken, go on; with `stop` the report returns UNI_ECANCELED, and a member that does not end its order within grace seconds is
  * killed. Without a report waiting, stop reaches the next one (a program gets SIGTERM). */
 void uni__crew_release(uni__crew *crew, int member, uint64_t serial, int64_t iteration, bool stop);
-void uni__crew_kill(uni__crew *crew, int member, uint64_t serial);
 /* The checkpoint's bytes are ours now: the worker may use its buffer again and remove its directory. Frees what the event held of it. */
 void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint);
 
@@ -95,7 +93,5 @@ void uni__crew_event_free(uni__crew_event *event);
 void uni__crew_wake(uni__crew *crew); /* any thread */
 /* An event from elsewhere, taken; any thread. */
 void uni__crew_inject(uni__crew *crew, uni__crew_event *event);
-/* The pid that runs the member's present order, 0 when there is none yet. Any thread. */
-int uni__crew_pid(const uni__crew *crew, int member);
 
 #endif

@@ -215,15 +215,6 @@ static void kill_member(uni__crew *crew, int index, const char *why)
     uni__group_kill(crew->group, index, SIGKILL);
 }
 
-void uni__crew_end_member(void *argument)
-{
-    uni__crew_request *request = argument;
-    uni__member *member = &request->crew->members[request->member];
-    if (member->busy && member->serial == request->serial)
-        kill_member(request->crew, request->member, "it was ended");
-    uni__crew_request_free(request);
-}
-
 void uni__crew_give_back(void *argument)
 {
     uni__crew_request *request = argument;

@@ -57,7 +57,6 @@ typedef struct uni__crew_request {
 extern const uni__group_events uni__crew_group_events;
 void uni__crew_start(void *request); /* posted; they free the request */
 void uni__crew_let_go(void *request);
-void uni__crew_end_member(void *request);
 void uni__crew_give_back(void *request);
 void uni__crew_request_free(uni__crew_request *request);
 void uni__crew_snapshot_drop(uni__crew_snapshot *snapshot);

@@ -62,7 +62,6 @@ typedef struct uni__cause {
     char *log_tail; /* up to 20 lines, or NULL */
 } uni__cause;
 
-const char *uni__cause_name(uni__cause_class kind);
 int uni__cause_exit_code(const uni__cause *cause);
 /* A death, from how the process ended. We did not ask for it. */
 void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions,

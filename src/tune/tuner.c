@@ -38,7 +38,7 @@ int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err)
     return status;
 }
 
-double uni__tuner_used(const uni_tuner *tuner)
+static double used_seconds(const uni_tuner *tuner)
 {
     return tuner->used_before + (double)(uni__monotonic_ns() - tuner->begun_ns) * 1e-9;
 }
@@ -395,7 +395,7 @@ static int finish(uni_tuner *tuner, uni_error *err)
     UNI_TRY(uni__commit_wait(tuner->commit, err)); /* the reports are read from the file */
     UNI_TRY(uni__publish(&tuner->results, err));
     uni_value *record = uni__record("finish", -1);
-    if (uni_dict_take(record, "used", uni_value_float(uni__tuner_used(tuner))) < 0) {
+    if (uni_dict_take(record, "used", uni_value_float(used_seconds(tuner))) < 0) {
         uni_value_free(record);
         record = NULL;
     }
@@ -408,7 +408,7 @@ static int keep_time(uni_tuner *tuner, uni_error *err)
 {
     double budget = tuner->spec->options.time_budget;
     uint64_t now = uni__monotonic_ns();
-    if (budget > 0 && !tuner->finishing && uni__tuner_used(tuner) >= budget) {
+    if (budget > 0 && !tuner->finishing && used_seconds(tuner) >= budget) {
         tuner->finishing = true;
         uni__tuner_end_all(tuner, "the time budget is used up");
     }
@@ -416,7 +416,7 @@ static int keep_time(uni_tuner *tuner, uni_error *err)
         return 0;
     tuner->clock_ns = now;
     uni_value *record = uni__record("clock", -1);
-    if (uni_dict_take(record, "used", uni_value_float(uni__tuner_used(tuner))) < 0) {
+    if (uni_dict_take(record, "used", uni_value_float(used_seconds(tuner))) < 0) {
         uni_value_free(record);
         return 0;
     }
@@ -437,7 +437,7 @@ static double patience(const uni_tuner *tuner, double left)
     double budget = tuner->spec->options.time_budget;
     double most = tuner->asked.progress || budget > 0 ? 0.1 : 1.0;
     if (budget > 0)
-        most = fmin(most, fmax(budget - uni__tuner_used(tuner), 0.001));
+        most = fmin(most, fmax(budget - used_seconds(tuner), 0.001));
     return fmin(most, left);
 }
 

@@ -60,7 +60,6 @@ static inline int uni__no_trial_memory(uni_error *err)
 /* tuner.c */
 /* Appends the record, applies it, and frees it. */
 int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err) UNI_MUST_USE;
-double uni__tuner_used(const uni_tuner *tuner);
 
 /* tuner_start.c */
 int uni__tuner_fill(uni_tuner *tuner, uni_error *err) UNI_MUST_USE; /* starts what can be started */

@@ -454,61 +454,6 @@ static void test_buckets(void **state)
 
 /* --- opening --- */
 
-typedef struct hub_rank {
-    uni__thread_hub *hub;
-    int rank, code;
-    double sum;
-} hub_rank;
-
-static void *open_in_hub(void *argument)
-{
-    hub_rank *me = argument;
-    uni__rendezvous peers = uni__thread_hub_rank(me->hub, me->rank);
-    uni_comm *comm = NULL;
-    me->sum = me->rank;
-    me->code = uni__comm_open_thread(&comm, &peers, NULL, 5000, NULL);
-    if (me->code == 0)
-        me->code = uni_comm_all_reduce(comm, &me->sum, &me->sum, 1, UNI_F64, UNI_COMM_SUM, NULL);
-    uni_comm_close(comm);
-    return NULL;
-}
-
-static void test_open_by_rendezvous(void **state)
-{
-    uni__thread_hub *hub = NULL;
-    pthread_t threads[3];
-    hub_rank ranks[3];
-    assert_int_equal(uni__thread_hub_new(&hub, 3, NULL), 0);
-    for (int r = 0; r < 3; r++) {
-        ranks[r] = (hub_rank){ hub, r, -1, 0 };
-        assert_int_equal(pthread_create(&threads[r], NULL, open_in_hub, &ranks[r]), 0);
-    }
-    for (int r = 0; r < 3; r++)
-        pthread_join(threads[r], NULL);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(ranks[r].code, 0);
-        assert_true(ranks[r].sum == 3);
-    }
-    /* Nobody else comes: an error in time, not a wait for ever. */
-    uni__rendezvous peers = uni__thread_hub_rank(hub, 1);
-    uni_comm *comm = NULL;
-    uni_error bad = { 0 };
-    uni__thread_hub_free(hub);
-    assert_int_equal(uni__thread_hub_new(&hub, 2, NULL), 0);
-    peers = uni__thread_hub_rank(hub, 1);
-    assert_int_equal(uni__comm_open_thread(&comm, &peers, NULL, 100, &bad), UNI_ETIMEOUT);
-    assert_non_null(strstr(bad.message, "rank 0"));
-    peers = uni__thread_hub_rank(hub, 0);
-    assert_int_equal(uni__comm_open_thread(&comm, &peers, NULL, 100, &bad), UNI_ETIMEOUT);
-    assert_non_null(strstr(bad.message, "rank 1"));
-    assert_null(comm);
-    /* Who comes after the others gave up is told so (and is the last to leave what they shared). */
-    peers = uni__thread_hub_rank(hub, 1);
-    assert_true(uni__comm_open_thread(&comm, &peers, NULL, 5000, &bad) < 0);
-    assert_null(comm);
-    uni__thread_hub_free(hub);
-}
-
 /* Rank 1 dies before it opens: the others are told by their sockets or their time limit, and quickly. */
 static void test_dies_before_open(void **state)
 {
@@ -564,7 +509,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_recorder),
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_open_by_rendezvous),
         cmocka_unit_test(test_dies_before_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

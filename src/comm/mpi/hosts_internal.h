@@ -73,9 +73,6 @@ uni__call uni__over_hosts_barrier(void);
 
 /* hosts_slices.c */
 void uni__over_hosts_add_slices(uni__over_hosts *hosts, uni__host_job *job, const uni__call *call);
-/* The part of a flat buffer that this rank drives or updates. */
-void uni__over_hosts_slice(const uni__over_hosts *hosts, const uni__call *call, int index,
-                           size_t *begin, size_t *end);
 int uni__over_hosts_work(uni_comm *comm, uni__host_job *job, int index, bool ended,
                          uni_error *err) UNI_MUST_USE;
 

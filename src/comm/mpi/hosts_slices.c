@@ -27,8 +27,9 @@
 #define LARGEST_SEGMENT (1u << 20)
 #define PAGES_BYTES (8u << 20) /* of one rank, for buffers that are not seen */
 
-void uni__over_hosts_slice(const uni__over_hosts *hosts, const uni__call *call, int index,
-                           size_t *begin, size_t *end)
+/* The part of a flat buffer that this rank drives or updates. */
+static void slice_of(const uni__over_hosts *hosts, const uni__call *call, int index, size_t *begin,
+                     size_t *end)
 {
     uni__slice_of(call->count, LINE / uni_dtype_size(call->dtype), index, hosts->slices, begin,
                   end);
@@ -50,7 +51,7 @@ static void segment_of(const uni__over_hosts *hosts, const uni__call *call, int 
                        size_t *begin, size_t *end)
 {
     size_t first, last, from, to;
-    uni__over_hosts_slice(hosts, call, slice, &first, &last);
+    slice_of(hosts, call, slice, &first, &last);
     uni__slice_of(last - first, LINE / uni_dtype_size(call->dtype), k, num_segments(hosts, call),
                   &from, &to);
     *begin = first + from;

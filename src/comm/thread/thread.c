@@ -148,33 +148,3 @@ int uni_comm_open_threads(uni_comm **out, int n, const uni_comm_options *options
     }
     return 0;
 }
-
-int uni__comm_open_thread(uni_comm **out, const uni__rendezvous *peers,
-                          const uni_comm_options *options, int open_timeout_ms, uni_error *err)
-{
-    keeper *shared = NULL;
-    size_t size = 0;
-    *out = NULL;
-    if (peers->rank == 0) {
-        UNI_TRY(keeper_new(&shared, uni__board_bytes(peers->size), peers->size, err));
-        uni__board_format(shared->memory, peers->size);
-        int status = peers->vtable->put(peers->context, "comm.board", &shared, sizeof shared, err);
-        if (status < 0) {
-            keeper_leave(shared, peers->size);
-            return status;
-        }
-    } else {
-        UNI_TRY(peers->vtable->get(peers->context, 0, "comm.board", &shared, sizeof shared, &size,
-                                   open_timeout_ms ? open_timeout_ms : 60000, err));
-    }
-    UNI_TRY(open_on(out, peers, options, shared, err));
-    int timeout = (*out)->options.timeout_ms;
-    (*out)->options.timeout_ms = open_timeout_ms ? open_timeout_ms : 60000;
-    int status = uni_comm_barrier(*out, err);
-    (*out)->options.timeout_ms = timeout;
-    if (status < 0) {
-        uni_comm_close(*out);
-        *out = NULL;
-    }
-    return status;
-}

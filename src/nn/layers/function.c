@@ -54,17 +54,17 @@ static void function_free(void *self)
     free(((struct function *)self)->parameters);
 }
 
-const uni_layer_class uni__class_function = { .name = "Function",
-                                              .size = sizeof(struct function),
-                                              .build = function_build,
-                                              .infer = function_infer,
-                                              .call = function_call,
-                                              .free = function_free };
+static const uni_layer_class function_class = { .name = "Function",
+                                                .size = sizeof(struct function),
+                                                .build = function_build,
+                                                .infer = function_infer,
+                                                .call = function_call,
+                                                .free = function_free };
 
 uni_layer *uni_layer_function(uni_forward forward, void *context, const uni_spec *output,
                               size_t num_parameters, const uni_spec *parameters)
 {
-    uni_layer *layer = uni_layer_new(&uni__class_function);
+    uni_layer *layer = uni_layer_new(&function_class);
     if (layer == NULL)
         return NULL;
     struct function *function = layer->self;

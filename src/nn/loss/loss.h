@@ -14,9 +14,6 @@
 
 const char *
 uni__loss_class_name(const uni_loss *loss); /* "BinaryCrossentropy"; NULL: the user's own */
-const char *
-uni__metric_class_name(const uni_metric *metric); /* NULL: the user's own, and "accuracy" */
-int uni__metric_get_config(const uni_metric *metric, uni_value **out, uni_error *err) UNI_MUST_USE;
 /* A loss or metric of the user's own is UNI_EUNSUPPORTED. */
 int uni__loss_to_value(const uni_loss *loss, uni_value **out, uni_error *err) UNI_MUST_USE;
 int uni__loss_from_value(uni_loss **out, const uni_value *value, uni_error *err) UNI_MUST_USE;

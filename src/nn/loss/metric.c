@@ -141,11 +141,6 @@ const char *uni_metric_name(const uni_metric *metric)
     return metric->name;
 }
 
-const char *uni__metric_class_name(const uni_metric *metric)
-{
-    return metric->class_->class_name;
-}
-
 uni_metric *uni_metric_copy(const uni_metric *metric)
 {
     uni__metric_settings settings = metric->settings;

@@ -93,7 +93,7 @@ static int put_settings(const uni_metric *metric, uni_value *config)
                                  : 0;
 }
 
-int uni__metric_get_config(const uni_metric *metric, uni_value **out, uni_error *err)
+static int get_config(const uni_metric *metric, uni_value **out, uni_error *err)
 {
     *out = NULL;
     uni_value *config = uni_value_dict();
@@ -122,7 +122,7 @@ int uni__metric_to_value(const uni_metric *metric, uni_value **out, uni_error *e
         return uni_error_set(err, UNI_EUNSUPPORTED,
                              "the metric %s has no class in Keras and cannot be saved",
                              metric->name);
-    UNI_TRY(uni__metric_get_config(metric, &config, err));
+    UNI_TRY(get_config(metric, &config, err));
     return uni__object_new(out, "keras.metrics", metric->class_->class_name, config, err);
 }
 

@@ -70,7 +70,9 @@ static size_t distance(const char *a, size_t a_size, const char *b, size_t b_siz
     return last[b_size];
 }
 
-const char *uni__nearest_name(const char *name, const char *const *names, size_t count)
+/* The one of `names` with the fewest changed letters; NULL when none is close (more than about a
+ * third differs). */
+static const char *nearest_name(const char *name, const char *const *names, size_t count)
 {
     char wanted[LONGEST], candidate[LONGEST];
     size_t wanted_size = squeeze(wanted, name);
@@ -93,7 +95,7 @@ const char *uni__nearest_name(const char *name, const char *const *names, size_t
 int uni__unknown_name(uni_error *err, const char *what, const char *name, const char *const *names,
                       size_t count)
 {
-    const char *nearest = uni__nearest_name(name, names, count);
+    const char *nearest = nearest_name(name, names, count);
     if (nearest != NULL)
         return uni_error_set(err, UNI_ENOTFOUND, "there is no %s \"%.80s\"; did you mean \"%s\"?",
                              what, name, nearest);

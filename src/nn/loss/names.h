@@ -11,9 +11,6 @@
 
 /* "MeanSquaredError", "mean_squared_error" and "MEAN_SQUARED_ERROR" are the same name. */
 bool uni__same_name(const char *a, const char *b);
-/* The one of `names` with the fewest changed letters; NULL when none is close (more than about a
- * third differs). */
-const char *uni__nearest_name(const char *name, const char *const *names, size_t count);
 /* UNI_ENOTFOUND with: there is no WHAT "NAME"; did you mean "..."? (or the whole list when none is
  * near). */
 int uni__unknown_name(uni_error *err, const char *what, const char *name, const char *const *names,

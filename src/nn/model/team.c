@@ -107,11 +107,6 @@ void uni__team_abort(uni__team *team)
     futex_wake(&team->generation);
 }
 
-bool uni__team_aborted(const uni__team *team)
-{
-    return atomic_load(&team->aborted) != 0;
-}
-
 static void *work(void *argument)
 {
     struct member *member = argument;
@@ -199,11 +194,6 @@ void uni__team_free(uni__team *team)
     for (int i = 0; i < team->count; i++)
         free(team->members[i].copy);
     free(team);
-}
-
-int uni__team_count(const uni__team *team)
-{
-    return team->count;
 }
 
 static int reserve(struct member *self, size_t count, uni_error *err)

@@ -17,13 +17,11 @@ typedef void (*uni__team_job)(void *context, int member);
 /* count >= 1 members, the caller included. */
 int uni__team_new(uni__team **out, int count, uni_error *err) UNI_MUST_USE;
 void uni__team_free(uni__team *team); /* ends the threads */
-int uni__team_count(const uni__team *team);
 /* Runs job(context, member) on all members and waits for them. Allocates nothing. */
 void uni__team_run(uni__team *team, uni__team_job job, void *context);
 /* Inside a job: waits for all members. false when a member aborted. */
 bool uni__team_barrier(uni__team *team);
 void uni__team_abort(uni__team *team); /* until the next run */
-bool uni__team_aborted(const uni__team *team);
 /* Inside a job: values become the sums over the members, in their order, bit-equal everywhere.
  * `inner` (may be NULL) is asked by member 0 to add up with other processes. UNI_ECANCELED when a
  * member aborted. */

@@ -161,11 +161,6 @@ const char *uni_optimizer_name(const uni_optimizer *optimizer)
     return optimizer->name;
 }
 
-const char *uni__optimizer_class_name(const uni_optimizer *optimizer)
-{
-    return optimizer->class_->class_name;
-}
-
 /* ---- state ---- */
 
 static int make_slots(uni_optimizer *grown, size_t old_size, float *const *old_slots)

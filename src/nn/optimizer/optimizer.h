@@ -52,7 +52,6 @@ struct uni_optimizer {
 extern const uni__optimizer_class uni__optimizer_sgd, uni__optimizer_adam, uni__optimizer_adamw,
     uni__optimizer_rmsprop, uni__optimizer_adagrad;
 
-const char *uni__optimizer_class_name(const uni_optimizer *optimizer);
 /* Keras's framed object, and back (a name is fine, too). */
 int uni__optimizer_to_value(const uni_optimizer *optimizer, uni_value **out,
                             uni_error *err) UNI_MUST_USE;

@@ -26,8 +26,7 @@ uni_comm *uni__carrier_comm(const uni__carrier *carrier);
 /* The link's memory is an end of this member's from now on (again: nothing happens). A member may have UNI__CARRIER_LINKS. */
 #define UNI__CARRIER_LINKS 13 /* receives that a communicator has under way, and one send */
 void uni__carrier_add(uni__carrier *carrier, const uni__link *link);
-/* Moves everything on; counts what came or went (uni__carrier_events). */
-void uni__carrier_progress(uni__carrier *carrier);
+/* How many messages came or went so far. */
 uint32_t uni__carrier_events(const uni__carrier *carrier);
 /* Until something came after `seen`, or timeout_ms. */
 void uni__carrier_wait(uni__carrier *carrier, uint32_t seen, int timeout_ms);

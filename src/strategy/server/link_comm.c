@@ -145,7 +145,8 @@ static void move(uni__carrier *carrier, end *it)
     move_receive(carrier, it);
 }
 
-void uni__carrier_progress(uni__carrier *carrier)
+/* Moves everything on; counts what came or went (uni__carrier_events). */
+static void progress(uni__carrier *carrier)
 {
     for (int i = 0; i < carrier->num_ends; i++)
         move(carrier, carrier->ends[i]);
@@ -207,7 +208,7 @@ void uni__carrier_wait(uni__carrier *carrier, uint32_t seen, int timeout_ms)
 {
     uint64_t deadline = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
     for (int tries = 0; carrier->error.code == 0; tries++) {
-        uni__carrier_progress(carrier);
+        progress(carrier);
         if (carrier->events != seen || uni__monotonic_ns() > deadline)
             return;
         if (tries < YIELDS)

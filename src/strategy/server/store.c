@@ -71,7 +71,8 @@ bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number)
     return seen->call == id + 1 && seen->pushes > number;
 }
 
-void uni__store_mark(uni__store *store, uint64_t id, uint64_t number)
+/* Marks more calls as applied with the update just made (the parts of a synchronous step). */
+static void mark(uni__store *store, uint64_t id, uint64_t number)
 {
     uni__applied *seen = &store->replica->applied[id % UNI__PS_WINDOW];
     seen->pushes = number + 1;
@@ -163,7 +164,7 @@ int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const floa
     states = store->num_states > 0 ? states : NULL;
     if (keeps_log(store))
         write_log(store, id, number, gradient, samples, states);
-    uni__store_mark(store, id, number);
+    mark(store, id, number);
     return update(store, gradient, samples, states, err);
 }
 
@@ -194,7 +195,7 @@ static int replay(uni__store *store, uni_error *err)
         if (atomic_load(&entry->version) != store->version + 1)
             return 0;
         UNI_TRY(use_rate(store, entry->rate, err));
-        uni__store_mark(store, entry->id, entry->number);
+        mark(store, entry->id, entry->number);
         UNI_TRY(update(
             store, uni__replica_entry_data(store->board, store->server, which), entry->samples,
             entry->has_states ? uni__replica_entry_states(store->board, store->server, which)

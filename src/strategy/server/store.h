@@ -39,8 +39,6 @@ bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number);
 #define UNI__NO_UPDATE (-1.0)
 int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
                      double samples, const float *states, uni_error *err) UNI_MUST_USE;
-/* Marks more calls as applied with the update just made (the parts of a synchronous step). */
-void uni__store_mark(uni__store *store, uint64_t id, uint64_t number);
 
 /* The coordinator: the model's present state becomes the servers' first one, or, without a replica, what a lost server goes back to. */
 int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer *optimizer,
