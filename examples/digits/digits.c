@@ -73,7 +73,8 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
 {
     static const uni_fit_callback_class rest_class = { .name = "rest", .epoch_end = rest };
     const uni_value *config = uni_session_config(session);
-    double pace = uni_dict_get_float(config, "pace", 0);
+    /* The others wait for the one that rests. */
+    double pace = uni_session_world_rank(session) == 0 ? uni_dict_get_float(config, "pace", 0) : 0;
     digits_dataset *data = NULL;
     uni_strategy *strategy = NULL;
     uni_model *model = NULL;
