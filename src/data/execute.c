@@ -27,6 +27,7 @@ struct worker {
 
 struct uni__execute {
     uni__execute_options options;
+    atomic_int cancelled; /* ending, for those who are not under the lock */
     pthread_mutex_t lock;
     pthread_cond_t room; /* a slot or bytes came free, or the stream */
     pthread_cond_t ready; /* a result is there, or the plan is through */
@@ -37,7 +38,6 @@ struct uni__execute {
     int running;
     size_t task_bytes; /* largest that a task took so far */
     bool ending, planned_all;
-    atomic_bool cancelled; /* ending, for those who are not under the lock */
     /* a stream */
     bool stream_busy;
     /* of whoever made the stream busy, outside of the lock */
@@ -537,7 +537,7 @@ void uni__execute_stop(uni__execute *execute)
 {
     if (execute == NULL)
         return;
-    atomic_store(&execute->cancelled, true);
+    atomic_store(&execute->cancelled, 1);
     pthread_mutex_lock(&execute->lock);
     execute->ending = true;
     int workers = execute->num_workers; /* no more from now on */

@@ -32,6 +32,6 @@ typedef struct uni__bad {
 /* pool and bad are borrowed and must live longer. */
 int uni__reader_of(uni__reader **out, uni__pool *pool, uni__bad *bad, uni_error *err) UNI_MUST_USE;
 /* What uni__reader_is_wanted looks at; borrowed. */
-void uni__reader_watch(uni__reader *reader, const atomic_bool *cancelled);
+void uni__reader_watch(uni__reader *reader, const atomic_int *cancelled);
 
 #endif

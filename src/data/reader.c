@@ -10,7 +10,7 @@ struct uni__reader {
     uni__pool *pool;
     uni__bad *bad;
     bool owns; /* the pool and bad are its own (uni__reader_new) */
-    const atomic_bool *cancelled; /* NULL: never */
+    const atomic_int *cancelled; /* NULL: never */
     void *scratch[UNI__READER_SLOTS];
     size_t sizes[UNI__READER_SLOTS];
 };
@@ -109,7 +109,7 @@ void *uni__reader_scratch(uni__reader *reader, int slot, size_t size)
     return reader->scratch[slot];
 }
 
-void uni__reader_watch(uni__reader *reader, const atomic_bool *cancelled)
+void uni__reader_watch(uni__reader *reader, const atomic_int *cancelled)
 {
     reader->cancelled = cancelled;
 }
