@@ -247,20 +247,26 @@ static void add_event_text(progress *p, const uni_event *event, uni__text *out)
 {
     static const char *const words[] = {
         [UNI_EVENT_WORKERS] = "",           [UNI_EVENT_WARNING] = "warning: ",
-        [UNI_EVENT_FAILURE] = "failure: ",  [UNI_EVENT_RESTART] = "restart: ",
+        [UNI_EVENT_FAILURE] = "failure: ",  [UNI_EVENT_RESTART] = "restart ",
         [UNI_EVENT_CHECKPOINT] = "saved: ", [UNI_EVENT_STOPPING] = "stopping: ",
     };
     bool known = (unsigned)event->kind < sizeof words / sizeof words[0];
+    const char *word = known ? words[event->kind] : "", *message = event->message;
+    const char *slash = event->kind == UNI_EVENT_CHECKPOINT ? strrchr(message, '/') : NULL;
+    if (slash) /* its name; the run's directory is said at the end */
+        message = slash + 1;
+    if (event->kind == UNI_EVENT_RESTART && strncmp(message, word, strlen(word)) == 0)
+        message += strlen(word); /* "restart 1 from ..." says it itself */
     const char *colour = event->kind == UNI_EVENT_FAILURE ? "\033[31m"
                          : event->kind == UNI_EVENT_WARNING || event->kind == UNI_EVENT_RESTART
                              ? "\033[33m"
                              : "";
     if (p->colour)
         uni__text_add_string(out, colour);
-    uni__text_add_string(out, known ? words[event->kind] : "");
+    uni__text_add_string(out, word);
     if (p->colour && colour[0] != 0)
         uni__text_add_string(out, "\033[0m");
-    uni__add_clean(out, event->message, 0, true);
+    uni__add_clean(out, message, 0, true);
     uni__text_add(out, "\n", 1);
 }
 

@@ -201,7 +201,7 @@ static void bar_at_80_columns(void **state)
     assert_string_equal(screen_line(r.screen, 4), "rank 2 failed, ranks 0-1,3 running");
     event(&r, UNI_EVENT_RESTART, -1, "from checkpoint_000003");
     event(&r, UNI_EVENT_CHECKPOINT, -1, "/tmp/x/checkpoints/checkpoint_000004");
-    assert_string_equal(screen_line(r.screen, 2), "restart: from checkpoint_000003");
+    assert_string_equal(screen_line(r.screen, 2), "restart from checkpoint_000003");
     assert_string_equal(screen_line(r.screen, 5),
                         "ranks 0-3 starting, 1 restart, checkpoint_000004");
     MUST(r.sink->vtable->finish(r.sink->self, &(uni_finish_info){ .seconds = 65, .message = "" },
