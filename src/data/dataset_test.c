@@ -1,5 +1,6 @@
 /* dataset_test.c - transforms as users see them: rows in, rows out; npy files against their bytes; errors by their sentences; memory within its budget. */
 #include <math.h>
+#include <sys/resource.h>
 #include "data/test.h"
 
 static uni_dataset *range(int64_t n)
@@ -334,6 +335,34 @@ static void numpy_files(void **unused)
     test_dir_remove(dir);
 }
 
+/* Shards of a large array, more of them than a process may have open. */
+static void many_numpy_files(void **unused)
+{
+    enum { FILES = 200, ROWS = 50 };
+    char *dir = test_dir();
+    for (int i = 0; i < FILES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%03d.npy", i);
+        free(write_npy(dir, name, ROWS, (int64_t)i * ROWS));
+    }
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 64, before.rlim_max }), 0);
+    uni_dataset *dataset = NULL, *shuffled = NULL;
+    assert_ok(uni_dataset_read_numpy(&dataset, 1, (const char *const[]){ dir },
+                                     &(uni_numpy_options){ .column = "id" }, &failure));
+    assert_ok(uni_dataset_shuffle(&shuffled, dataset, 0, 9, &failure));
+    int64_t count = 0, sum = 0, *ids = ids_of(shuffled, &count);
+    for (int64_t i = 0; i < count; i++)
+        sum += ids[i];
+    free(ids);
+    assert_int_equal(count, FILES * ROWS);
+    assert_int_equal(sum, (int64_t)FILES * ROWS * (FILES * ROWS - 1) / 2);
+    assert_ids(dataset, FILES * ROWS, 0, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    test_dir_remove(dir);
+}
+
 /* A consumer that keeps nothing sees the pool stay within its budget; one that keeps everything still gets on. */
 static void budget(void **unused)
 {
@@ -444,6 +473,7 @@ int main(void)
         cmocka_unit_test(wide_tables),
         cmocka_unit_test(epochs),
         cmocka_unit_test(numpy_files),
+        cmocka_unit_test(many_numpy_files),
         cmocka_unit_test(budget),
         cmocka_unit_test(from_config),
         cmocka_unit_test(concat_is_aligned),

@@ -4,12 +4,8 @@
  * A column is a list of parts (one a file), each a run of rows at an offset of a file. Ranges are read with pread, single rows of a shuffle by
  * scattered.h, file by file.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/machine_limits.h"
 #include "data/dataset.h"
 #include "data/sources/npy.h"
 #include "data/sources/scattered.h"
@@ -26,8 +22,7 @@ struct part {
 
 struct numpy {
     uni__files *files;
-    int *fds; /* opened once: shuffled reads are many and small */
-    uni__scattered **scattered; /* one a file */
+    uni__scattered *scattered; /* for single rows of a shuffle */
     int num_columns, num_parts; /* parts of every column */
     size_t row_bytes[MAX_COLUMNS];
     struct part *parts[MAX_COLUMNS];
@@ -40,27 +35,14 @@ static void numpy_free(void *self)
     struct numpy *numpy = self;
     if (numpy == NULL)
         return;
-    for (int i = 0; numpy->fds != NULL && i < numpy->files->count; i++) {
-        if (numpy->scattered != NULL)
-            uni__scattered_free(numpy->scattered[i]);
-        if (numpy->fds[i] >= 0)
-            close(numpy->fds[i]);
-    }
-    free(numpy->scattered);
     for (int i = 0; i < MAX_COLUMNS; i++)
         free(numpy->parts[i]);
-    free(numpy->fds);
+    uni__scattered_free(numpy->scattered);
     uni__files_free(numpy->files);
     free(numpy);
 }
 
 /* ---- reading ---- */
-
-static int pread_exactly(const struct numpy *numpy, int file, int64_t offset, void *out,
-                         size_t size, uni_error *err)
-{
-    return uni__pread_all(numpy->fds[file], numpy->files->items[file].path, offset, out, size, err);
-}
 
 static const struct part *part_of(const struct numpy *numpy, int column, int64_t row)
 {
@@ -84,9 +66,9 @@ static int read_run(const struct numpy *numpy, int column, int64_t begin, int64_
         const struct part *part = part_of(numpy, column, begin);
         int64_t stop = part->first + part->rows < end ? part->first + part->rows : end;
         size_t size = (size_t)(stop - begin) * bytes;
-        UNI_TRY(pread_exactly(numpy, part->file,
-                              part->offset + (begin - part->first) * (int64_t)bytes, to, size,
-                              err));
+        UNI_TRY(uni__files_pread(numpy->files, part->file,
+                                 part->offset + (begin - part->first) * (int64_t)bytes, to, size,
+                                 err));
         to += size;
         begin = stop;
     }
@@ -130,27 +112,8 @@ static int read_scattered(const struct numpy *numpy, uni__reader *reader, int co
                 (uni__scattered_row){ .offset = part->offset +
                                                 (list[i + n].row - part->first) * (int64_t)bytes,
                                       .to = to + (size_t)list[i + n].place * bytes };
-        UNI_TRY(uni__scattered_copy(numpy->scattered[part->file], rows, n, bytes, err));
+        UNI_TRY(uni__scattered_copy(numpy->scattered, part->file, rows, n, bytes, err));
         i += n;
-    }
-    return 0;
-}
-
-/* A file that was written again in its place would give rows of two arrays: looked at once for each read of many rows. */
-static int check_files(const struct numpy *numpy, int64_t begin, const struct wanted *list,
-                       int64_t count, uni_error *err)
-{
-    for (int64_t i = 0, stop = 0; i < count; i++) { /* the rows of a file together */
-        int64_t row = list != NULL ? list[i].row : begin + i;
-        if (row < stop)
-            continue;
-        const struct part *part = part_of(numpy, 0, row);
-        UNI_TRY(uni__files_check_open(numpy->files, part->file, numpy->fds[part->file], err));
-        stop = part->first + part->rows;
-        if (list == NULL)
-            i = stop - begin - 1;
-        if (numpy->num_parts == 1)
-            break;
     }
     return 0;
 }
@@ -163,7 +126,6 @@ static int read_columns(const struct numpy *numpy, uni__reader *reader, int64_t 
     uni_array *array = NULL;
     int status = 0;
     *out = NULL;
-    UNI_TRY(check_files(numpy, begin, list, count, err));
     UNI_TRY(uni_table_new(&table, count, err));
     for (int i = 0; i < numpy->num_columns && status == 0; i++) {
         const char *name = uni_table_column_at(numpy->schema, i)->field.name;
@@ -231,7 +193,7 @@ static int read_header(const struct numpy *numpy, int file, int64_t offset, int6
     uint8_t *head = malloc(head_size + 1);
     if (head == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the header of %s", path);
-    int status = pread_exactly(numpy, file, offset, head, head_size, err);
+    int status = uni__files_pread(numpy->files, file, offset, head, head_size, err);
     if (status == 0)
         status = uni__npy_parse(out, head, head_size, path, err);
     free(head);
@@ -297,7 +259,7 @@ static int read_directory(const struct numpy *numpy, uni__npz_member *members, i
         uint8_t *tail = malloc((size_t)(file->size - begin) + 1);
         if (tail == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the directory of %s", file->path);
-        status = pread_exactly(numpy, 0, begin, tail, (size_t)(file->size - begin), err);
+        status = uni__files_pread(numpy->files, 0, begin, tail, (size_t)(file->size - begin), err);
         if (status == 0)
             status = uni__npz_parse(members, MAX_COLUMNS, tail, (size_t)(file->size - begin), begin,
                                     &need, file->path, err);
@@ -323,7 +285,7 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
         uint8_t head[30];
         int64_t skip = 0;
         uni__npy npy = { 0 };
-        status = pread_exactly(numpy, 0, members[i].header, head, sizeof head, err);
+        status = uni__files_pread(numpy->files, 0, members[i].header, head, sizeof head, err);
         if (status == 0)
             status = uni__npz_local(head, &skip, file->path, err);
         skip += members[i].header;
@@ -340,26 +302,6 @@ static int open_npz(struct numpy *numpy, uni_table *schema, uni_error *err)
     return status;
 }
 
-static int open_files(struct numpy *numpy, uni_error *err)
-{
-    bool stays = (uint64_t)numpy->files->bytes <= uni__memory_available() / 2;
-    numpy->fds = malloc((size_t)numpy->files->count * sizeof(int));
-    numpy->scattered = calloc((size_t)numpy->files->count, sizeof(uni__scattered *));
-    for (int i = 0; numpy->fds != NULL && i < numpy->files->count; i++)
-        numpy->fds[i] = -1;
-    if (numpy->fds == NULL || numpy->scattered == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
-    for (int i = 0; i < numpy->files->count; i++) {
-        const uni__file *file = &numpy->files->items[i];
-        numpy->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
-        if (numpy->fds[i] < 0)
-            return uni_error_set_errno(err, errno, "cannot open %s", file->path);
-        UNI_TRY(uni__scattered_new(&numpy->scattered[i], numpy->fds[i], file->path, file->size,
-                                   stays, err));
-    }
-    return 0;
-}
-
 int uni_dataset_read_numpy(uni_dataset **out, int num_paths, const char *const *paths,
                            const uni_numpy_options *options, uni_error *err)
 {
@@ -372,7 +314,7 @@ int uni_dataset_read_numpy(uni_dataset **out, int num_paths, const char *const *
     if (numpy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
     UNI_TRY_GOTO(uni__files_open(&numpy->files, num_paths, paths, suffixes, err), fail);
-    UNI_TRY_GOTO(open_files(numpy, err), fail);
+    UNI_TRY_GOTO(uni__scattered_new(&numpy->scattered, numpy->files, err), fail);
     UNI_TRY_GOTO(uni_table_new(&source.schema, 0, err), fail);
     numpy->schema = source.schema;
     const char *path = numpy->files->items[0].path;

@@ -1,16 +1,17 @@
-/* scattered.c - see scattered.h. `lock` guards the mapping's making and the lease; copies run outside of it. */
+/* scattered.c - see scattered.h. `lock` guards the making of mappings; copies run outside of it. */
 #include "data/sources/scattered.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include "data/files.h"
+#include "base/machine_limits.h"
 
 enum {
     FEW_ROWS = 32, /* below, the lease costs more than it saves */
@@ -18,95 +19,83 @@ enum {
     AHEAD = 8, /* rows that are on their way from memory while one is copied */
     AHEAD_BYTES = 2048, /* of each; the processor itself fetches what follows */
     WINDOW = 64 << 10, /* what the kernel copies at a time; stays in the second level cache */
-    WINDOW_ROWS = 256
+    WINDOW_ROWS = 256,
+    MANY_FILES = 1024 /* mappings are few too: 65,530 in a process */
+};
+
+struct mapping {
+    char *memory; /* NULL: not yet, or it cannot be */
+    bool tried;
+    dev_t device; /* which file that is: a name may come to mean another */
+    ino_t number;
 };
 
 struct uni__scattered {
-    int fd;
-    const char *path;
-    int64_t size;
-    bool stays;
-    pid_t owner; /* a fork shares the lease, but does not count in `holders`: it copies without */
+    const uni__files *files;
+    bool stays; /* what was read once is in memory the next time */
     pthread_mutex_t lock;
-    char *mapping; /* NULL: not yet, or it cannot be */
-    bool mapping_tried, lease_refused;
-    int holders; /* copies under way that rely on the lease */
+    struct mapping mappings[]; /* one a file */
 };
 
-int uni__scattered_new(uni__scattered **out, int fd, const char *path, int64_t size, bool stays,
-                       uni_error *err)
+int uni__scattered_new(uni__scattered **out, const uni__files *files, uni_error *err)
 {
-    uni__scattered *file = *out = calloc(1, sizeof *file);
-    if (file == NULL)
-        return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", path);
-    *file =
-        (uni__scattered){ .fd = fd, .path = path, .size = size, .stays = stays, .owner = getpid() };
-    pthread_mutex_init(&file->lock, NULL);
+    uni__scattered *scattered = *out =
+        calloc(1, sizeof *scattered + (size_t)files->count * sizeof scattered->mappings[0]);
+    if (scattered == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory to read %d files", files->count);
+    scattered->files = files;
+    scattered->stays = (uint64_t)files->bytes <= uni__memory_available() / 2;
+    pthread_mutex_init(&scattered->lock, NULL);
     return 0;
 }
 
-void uni__scattered_free(uni__scattered *file)
+void uni__scattered_free(uni__scattered *scattered)
 {
-    if (file == NULL)
+    if (scattered == NULL)
         return;
-    if (file->mapping != NULL)
-        munmap(file->mapping, (size_t)file->size);
-    pthread_mutex_destroy(&file->lock);
-    free(file);
-}
-
-static const char *mapping_of(uni__scattered *file)
-{
-    pthread_mutex_lock(&file->lock);
-    if (!file->mapping_tried) {
-        void *mapping = mmap(NULL, (size_t)file->size, PROT_READ, MAP_SHARED, file->fd, 0);
-        file->mapping_tried = true;
-        if (mapping != MAP_FAILED) {
-            file->mapping = mapping;
-            if (!file->stays)
-                madvise(mapping, (size_t)file->size, MADV_RANDOM);
-        }
+    for (int i = 0; i < scattered->files->count; i++) {
+        if (scattered->mappings[i].memory != NULL)
+            munmap(scattered->mappings[i].memory, (size_t)scattered->files->items[i].size);
     }
-    char *mapping = file->mapping;
-    pthread_mutex_unlock(&file->lock);
-    return mapping;
+    pthread_mutex_destroy(&scattered->lock);
+    free(scattered);
 }
 
-/* ---- the lease ---- */
-
-static bool take_lease(uni__scattered *file)
+static void map(uni__scattered *scattered, int file, int fd, const struct stat *found)
 {
-    /* Who breaks a lease makes the kernel send SIGIO, which would end the program; SIGURG does nothing. Nobody needs to be told: copies are short. */
-    if (file->lease_refused || getpid() != file->owner)
-        return false;
-    if (fcntl(file->fd, F_SETSIG, SIGURG) == 0 && fcntl(file->fd, F_SETLEASE, F_RDLCK) == 0)
-        return true;
-    file->lease_refused = errno != EAGAIN; /* EAGAIN: open for writing now */
-    return false;
+    struct mapping *mapping = &scattered->mappings[file];
+    size_t size = (size_t)scattered->files->items[file].size;
+    mapping->tried = true;
+    void *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return;
+    if (!scattered->stays)
+        madvise(memory, size, MADV_RANDOM);
+    mapping->memory = memory;
+    mapping->device = found->st_dev;
+    mapping->number = found->st_ino;
 }
 
-/* Until let_go() nobody changes the file. */
-static bool hold(uni__scattered *file)
+/* Of the file that fd is; NULL: read it otherwise. */
+static const char *mapping_of(uni__scattered *scattered, int file, int fd)
 {
-    struct stat now;
-    pthread_mutex_lock(&file->lock);
-    /* Where somebody already waits for the lease to end, copies that began go on and new ones do without. */
-    bool held = file->holders > 0 ? fcntl(file->fd, F_GETLEASE) == F_RDLCK : take_lease(file);
-    if (held && file->holders == 0 && (fstat(file->fd, &now) < 0 || now.st_size < file->size)) {
-        fcntl(file->fd, F_SETLEASE, F_UNLCK); /* it was cut off before */
-        held = false;
-    }
-    file->holders += held;
-    pthread_mutex_unlock(&file->lock);
-    return held;
+    struct mapping *mapping = &scattered->mappings[file];
+    struct stat found;
+    if (scattered->files->count > MANY_FILES || fstat(fd, &found) < 0)
+        return NULL;
+    pthread_mutex_lock(&scattered->lock);
+    if (!mapping->tried)
+        map(scattered, file, fd, &found);
+    pthread_mutex_unlock(&scattered->lock);
+    return mapping->device == found.st_dev && mapping->number == found.st_ino ? mapping->memory
+                                                                              : NULL;
 }
 
-static void let_go(uni__scattered *file)
+/* Nobody changes the file from now on until the lease is given back (closing fd is not enough: a mapping keeps the file open); false: nobody promised that. Who wants to makes the kernel send a signal to the holder of a lease,
+ * SIGIO, which would end the program: SIGURG does nothing. It need not be heard, because copies are short. */
+static bool lease(int fd)
 {
-    pthread_mutex_lock(&file->lock);
-    if (--file->holders == 0)
-        fcntl(file->fd, F_SETLEASE, F_UNLCK);
-    pthread_mutex_unlock(&file->lock);
+    return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
 }
 
 /* ---- three ways to copy ---- */
@@ -131,16 +120,16 @@ static void copy_leased(const char *mapping, const uni__scattered_row *rows, int
     }
 }
 
-static int copy_by_pread(const uni__scattered *file, const uni__scattered_row *rows, int64_t count,
+static int copy_by_pread(int fd, const char *path, const uni__scattered_row *rows, int64_t count,
                          size_t row_bytes, uni_error *err)
 {
     for (int64_t i = 0; i < count; i++)
-        UNI_TRY(uni__pread_all(file->fd, file->path, rows[i].offset, rows[i].to, row_bytes, err));
+        UNI_TRY(uni__pread_all(fd, path, rows[i].offset, rows[i].to, row_bytes, err));
     return 0;
 }
 
 /* The kernel writes the rows into a file in memory, of which `window` is a mapping. */
-static int copy_through(const uni__scattered *file, int memory, const char *window,
+static int copy_through(int memory, const char *window, int fd, const char *path,
                         const char *mapping, const uni__scattered_row *rows, int64_t count,
                         size_t row_bytes, uni_error *err)
 {
@@ -159,13 +148,13 @@ static int copy_through(const uni__scattered *file, int memory, const char *wind
             for (int64_t k = 0; k < n; k++)
                 memcpy(rows[i + k].to, window + (size_t)k * row_bytes, row_bytes);
         } else { /* a page is not to be had: pread knows why */
-            UNI_TRY(copy_by_pread(file, rows + i, n, row_bytes, err));
+            UNI_TRY(copy_by_pread(fd, path, rows + i, n, row_bytes, err));
         }
     }
     return 0;
 }
 
-static int copy_by_kernel(const uni__scattered *file, const char *mapping,
+static int copy_by_kernel(int fd, const char *path, const char *mapping,
                           const uni__scattered_row *rows, int64_t count, size_t row_bytes,
                           uni_error *err)
 {
@@ -174,8 +163,8 @@ static int copy_by_kernel(const uni__scattered *file, const char *mapping,
     if (memory >= 0 && ftruncate(memory, WINDOW) == 0)
         window = mmap(NULL, WINDOW, PROT_READ, MAP_SHARED, memory, 0);
     int status = window != MAP_FAILED
-                     ? copy_through(file, memory, window, mapping, rows, count, row_bytes, err)
-                     : copy_by_pread(file, rows, count, row_bytes, err);
+                     ? copy_through(memory, window, fd, path, mapping, rows, count, row_bytes, err)
+                     : copy_by_pread(fd, path, rows, count, row_bytes, err);
     if (window != MAP_FAILED)
         munmap(window, WINDOW);
     if (memory >= 0)
@@ -183,19 +172,35 @@ static int copy_by_kernel(const uni__scattered *file, const char *mapping,
     return status;
 }
 
-int uni__scattered_copy(uni__scattered *file, const uni__scattered_row *rows, int64_t count,
-                        size_t row_bytes, uni_error *err)
+static int copy_open(uni__scattered *scattered, int file, int fd, const uni__scattered_row *rows,
+                     int64_t count, size_t row_bytes, uni_error *err)
 {
-    const char *mapping = NULL;
+    const char *path = scattered->files->items[file].path, *mapping = NULL;
+    if (count >= FEW_ROWS && row_bytes < LARGE_ROW)
+        mapping = mapping_of(scattered, file, fd);
+    bool leased = mapping != NULL && lease(fd);
+    int status = uni__files_check_open(scattered->files, file, fd, err); /* after the lease */
+    if (status == 0 && leased)
+        copy_leased(mapping, rows, count, row_bytes);
+    else if (status == 0 && mapping != NULL)
+        status = copy_by_kernel(fd, path, mapping, rows, count, row_bytes, err);
+    else if (status == 0)
+        status = copy_by_pread(fd, path, rows, count, row_bytes, err);
+    if (leased)
+        fcntl(fd, F_SETLEASE, F_UNLCK);
+    return status;
+}
+
+int uni__scattered_copy(uni__scattered *scattered, int file, const uni__scattered_row *rows,
+                        int64_t count, size_t row_bytes, uni_error *err)
+{
+    const char *path = scattered->files->items[file].path;
     if (row_bytes == 0)
         return 0;
-    if (count >= FEW_ROWS && row_bytes < LARGE_ROW)
-        mapping = mapping_of(file);
-    if (mapping == NULL)
-        return copy_by_pread(file, rows, count, row_bytes, err);
-    if (!hold(file))
-        return copy_by_kernel(file, mapping, rows, count, row_bytes, err);
-    copy_leased(mapping, rows, count, row_bytes);
-    let_go(file);
-    return 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* its own, as a lease is */
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot open %s", path);
+    int status = copy_open(scattered, file, fd, rows, count, row_bytes, err);
+    close(fd);
+    return status;
 }

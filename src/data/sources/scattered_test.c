@@ -1,5 +1,6 @@
 /* scattered_test.c - rows from a mapping: the same bytes by every way, and a file that is cut off, written to or another user's. */
 #include "data/sources/scattered.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -53,7 +54,7 @@ static int remove_file(void **state)
 }
 
 struct copy {
-    int fd;
+    uni__files *files;
     uni__scattered *file;
     uni__scattered_row *rows;
     int64_t *which;
@@ -65,10 +66,9 @@ struct copy {
 static void begin_copy(struct copy *copy, int64_t count, size_t row_bytes)
 {
     uni_error err = { 0 };
-    copy->fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(copy->fd >= 0);
-    int status = uni__scattered_new(&copy->file, copy->fd, path, (int64_t)ROWS * ROW, true, &err);
-    assert_int_equal(status, 0);
+    assert_int_equal(uni__files_open(&copy->files, 1, (const char *const[]){ path }, NULL, &err),
+                     0);
+    assert_int_equal(uni__scattered_new(&copy->file, copy->files, &err), 0);
     copy->count = count;
     copy->row_bytes = row_bytes;
     copy->out = malloc((size_t)count * row_bytes);
@@ -84,7 +84,7 @@ static void begin_copy(struct copy *copy, int64_t count, size_t row_bytes)
 static void end_copy(struct copy *copy)
 {
     uni__scattered_free(copy->file);
-    close(copy->fd);
+    uni__files_free(copy->files);
     free(copy->out);
     free(copy->rows);
     free(copy->which);
@@ -107,10 +107,13 @@ static void copies(int64_t count, size_t row_bytes)
     struct copy copy;
     uni_error err = { 0 };
     begin_copy(&copy, count, row_bytes);
-    assert_int_equal(uni__scattered_copy(copy.file, copy.rows, copy.count, copy.row_bytes, &err),
+    assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, copy.count, copy.row_bytes, &err),
                      0);
     assert_true(is_right(&copy));
-    assert_int_equal(fcntl(copy.fd, F_GETLEASE), F_UNLCK); /* nothing is held afterwards */
+    int writer = open(path, O_RDWR | O_NONBLOCK);
+    assert_true(writer >= 0 || errno != EWOULDBLOCK); /* no lease is held afterwards */
+    if (writer >= 0)
+        close(writer);
     end_copy(&copy);
 }
 
@@ -145,7 +148,7 @@ static int exit_code_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A fork copies too, and does not take the lease from its parent. */
+/* A fork copies too. */
 static void test_fork(void **state)
 {
     (void)state;
@@ -154,7 +157,7 @@ static void test_fork(void **state)
     begin_copy(&copy, COUNT, ROW);
     pid_t child = fork();
     if (child == 0) {
-        int status = uni__scattered_copy(copy.file, copy.rows, COUNT, ROW, &err);
+        int status = uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err);
         _exit(status == 0 && is_right(&copy) ? 0 : 1);
     }
     assert_int_equal(exit_code_of(child), 0);
@@ -188,7 +191,7 @@ static void test_no_address_space(void **state)
         begin_copy(&copy, COUNT, ROW);
         if (setrlimit(RLIMIT_AS, &(struct rlimit){ 1 << 20, 1 << 20 }) < 0)
             _exit(2);
-        int status = uni__scattered_copy(copy.file, copy.rows, COUNT, ROW, &err);
+        int status = uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err);
         _exit(status == 0 && is_right(&copy) ? 0 : 1);
     }
     assert_int_equal(exit_code_of(child), 0);
@@ -200,10 +203,34 @@ static void test_cut_off_before(void **state)
     struct copy copy;
     uni_error err = { 0 };
     begin_copy(&copy, COUNT, ROW);
-    assert_int_equal(uni__scattered_copy(copy.file, copy.rows, COUNT, ROW, &err), 0);
+    assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err), 0);
     assert_int_equal(truncate(path, (off_t)ROWS * ROW / 2), 0);
-    assert_int_equal(uni__scattered_copy(copy.file, copy.rows, COUNT, ROW, &err), UNI_EIO);
-    assert_non_null(strstr(err.message, "truncated"));
+    assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err), UNI_EIO);
+    assert_non_null(strstr(err.message, path));
+    end_copy(&copy);
+}
+
+/* Another file under the same name, of the same size and time: rows are of that one, never of the mapping. */
+static void test_replaced(void **state)
+{
+    (void)state;
+    struct copy copy;
+    struct stat found;
+    char other[80];
+    uni_error err = { 0 };
+    begin_copy(&copy, COUNT, ROW);
+    assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err), 0);
+    assert_int_equal(stat(path, &found), 0);
+    snprintf(other, sizeof other, "%s.other", path);
+    int fd = open(other, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)ROWS * ROW), 0);
+    assert_int_equal(futimens(fd, (const struct timespec[]){ found.st_mtim, found.st_mtim }), 0);
+    close(fd);
+    assert_int_equal(rename(other, path), 0);
+    assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err), 0);
+    for (int64_t i = 0; i < (int64_t)COUNT * ROW; i++)
+        assert_int_equal(copy.out[i], 0);
     end_copy(&copy);
 }
 
@@ -216,13 +243,22 @@ struct thread {
 };
 
 static atomic_bool stop;
+static struct timespec
+    written; /* the file's time: who changes it brings it back, so that it counts as the same */
+
+static void set_length(int64_t rows)
+{
+    assert_int_equal(truncate(path, (off_t)rows * ROW), 0);
+    const struct timespec times[2] = { written, written };
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
 
 static void *copy_all_the_time(void *argument)
 {
     struct thread *thread = argument;
     while (!atomic_load(&stop)) {
         uni_error err = { 0 };
-        int status = uni__scattered_copy(thread->copy.file, thread->copy.rows, COUNT, ROW, &err);
+        int status = uni__scattered_copy(thread->copy.file, 0, thread->copy.rows, COUNT, ROW, &err);
         atomic_fetch_add(status == 0         ? &thread->good
                          : status == UNI_EIO ? &thread->cut
                                              : &thread->other,
@@ -247,12 +283,12 @@ static uint64_t cut_off_and_fill(struct thread *a, struct thread *b)
     uint64_t slowest = 0;
     for (int i = 0; i < 60; i++) {
         uint64_t before = uni__monotonic_ns();
-        assert_int_equal(truncate(path, (off_t)ROWS * ROW / 10), 0);
+        set_length(ROWS / 10);
         uint64_t took = uni__monotonic_ns() - before;
         slowest = took > slowest ? took : slowest;
         if (i % 4 == 0)
             wait_for(&a->cut, &b->cut);
-        assert_int_equal(truncate(path, (off_t)ROWS * ROW), 0); /* with zeros */
+        set_length(ROWS); /* with zeros */
         if (i % 4 == 2)
             wait_for(&a->good, &b->good);
         else
@@ -266,7 +302,10 @@ static void cut_off_during(bool writer_open)
     struct thread threads[2] = { 0 };
     int writer = writer_open ? open(path, O_RDWR) : -1;
     uni_error err = { 0 };
+    struct stat found;
     atomic_store(&stop, false);
+    assert_int_equal(stat(path, &found), 0);
+    written = found.st_mtim;
     for (int i = 0; i < 2; i++) {
         begin_copy(&threads[i].copy, COUNT, ROW);
         uni__scattered *own = threads[i].copy.file;
@@ -287,8 +326,9 @@ static void cut_off_during(bool writer_open)
     assert_true(fd >= 0);
     write_file(fd);
     close(fd);
+    set_length(ROWS);
     assert_int_equal(
-        uni__scattered_copy(threads[0].copy.file, threads[0].copy.rows, COUNT, ROW, &err), 0);
+        uni__scattered_copy(threads[0].copy.file, 0, threads[0].copy.rows, COUNT, ROW, &err), 0);
     assert_true(is_right(&threads[0].copy));
     threads[1].copy.file = NULL;
     for (int i = 0; i < 2; i++)
@@ -317,6 +357,7 @@ int main(void)
         WITH_FILE(test_other_user),
         WITH_FILE(test_no_address_space),
         WITH_FILE(test_cut_off_before),
+        WITH_FILE(test_replaced),
         WITH_FILE(test_cut_off_while_leased),
         WITH_FILE(test_cut_off_while_the_kernel_copies),
     };
