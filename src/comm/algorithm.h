@@ -40,6 +40,8 @@ typedef struct uni__pull {
 typedef void (*uni__pull_window)(uni_comm_request *request, const uni__pull *pull);
 int uni__pull_step(uni_comm_request *request, uni__pull_window pull, uni_error *err);
 void uni__pull_fill(uni_comm_request *request, size_t window);
+/* A window whose result is the sum (or what the op says) of all ranks' inputs. */
+void uni__pull_reduce(uni_comm_request *request, const uni__pull *pull);
 
 /* The divisor of a reduction: 0 when there is none. */
 double uni__divisor(const uni_comm_request *request);

@@ -6,23 +6,9 @@
  */
 #include "comm/algorithm.h"
 
-double uni__divisor(const uni_comm_request *request)
-{
-    return request->call.op == UNI_COMM_MEAN ? request->total_weight : 0;
-}
-
-static void reduce_window(uni_comm_request *request, const uni__pull *pull)
-{
-    const uni__call *call = &request->call;
-    void *out = (char *)call->out + pull->first * uni_dtype_size(call->dtype);
-    uni__reduce_many(request->comm->kernels, call->dtype, call->op, uni__divisor(request),
-                     (const void *const *)pull->views, request->lane->members, &out, 1,
-                     pull->count);
-}
-
 static int step(uni_comm_request *request, uni_error *err)
 {
-    return uni__pull_step(request, reduce_window, err);
+    return uni__pull_step(request, uni__pull_reduce, err);
 }
 
 const uni__algorithm uni__all_reduce_small = {

@@ -126,3 +126,17 @@ int uni__pull_step(uni_comm_request *request, uni__pull_window pull, uni_error *
         uni__board_publish(request, 2 + request->window);
     }
 }
+
+double uni__divisor(const uni_comm_request *request)
+{
+    return request->call.op == UNI_COMM_MEAN ? request->total_weight : 0;
+}
+
+void uni__pull_reduce(uni_comm_request *request, const uni__pull *pull)
+{
+    const uni__call *call = &request->call;
+    void *out = (char *)call->out + pull->first * uni_dtype_size(call->dtype);
+    uni__reduce_many(request->comm->kernels, call->dtype, call->op, uni__divisor(request),
+                     (const void *const *)pull->views, request->lane->members, &out, 1,
+                     pull->count);
+}

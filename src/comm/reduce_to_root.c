@@ -1,20 +1,15 @@
 /* reduce_to_root.c - the root reads all inputs in the order of the ranks. n x b bytes read by the root. */
 #include "comm/algorithm.h"
 
-static void reduce_window(uni_comm_request *request, const uni__pull *pull)
+static void reduce_on_root(uni_comm_request *request, const uni__pull *pull)
 {
-    const uni__call *call = &request->call;
-    if (request->comm->rank != call->root)
-        return;
-    void *out = (char *)call->out + pull->first * uni_dtype_size(call->dtype);
-    uni__reduce_many(request->comm->kernels, call->dtype, call->op, uni__divisor(request),
-                     (const void *const *)pull->views, request->lane->members, &out, 1,
-                     pull->count);
+    if (request->comm->rank == request->call.root)
+        uni__pull_reduce(request, pull);
 }
 
 static int step(uni_comm_request *request, uni_error *err)
 {
-    return uni__pull_step(request, reduce_window, err);
+    return uni__pull_step(request, reduce_on_root, err);
 }
 
 const uni__algorithm uni__reduce_to_root = {

@@ -101,18 +101,24 @@ INLINE float largest8(v8 x)
     return best;
 }
 
-INLINE v8 exp8(v8 x)
+/* e^t = 2^z p, z a whole number. */
+INLINE v8 exp_parts(v8 t, v8 *z)
 {
-    v8 t = pick(x < -87.3f, splat(-87.3f), pick(x > 88.7f, splat(88.7f), x));
-    v8 z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* to the nearest whole number */
-    v8 r = t - z * 0.693359375f - z * -2.12194440e-4f;
+    *z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* to the nearest whole number */
+    v8 r = t - *z * 0.693359375f - *z * -2.12194440e-4f;
     v8 p = splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    return p * (r * r) + r + 1.0f;
+}
+
+INLINE v8 exp8(v8 x)
+{
+    v8 t = pick(x < -87.3f, splat(-87.3f), pick(x > 88.7f, splat(88.7f), x));
+    v8 z, p = exp_parts(t, &z);
     i8 e = __builtin_convertvector(z, i8) +
            126; /* half of the power, doubled after: 2^128 would overflow */
     v8 y = p * (v8)(e << 23) * 2.0f;
@@ -178,15 +184,7 @@ INLINE v8 tanh8(v8 x)
 INLINE v8 exp_negative8(v8 x)
 {
     v8 t = max8(x, splat(-87.3f));
-    v8 z = (t * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-    v8 r = t - z * 0.693359375f - z * -2.12194440e-4f;
-    v8 p = splat(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    v8 z, p = exp_parts(t, &z);
     v8 y = p * (v8)((__builtin_convertvector(z, i8) + 127) << 23);
     return pick(x < -87.3f, splat(0), y);
 }

@@ -18,6 +18,16 @@ static const char *cause_name(uni__cause_class kind)
     return kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
+uni__cause uni__cause_new(const uni__run *run, uni__cause_class kind, int rank, int error_code)
+{
+    return (uni__cause){ .kind = kind,
+                         .rank = rank,
+                         .pid = rank >= 0 ? run->ranks[rank].pid : 0,
+                         .exit_code = -1,
+                         .error_code = error_code,
+                         .time = uni__wall_seconds() };
+}
+
 int uni__cause_exit_code(const uni__cause *cause)
 {
     static const int codes[] = {

@@ -232,11 +232,7 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
 
 void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error)
 {
-    uni__cause cause = { .kind = kind,
-                         .rank = -1,
-                         .exit_code = -1,
-                         .error_code = error->code,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, kind, -1, error->code);
     snprintf(cause.message, sizeof cause.message, "%s", error->message);
     run->no_retry = true;
     if (run->state == UNI__RUN_FINISHING) {

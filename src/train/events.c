@@ -45,11 +45,7 @@ static void on_spawn_failed(void *context, int rank, const char *sentence)
         uni__warn("rank %d could not be started: %s", rank, sentence);
         return;
     }
-    uni__cause cause = { .kind = UNI__CAUSE_LAUNCH,
-                         .rank = rank,
-                         .exit_code = -1,
-                         .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, rank, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message, "rank %d could not be started (%s): %s", rank,
              run->program ? run->exe : trainer->worker_exe, sentence);
     run->no_retry = true;
@@ -82,12 +78,7 @@ static void on_broken(void *context, int rank, const char *sentence)
     uni__run *run = run_of(context);
     if (!run)
         return;
-    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL,
-                         .rank = rank,
-                         .pid = run->ranks[rank].pid,
-                         .exit_code = -1,
-                         .error_code = UNI_EPEER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_INTERNAL, rank, UNI_EPEER);
     snprintf(cause.message, sizeof cause.message,
              "rank %d (pid %d) overwrote the memory that it shares with the trainer: %s", rank,
              cause.pid, sentence);
@@ -172,12 +163,7 @@ static void on_stopped(void *context, int rank, bool stopped)
 
 static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double seconds)
 {
-    uni__cause cause = { .kind = kind,
-                         .rank = rank,
-                         .pid = run->ranks[rank].pid,
-                         .exit_code = -1,
-                         .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, kind, rank, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message,
              kind == UNI__CAUSE_STOPPED
                  ? "rank %d (pid %d) has been stopped by a signal for %.1f s and was not continued"
@@ -227,11 +213,7 @@ static void on_agent_lost(void *context)
             trainer->ranks[i].state = UNI__RANK_GONE;
         return;
     }
-    uni__cause cause = { .kind = UNI__CAUSE_AGENT,
-                         .rank = -1,
-                         .exit_code = -1,
-                         .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_AGENT, -1, UNI_EWORKER);
     snprintf(
         cause.message, sizeof cause.message,
         "the process that looks after the workers (unisono-agent) was killed, and they with it");
@@ -282,12 +264,7 @@ static void check_ranks(uni__run *run, uint64_t now)
             fail_frozen(run, i, UNI__CAUSE_STOPPED, (double)(now - rank->stopped_ns) * 1e-9);
         if (!run->program && !rank->hello && rank->state == UNI__RANK_STARTED &&
             (double)(now - rank->spawned_ns) * 1e-9 >= asked->hello_timeout) {
-            uni__cause cause = { .kind = UNI__CAUSE_NO_HELLO,
-                                 .rank = i,
-                                 .pid = rank->pid,
-                                 .exit_code = -1,
-                                 .error_code = UNI_EWORKER,
-                                 .time = uni__wall_seconds() };
+            uni__cause cause = uni__cause_new(run, UNI__CAUSE_NO_HELLO, i, UNI_EWORKER);
             snprintf(cause.message, sizeof cause.message,
                      "rank %d (pid %d) has not connected within %g s: does its main begin with "
                      "uni_main?",
@@ -328,11 +305,7 @@ static void check_limits(uni__run *run, uint64_t now)
         uni__run_stop(run, UNI__STOPPING_TIME);
     if (run->progress_timeout > 0 && run->state == UNI__RUN_RUNNING &&
         (double)(now - run->last_report_ns) * 1e-9 >= run->progress_timeout) {
-        uni__cause cause = { .kind = UNI__CAUSE_NO_PROGRESS,
-                             .rank = -1,
-                             .exit_code = -1,
-                             .error_code = UNI_ETIMEOUT,
-                             .time = uni__wall_seconds() };
+        uni__cause cause = uni__cause_new(run, UNI__CAUSE_NO_PROGRESS, -1, UNI_ETIMEOUT);
         snprintf(cause.message, sizeof cause.message,
                  "no rank has reported for %g s (progress_timeout)", run->progress_timeout);
         uni__run_fail(run, &cause);

@@ -172,11 +172,7 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     if (!run)
         return;
     remove_tokens(run);
-    uni__cause cause = { .kind = UNI__CAUSE_LAUNCH,
-                         .rank = -1,
-                         .exit_code = -1,
-                         .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
     /* Launchers stumble now and then; twice in a row it is the command or the cluster. */
     bool fewer = leave_out_again(run);
@@ -212,12 +208,7 @@ void uni__hosts_lost(void *context, int first_rank, const char *sentence)
     uni__run *run = run_of(context);
     if (!run)
         return;
-    uni__cause cause = { .kind = UNI__CAUSE_HOST,
-                         .rank = first_rank,
-                         .pid = first_rank >= 0 ? run->ranks[first_rank].pid : 0,
-                         .exit_code = -1,
-                         .error_code = UNI_EWORKER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_HOST, first_rank, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message, "%s", sentence);
     if (run->state != UNI__RUN_RUNNING)
         return;

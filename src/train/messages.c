@@ -74,12 +74,7 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
 
 static void say_broken(uni__run *run, int rank, const char *what)
 {
-    uni__cause cause = { .kind = UNI__CAUSE_INTERNAL,
-                         .rank = rank,
-                         .pid = run->ranks[rank].pid,
-                         .exit_code = -1,
-                         .error_code = UNI_EPEER,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_INTERNAL, rank, UNI_EPEER);
     snprintf(cause.message, sizeof cause.message,
              "rank %d (pid %d) sent something that is not understood: %.800s", rank, cause.pid,
              what);
@@ -177,12 +172,7 @@ void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame)
 
 static void take_error(uni__run *run, int rank, const uni_value *message)
 {
-    uni__cause cause = { .kind = UNI__CAUSE_ERROR,
-                         .rank = rank,
-                         .pid = run->ranks[rank].pid,
-                         .exit_code = -1,
-                         .error_code = UNI_EFUNCTION,
-                         .time = uni__wall_seconds() };
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_ERROR, rank, UNI_EFUNCTION);
     int code = (int)uni_dict_get_int(message, "code", UNI_EFUNCTION);
     snprintf(cause.message, sizeof cause.message,
              "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),

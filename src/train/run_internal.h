@@ -63,6 +63,8 @@ typedef struct uni__cause {
 } uni__cause;
 
 int uni__cause_exit_code(const uni__cause *cause);
+/* One that has no exit code, of now, without its sentence. rank -1: the run's own. */
+uni__cause uni__cause_new(const uni__run *run, uni__cause_class kind, int rank, int error_code);
 /* A death, from how the process ended. We did not ask for it. */
 void uni__cause_of_exit(uni__cause *cause, int rank, const uni__exit *how, bool runs_functions,
                         bool had_returned);

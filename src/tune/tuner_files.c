@@ -56,7 +56,7 @@ void uni__files_begin(uni_tuner *tuner, int index)
 }
 
 /* What the trial printed, from the member's log to its own. */
-static int copy_log(uni_tuner *tuner, uni__place *place, const char *dir, uni_error *err)
+static int copy_log(uni__place *place, const char *dir, uni_error *err)
 {
     struct stat info;
     char buffer[65536];
@@ -159,7 +159,7 @@ int uni__files_end(uni_tuner *tuner, int index, uni_error *err)
     if (!dir)
         return no_memory(err);
     if (status == 0)
-        status = copy_log(tuner, place, dir, err);
+        status = copy_log(place, dir, err);
     if (status == 0 && reported)
         status = write_description(tuner, trial, dir, err);
     free(dir);

@@ -70,8 +70,8 @@ void uni__tuner_end_all(uni_tuner *tuner, const char *why)
 }
 
 /* What the session fills in goes out, what a result always has comes in. */
-static int complete_metrics(uni_tuner *tuner, const uni__place *place, uni_value *metrics,
-                            int64_t iteration, double *seconds, uni_error *err)
+static int complete_metrics(const uni__place *place, uni_value *metrics, int64_t iteration,
+                            double *seconds, uni_error *err)
 {
     *seconds = place->seconds_before + (double)(uni__monotonic_ns() - place->begun_ns) * 1e-9;
     uni_dict_remove(metrics, "_timestamp");
@@ -162,7 +162,7 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
     double seconds = 0;
     UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
     uni_value *record = uni__record("report", trial->index);
-    int status = complete_metrics(tuner, place, metrics, event->iteration, &seconds, err);
+    int status = complete_metrics(place, metrics, event->iteration, &seconds, err);
     if (status == 0)
         status = judge(tuner, place, trial, event->iteration, metrics, err);
     if (status == 0)
@@ -197,8 +197,8 @@ static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_
 
 /* ---- the end of a trial ---- */
 
-static int note_end(uni_tuner *tuner, const uni__trial *trial, const char *how, const char *why,
-                    const char *error, bool failed, uni_value *record, uni_error *err)
+static int note_end(uni_tuner *tuner, const char *how, const char *why, const char *error,
+                    bool failed, uni_value *record, uni_error *err)
 {
     int status = uni_dict_take(record, "s", uni_value_string(how));
     if (why && why[0])
@@ -252,7 +252,7 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
         if (trial->status != UNI_TRIAL_PAUSED || !trial->wants_end)
             continue;
         trial->wants_end = false;
-        UNI_TRY(note_end(tuner, trial, "terminated", tuner->scheduler.methods->name, NULL, false,
+        UNI_TRY(note_end(tuner, "terminated", tuner->scheduler.methods->name, NULL, false,
                          uni__record("end", i), err));
         UNI_TRY(close_trial(tuner, trial, err));
     }
@@ -263,7 +263,7 @@ int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     bool ends = trial->verdict == 'e' || trial->wants_end;
     char *why = strdup(trial->why ? trial->why : "");
-    int status = note_end(tuner, trial, ends ? "terminated" : "paused", why, NULL, false,
+    int status = note_end(tuner, ends ? "terminated" : "paused", why, NULL, false,
                           uni__record("end", trial->index), err);
     free(why);
     return status == 0 && ends ? close_trial(tuner, trial, err) : status;
@@ -278,8 +278,7 @@ static int end_paused(uni_tuner *tuner, uni__place *place, uni__trial *trial, un
         exploits = false; /* it goes on as it was, from its own checkpoint */
     bool again = exploits || place->decision.verdict == UNI__EXPLOIT || trial->wants_resume;
     trial->wants_resume = false;
-    UNI_TRY(
-        note_end(tuner, trial, again ? "pending" : "paused", place->why, NULL, false, record, err));
+    UNI_TRY(note_end(tuner, again ? "pending" : "paused", place->why, NULL, false, record, err));
     if (!trial->checkpoint && !trial->start_checkpoint && !tuner->warned_no_checkpoint) {
         tuner->warned_no_checkpoint = true;
         uni__warn("trial %lld was paused without a checkpoint and begins again at the start: hand "
@@ -298,8 +297,8 @@ static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial
     bool again = budget == UNI_UNLIMITED || trial->failures < budget;
     const char *message =
         event->message && event->message[0] ? event->message : "it failed without a message";
-    UNI_TRY(note_end(tuner, trial, again ? "pending" : "error", again ? "failed" : NULL, message,
-                     true, uni__record("end", trial->index), err));
+    UNI_TRY(note_end(tuner, again ? "pending" : "error", again ? "failed" : NULL, message, true,
+                     uni__record("end", trial->index), err));
     if (again)
         return uni__tuner_enqueue(tuner, trial->index, err);
     UNI_TRY(close_trial(tuner, trial, err));
@@ -330,8 +329,8 @@ static int end_trial(uni_tuner *tuner, int index, uni_error *err)
         const char *why = place->is_stopping      ? place->why
                           : trial->iteration == 0 ? "returned without a report"
                                                   : "returned";
-        status = note_end(tuner, trial, "terminated", why, NULL, false,
-                          uni__record("end", trial->index), err);
+        status =
+            note_end(tuner, "terminated", why, NULL, false, uni__record("end", trial->index), err);
         if (status == 0)
             status = close_trial(tuner, trial, err);
     } else {
