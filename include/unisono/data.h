@@ -107,11 +107,13 @@ UNI_API UNI_MUST_USE int uni_dataset_read_csv(uni_dataset **out, int num_paths,
                                               const char *const *paths,
                                               const uni_csv_options *options, uni_error *err);
 
-/* By the names of the files: .csv, .tsv, .npy, .npz, .jsonl, .tfrecord, .txt, and those with .gz or .zst behind. */
+/* By the names of the files (of a directory: of the first one in it that is known): .csv, .tsv, .npy, .npz, .jsonl, .tfrecord, .txt, those with .gz or .zst behind, .jpg and .png,
+ * and MNIST's -idx3-ubyte and the like, a column a file. */
 UNI_API UNI_MUST_USE int uni_dataset_read(uni_dataset **out, int num_paths,
                                           const char *const *paths, uni_error *err);
-/* From a dictionary, as a run's `datasets` has them: one source: "csv", "numpy", "json", "text", "tfrecord" or "paths" (a path or a list), or "range"; CSV:
- * "delimiter", "header" (bool), "float_dtype", "skip_bad"; then, in this order: "columns" (a list), "skip", "limit", "features" ({new column: [columns put side by
+/* From a dictionary, as a run's `datasets` has them: one source: "csv", "numpy", "json", "text", "tfrecord", "images", "sqlite", "idx" or "paths" (a path or a list), or
+ * "range"; CSV: "delimiter", "header" (bool), "float_dtype", "skip_bad"; images: "height", "width", "channels", "labels", "rescale", "skip_bad"; SQLite: "table" (or a query); idx:
+ * "names" (of the columns); then, in this order: "columns" (a list), "skip", "limit", "features" ({new column: [columns put side by
  * side as float32]}), "cast" (a dtype), "shuffle" (true, or a number of rows), "seed", "batch_size", "drop_remainder", "repeat". Others are UNI_EINVAL. */
 UNI_API UNI_MUST_USE int uni_dataset_from_config(uni_dataset **out, const uni_value *config,
                                                  uni_error *err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/data.h>
+#include <unisono/data_readers.h>
 
 #include "cli/command.h"
 #include "cli/format.h"
@@ -13,7 +14,7 @@
 typedef struct data_values {
     long long workers, rows;
     bool no_header, json;
-    const char *color;
+    const char *table, *color;
 } data_values;
 
 static const cli_option data_options[] = {
@@ -23,6 +24,8 @@ static const cli_option data_options[] = {
       "head: so many rows" },
     { NULL, "no-header", 0, CLI_FLAG, offsetof(data_values, no_header), NULL, NULL, NULL, NULL,
       "CSV files begin with data; the columns are called f0, f1 ..." },
+    { NULL, "table", 0, CLI_STRING, offsetof(data_values, table), "NAME", NULL, NULL, NULL,
+      "SQLite files: the table, or a query (SELECT ...)" },
     CLI_JSON_OPTION(data_values),
     CLI_COLOR_OPTION(data_values),
     CLI_END_OPTION,
@@ -138,6 +141,20 @@ static const struct action {
     { "plan", call_plan }, { "head", call_head }, { "schema", call_schema }, { "count", call_count }
 };
 
+static int open_files(uni_dataset **out, const data_values *values, int count,
+                      const char *const *paths, uni_error *err)
+{
+    if (values->table && count != 1)
+        return uni_error_set(err, UNI_EINVAL, "--table is for one SQLite file, not for %d files",
+                             count);
+    if (values->table)
+        return uni_dataset_read_sqlite(out, paths[0], values->table, NULL, err);
+    if (values->no_header)
+        return uni_dataset_read_csv(out, count, paths, &(uni_csv_options){ .no_header = true },
+                                    err);
+    return uni_dataset_read(out, count, paths, err);
+}
+
 static int call_data(cli_context *context, const cli_parsed *parsed)
 {
     const data_values *values = parsed->values;
@@ -158,10 +175,7 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
     if (err.code)
         return cli_fail(context, "data", &err);
     const char *const *paths = (const char *const *)parsed->args + 1;
-    int status = values->no_header
-                     ? uni_dataset_read_csv(&dataset, parsed->num_args - 1, paths,
-                                            &(uni_csv_options){ .no_header = true }, &err)
-                     : uni_dataset_read(&dataset, parsed->num_args - 1, paths, &err);
+    int status = open_files(&dataset, values, parsed->num_args - 1, paths, &err);
     if (status == 0)
         status = action->call(context, dataset, values, &err);
     uni_dataset_unref(dataset);
@@ -171,6 +185,7 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
 static const cli_example data_examples[] = {
     { "unisono data schema train.csv", "the columns and their types" },
     { "unisono data head --rows 3 train.csv", "the first rows, as JSON lines" },
+    { "unisono data head --table users app.db", "the first rows of a table of SQLite" },
     { "unisono data plan -n 4 'parts/*.csv'", "which worker reads which bytes of which file" },
     { NULL, NULL },
 };
@@ -181,10 +196,10 @@ const cli_command cli_data_command = {
     .summary = "look at a dataset: columns, rows, and what each worker would read",
     .description =
         "Files, directories and patterns of .csv, .tsv, .npy, .npz, .jsonl, .tfrecord and .txt, "
-        "also with .gz "
-        "or .zst behind. plan prints for each rank the files and the ranges of them that it reads, "
-        "and the "
-        "order that samples come in; head the first rows; schema the columns; count the rows.",
+        "also with .gz or .zst behind, folders of .jpg and .png, MNIST's files (-idx3-ubyte), and "
+        "tables of SQLite. plan prints for each rank the files and the ranges of them that it "
+        "reads, and the order that samples come in; head the first rows; schema the columns; "
+        "count the rows.",
     .options = data_options,
     .values_size = sizeof(data_values),
     .min_args = 1,

@@ -2,13 +2,17 @@
  * config.c - datasets from a dictionary (a run's `datasets`, a JSON file) and from names of files: what can be sent to workers, because it has no
  * functions in it. The keys are in data.h.
  */
+#include <dirent.h>
+#include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unisono/data.h>
 #include <unisono/data_readers.h>
 
 #define MAX_LIST 256
+#define MAX_DEPTH 8 /* of directories in which a known file is looked for */
 
 /* A string, or a list of strings, as a NULL-terminated list; borrowed. */
 static int strings_of(const uni_value *value, const char *key, const char **out, int *count,
@@ -24,10 +28,45 @@ static int strings_of(const uni_value *value, const char *key, const char **out,
         fits = out[i] != NULL;
     }
     if (!fits)
-        return uni_error_set(err, UNI_EINVAL, "dataset: \"%s\" must be a string or a list of them",
-                             key);
+        return uni_error_set(err, UNI_EINVAL,
+                             "dataset: \"%s\" must be a string or a list of 1 to %d of them", key,
+                             MAX_LIST - 1);
     out[*count] = NULL;
     return 0;
+}
+
+/* A whole number of at least `least`; something else is an error, and not passed over. */
+static int whole_of(const uni_value *config, const char *key, int64_t least, int64_t fallback,
+                    int64_t *out, uni_error *err)
+{
+    const uni_value *value = uni_dict_get(config, key);
+    *out = uni_value_as_int(value, fallback);
+    if (value == NULL || (uni_value_type_of(value) == UNI_TYPE_INT && *out >= least))
+        return 0;
+    return uni_error_set(err, UNI_EINVAL, "dataset: \"%s\" must be a whole number of at least %lld",
+                         key, (long long)least);
+}
+
+static int flag_of(const uni_value *config, const char *key, bool fallback, bool *out,
+                   uni_error *err)
+{
+    const uni_value *value = uni_dict_get(config, key);
+    *out = uni_value_as_bool(value, fallback);
+    if (value == NULL || uni_value_type_of(value) == UNI_TYPE_BOOL)
+        return 0;
+    return uni_error_set(err, UNI_EINVAL, "dataset: \"%s\" must be true or false", key);
+}
+
+static int dtype_of(const uni_value *config, const char *key, const char *fallback, uni_dtype *out,
+                    uni_error *err)
+{
+    const char *name =
+        uni_dict_get(config, key) == NULL ? fallback : uni_dict_get_string(config, key, "");
+    int found = uni_dtype_from_name(name);
+    *out = (uni_dtype)(found > 0 ? found : 0);
+    return found > 0 ? 0
+                     : uni_error_set(err, UNI_EINVAL,
+                                     "dataset: \"%s\": there is no element type \"%s\"", key, name);
 }
 
 /* ---- sources ---- */
@@ -35,12 +74,14 @@ static int strings_of(const uni_value *value, const char *key, const char **out,
 static int read_csv(uni_dataset **out, int count, const char *const *paths, const uni_value *config,
                     uni_error *err)
 {
+    bool header = true;
+    uni_csv_options options = { 0 };
     const char *delimiter = uni_dict_get_string(config, "delimiter", ",");
-    uni_csv_options options = { .delimiter = delimiter[0],
-                                .no_header = !uni_dict_get_bool(config, "header", true),
-                                .float_dtype = (uni_dtype)uni_dtype_from_name(
-                                    uni_dict_get_string(config, "float_dtype", "float64")),
-                                .bad.skip = uni_dict_get_bool(config, "skip_bad", false) };
+    UNI_TRY(flag_of(config, "header", true, &header, err));
+    UNI_TRY(flag_of(config, "skip_bad", false, &options.bad.skip, err));
+    UNI_TRY(dtype_of(config, "float_dtype", "float64", &options.float_dtype, err));
+    options.delimiter = delimiter[0];
+    options.no_header = !header;
     return uni_dataset_read_csv(out, count, paths, &options, err);
 }
 
@@ -68,6 +109,53 @@ static int read_tfrecord(uni_dataset **out, int count, const char *const *paths,
     return uni_dataset_read_tfrecords(out, count, paths, NULL, err);
 }
 
+static int read_images(uni_dataset **out, int count, const char *const *paths,
+                       const uni_value *config, uni_error *err)
+{
+    uni_image_options options = { 0 };
+    int64_t height = 0, width = 0, channels = 0;
+    UNI_TRY(whole_of(config, "height", 1, 0, &height, err));
+    UNI_TRY(whole_of(config, "width", 1, 0, &width, err));
+    UNI_TRY(whole_of(config, "channels", 1, 0, &channels, err));
+    UNI_TRY(flag_of(config, "labels", false, &options.labels, err));
+    UNI_TRY(flag_of(config, "rescale", false, &options.rescale, err));
+    UNI_TRY(flag_of(config, "skip_bad", false, &options.bad.skip, err));
+    options.height = height > INT32_MAX ? INT32_MAX : (int)height;
+    options.width = width > INT32_MAX ? INT32_MAX : (int)width;
+    options.channels = channels > INT32_MAX ? INT32_MAX : (int)channels;
+    return uni_dataset_read_images(out, count, paths, &options, err);
+}
+
+static int read_sqlite(uni_dataset **out, int count, const char *const *paths,
+                       const uni_value *config, uni_error *err)
+{
+    const char *table = uni_dict_get_string(config, "table", NULL);
+    if (count != 1 || table == NULL)
+        return uni_error_set(err, UNI_EINVAL,
+                             "%s: which table? A dataset of SQLite is one file and its table (or a "
+                             "query: SELECT ...)",
+                             paths[0]);
+    return uni_dataset_read_sqlite(out, paths[0], table, NULL, err);
+}
+
+/* Columns are called as "names" says, or as their files. */
+static int read_idx(uni_dataset **out, int count, const char *const *paths, const uni_value *config,
+                    uni_error *err)
+{
+    const char *names[MAX_LIST];
+    int given = 0;
+    if (count >= MAX_LIST)
+        return uni_error_set(err, UNI_ELIMIT, "at most %d idx files", MAX_LIST - 1);
+    for (int i = 0; i < count; i++)
+        names[i] = strrchr(paths[i], '/') != NULL ? strrchr(paths[i], '/') + 1 : paths[i];
+    if (uni_dict_get(config, "names") != NULL)
+        UNI_TRY(strings_of(uni_dict_get(config, "names"), "names", names, &given, err));
+    if (given != 0 && given != count)
+        return uni_error_set(err, UNI_EINVAL, "dataset: %d \"names\" for %d idx files", given,
+                             count);
+    return uni_dataset_read_idx(out, count, names, paths, err);
+}
+
 static const struct reader {
     const char *name;
     int (*read)(uni_dataset **out, int count, const char *const *paths, const uni_value *config,
@@ -77,60 +165,116 @@ static const struct reader {
                 { "numpy", read_numpy, " .npy .npz " },
                 { "json", read_json, " .jsonl .ndjson .json " },
                 { "tfrecord", read_tfrecord, " .tfrecord .tfrecords " },
+                { "images", read_images, " .jpg .jpeg .png " },
+                { "sqlite", read_sqlite, " .db .sqlite .sqlite3 " },
+                { "idx", read_idx, " .idx .idx1-ubyte .idx2-ubyte .idx3-ubyte .idx4-ubyte " },
                 { "text", read_text, " .txt .text .log " } };
 enum { NUM_READERS = sizeof readers / sizeof readers[0] };
 
-/* By the end of the name; what a compressed file is called before its .gz counts. */
+/* By the end of the name; what a compressed file is called before its .gz counts. MNIST's files end with -idx3-ubyte and the like. */
 static const struct reader *reader_of(const char *path)
 {
-    char ending[16] = " ";
+    char ending[20] = " .";
     size_t length = strlen(path);
     if (length > 3 && strcasecmp(path + length - 3, ".gz") == 0)
         length -= 3;
     else if (length > 4 && strcasecmp(path + length - 4, ".zst") == 0)
         length -= 4;
-    size_t dot = length;
-    while (dot > 0 && path[dot - 1] != '.' && path[dot - 1] != '/')
-        dot--;
-    if (dot == 0 || path[dot - 1] != '.' || length - dot + 3 >= sizeof ending)
+    size_t from = length;
+    while (from > 0 && path[from - 1] != '.' && path[from - 1] != '/' &&
+           strncmp(path + from, "idx", 3) != 0)
+        from--;
+    if (from == 0 || path[from - 1] == '/' || length - from + 4 > sizeof ending)
         return NULL;
-    memcpy(ending + 1, path + dot - 1, length - dot + 1);
+    memcpy(ending + 2, path + from, length - from);
     strcat(ending, " ");
-    for (int i = 0; i < NUM_READERS; i++) {
+    for (int i = 0; i < NUM_READERS; i++)
         if (strcasestr(readers[i].suffixes, ending) != NULL)
             return &readers[i];
-    }
     return NULL;
 }
 
-int uni_dataset_read(uni_dataset **out, int num_paths, const char *const *paths, uni_error *err)
+static const struct reader *reader_for(const char *path, int depth);
+
+/* That of the first file, by name, the kind of which is known. */
+static const struct reader *reader_in(const char *folder, int depth)
+{
+    struct dirent **names = NULL;
+    const struct reader *found = NULL;
+    int count = depth < MAX_DEPTH ? scandir(folder, &names, NULL, alphasort) : 0;
+    for (int i = 0; i < count; i++) {
+        char path[4096];
+        bool hidden = names[i]->d_name[0] == '.' || names[i]->d_name[0] == '_';
+        int length = snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+        if (found == NULL && !hidden && length < (int)sizeof path)
+            found = reader_for(path, depth + 1);
+        free(names[i]);
+    }
+    free(names);
+    return found;
+}
+
+/* A file by its name, a directory by the files in it, a pattern by what it fits. */
+static const struct reader *reader_for(const char *path, int depth)
+{
+    const struct reader *found = reader_of(path);
+    glob_t fits;
+    if (found != NULL)
+        return found;
+    DIR *folder = opendir(path);
+    if (folder != NULL) {
+        closedir(folder);
+        return reader_in(path, depth);
+    }
+    if (strpbrk(path, "*?[") != NULL && glob(path, 0, NULL, &fits) == 0) {
+        for (size_t i = 0; i < fits.gl_pathc && found == NULL; i++)
+            found = reader_of(fits.gl_pathv[i]);
+        globfree(&fits);
+    }
+    return found;
+}
+
+static int read_by_name(uni_dataset **out, int num_paths, const char *const *paths,
+                        const uni_value *config, uni_error *err)
 {
     *out = NULL;
     if (num_paths < 1)
         return uni_error_set(err, UNI_EINVAL, "a dataset needs at least one path");
-    const struct reader *reader = reader_of(paths[0]);
+    const struct reader *reader = reader_for(paths[0], 0);
+    if (reader == NULL && strcasestr(paths[0], ".parquet") != NULL)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s: Parquet is read from Python only (unisono.data.read_parquet)",
+                             paths[0]);
     if (reader == NULL)
         return uni_error_set(
             err, UNI_EUNSUPPORTED,
-            "%s: what kind of file is it? .csv, .tsv, .npy, .npz, .jsonl, .tfrecord "
-            "and .txt are known by name",
+            "%s: what kind of file is it? .csv, .tsv, .npy, .npz, .jsonl, .tfrecord, .txt, .jpg, "
+            ".png, .sqlite and -idx3-ubyte are known by name",
             paths[0]);
-    bool tabs = strstr(paths[0], ".tsv") != NULL;
-    if (tabs)
+    bool tabs = reader->read == read_csv && strcasestr(paths[0], ".tsv") != NULL;
+    if (tabs && uni_dict_get(config, "delimiter") == NULL)
         return uni_dataset_read_csv(out, num_paths, paths, &(uni_csv_options){ .delimiter = '\t' },
                                     err);
-    return reader->read(out, num_paths, paths, NULL, err);
+    return reader->read(out, num_paths, paths, config, err);
+}
+
+int uni_dataset_read(uni_dataset **out, int num_paths, const char *const *paths, uni_error *err)
+{
+    return read_by_name(out, num_paths, paths, NULL, err);
 }
 
 static int open_source(uni_dataset **out, const uni_value *config, uni_error *err)
 {
     const char *paths[MAX_LIST];
     int count = 0;
-    if (uni_dict_get(config, "range") != NULL)
-        return uni_dataset_range(out, uni_dict_get_int(config, "range", -1), err);
+    if (uni_dict_get(config, "range") != NULL) {
+        int64_t rows = 0;
+        UNI_TRY(whole_of(config, "range", 0, 0, &rows, err));
+        return uni_dataset_range(out, rows, err);
+    }
     if (uni_dict_get(config, "paths") != NULL) {
         UNI_TRY(strings_of(uni_dict_get(config, "paths"), "paths", paths, &count, err));
-        return uni_dataset_read(out, count, paths, err);
+        return read_by_name(out, count, paths, config, err);
     }
     for (int i = 0; i < NUM_READERS; i++) {
         const uni_value *value = uni_dict_get(config, readers[i].name);
@@ -139,8 +283,10 @@ static int open_source(uni_dataset **out, const uni_value *config, uni_error *er
         UNI_TRY(strings_of(value, readers[i].name, paths, &count, err));
         return readers[i].read(out, count, paths, config, err);
     }
-    return uni_error_set(err, UNI_EINVAL,
-                         "a dataset needs one of csv, numpy, json, text, tfrecord, paths or range");
+    return uni_error_set(
+        err, UNI_EINVAL,
+        "a dataset needs one of csv, numpy, json, text, tfrecord, images, sqlite, idx, paths "
+        "or range");
 }
 
 /* ---- transforms ---- */
@@ -167,9 +313,10 @@ static int apply_features(uni_dataset **dataset, const uni_value *features, uni_
 
 static int apply_rows(uni_dataset **dataset, const uni_value *config, uni_error *err)
 {
-    int64_t skip = uni_dict_get_int(config, "skip", 0),
-            limit = uni_dict_get_int(config, "limit", -1);
+    int64_t skip = 0, limit = -1;
     uni_dataset *next = NULL;
+    UNI_TRY(whole_of(config, "skip", 0, 0, &skip, err));
+    UNI_TRY(whole_of(config, "limit", 0, -1, &limit, err));
     if (skip > 0) {
         UNI_TRY(uni_dataset_skip(&next, *dataset, skip, err));
         take_over(dataset, next);
@@ -185,16 +332,20 @@ static int apply_order(uni_dataset **dataset, const uni_value *config, uni_error
 {
     const uni_value *shuffle = uni_dict_get(config, "shuffle");
     int64_t buffer = uni_value_type_of(shuffle) == UNI_TYPE_INT ? uni_value_as_int(shuffle, 0) : 0;
-    int64_t batch = uni_dict_get_int(config, "batch_size", 0);
-    int64_t repeat = uni_dict_get_int(config, "repeat", 0);
+    int64_t batch = 0, repeat = 0, number = 0;
+    bool drop = false;
     uni_dataset *next = NULL;
+    UNI_TRY(whole_of(config, "batch_size", 1, 0, &batch, err));
+    UNI_TRY(whole_of(config, "repeat", -1, 0, &repeat, err));
+    UNI_TRY(whole_of(config, "seed", INT64_MIN, 0, &number, err));
+    UNI_TRY(flag_of(config, "drop_remainder", false, &drop, err));
+    if (shuffle != NULL && uni_value_type_of(shuffle) != UNI_TYPE_BOOL)
+        UNI_TRY(whole_of(config, "shuffle", 0, 0, &buffer, err));
     if (uni_value_as_bool(shuffle, buffer > 0)) {
-        uint64_t seed = (uint64_t)uni_dict_get_int(config, "seed", 0);
-        UNI_TRY(uni_dataset_shuffle(&next, *dataset, buffer, seed, err));
+        UNI_TRY(uni_dataset_shuffle(&next, *dataset, buffer, (uint64_t)number, err));
         take_over(dataset, next);
     }
     if (batch != 0) {
-        bool drop = uni_dict_get_bool(config, "drop_remainder", false);
         UNI_TRY(uni_dataset_batch(&next, *dataset, batch, drop, err));
         take_over(dataset, next);
     }
@@ -208,8 +359,9 @@ static int apply_order(uni_dataset **dataset, const uni_value *config, uni_error
 static int check_keys(const uni_value *config, uni_error *err)
 {
     static const char known[] =
-        " csv numpy json text tfrecord paths range delimiter header float_dtype skip_bad columns "
-        "features cast skip limit shuffle seed batch_size drop_remainder repeat ";
+        " csv numpy json text tfrecord images sqlite idx paths range delimiter header float_dtype "
+        "skip_bad height width channels labels rescale table names columns features cast skip "
+        "limit shuffle seed batch_size drop_remainder repeat ";
     if (uni_value_type_of(config) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a dataset is described by a dictionary, not a %s",
                              uni_value_type_name(uni_value_type_of(config)));
@@ -241,8 +393,9 @@ int uni_dataset_from_config(uni_dataset **out, const uni_value *config, uni_erro
     UNI_TRY_GOTO(apply_rows(&dataset, config, err), fail);
     UNI_TRY_GOTO(apply_features(&dataset, uni_dict_get(config, "features"), err), fail);
     if (uni_dict_get(config, "cast") != NULL) {
-        int dtype = uni_dtype_from_name(uni_dict_get_string(config, "cast", ""));
-        UNI_TRY_GOTO(uni_dataset_cast(&next, dataset, NULL, (uni_dtype)dtype, err), fail);
+        uni_dtype dtype = 0;
+        UNI_TRY_GOTO(dtype_of(config, "cast", "", &dtype, err), fail);
+        UNI_TRY_GOTO(uni_dataset_cast(&next, dataset, NULL, dtype, err), fail);
         take_over(&dataset, next);
     }
     UNI_TRY_GOTO(apply_order(&dataset, config, err), fail);

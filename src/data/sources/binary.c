@@ -64,7 +64,7 @@ static int read_range(void *self, uni__reader *reader, int64_t begin, int64_t en
 static void row_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__file *file = &((const binary *)self_)->files->items[index];
-    *out = (uni__place){ .file = file->path, .end = file->size, .rows = 1 };
+    *out = (uni__place){ .file = file->path, .end = file->size, .rows = 1, .unit = "bytes" };
 }
 
 static void binary_free(void *self_)

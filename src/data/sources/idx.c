@@ -140,11 +140,9 @@ static int read_rows(void *self, uni__reader *reader, const int64_t *rows, int64
 static void row_place(void *self_, int64_t index, uni__place *out)
 {
     const idx *self = self_;
-    const uni__idx_header *header = &self->columns[0].header;
-    *out = (uni__place){ .file = self->files->items[0].path,
-                         .begin = header->size + index * header->row_bytes,
-                         .end = header->size + (index + 1) * header->row_bytes,
-                         .rows = 1 };
+    *out = (uni__place){
+        .file = self->files->items[0].path, .begin = index, .end = index + 1, .rows = 1
+    };
 }
 
 /* ---- opening ---- */

@@ -187,7 +187,7 @@ static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table
 static void row_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__file *file = &((const images *)self_)->files->items[index];
-    *out = (uni__place){ .file = file->path, .end = file->size, .rows = 1 };
+    *out = (uni__place){ .file = file->path, .end = file->size, .rows = 1, .unit = "bytes" };
 }
 
 static void block_place(void *self, int64_t index, uni__place *out)
