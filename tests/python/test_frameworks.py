@@ -173,7 +173,7 @@ class Notebook(unittest.TestCase):
 
 
 class Mypy(unittest.TestCase):
-    def test_the_package(self):
+    def errors(self, program):
         try:
             import mypy  # noqa: F401
         except ImportError:
@@ -181,18 +181,63 @@ class Mypy(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "user.py")
             with open(path, "w") as file:
-                file.write(USER)
+                file.write(program)
             done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", folder, "--follow-imports=silent", "--ignore-missing-imports", path],
                                   env=dict(os.environ, MYPYPATH=os.path.join(ROOT, "python")), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
-        errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-        self.assertEqual(len(errors), 2, done.stdout)
+        return [line for line in done.stdout.splitlines() if ": error:" in line]
+
+    def test_the_package(self):
+        errors = self.errors(USER)
+        self.assertEqual(len(errors), 2, errors)
         self.assertIn("num_workers", errors[0])
         self.assertIn("int", errors[1])
 
+    def test_keras_and_tune(self):
+        errors = self.errors(KERAS_AND_TUNE)
+        self.assertEqual(len(errors), 3, errors)
+        for error, words in zip(errors, ("epochs", "get_best_result", "learning_rate")):
+            self.assertIn(words, error)
 
-# A program of a user under --strict: fine but for the two lines that are wrong.
+
+# Programs of users under --strict: fine but for the last lines, which are wrong.
+KERAS_AND_TUNE = '''
+import numpy as np
+
+from unisono import keras, tune
+from unisono.tune import ResultGrid, TuneConfig
+
+
+def build(width: int) -> keras.Sequential:
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(width, activation="relu"), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.Adam(learning_rate=1e-3, clipnorm=1.0), loss="mse", metrics=["mae"])
+    return model
+
+
+x = np.zeros((10, 8), "float32")
+history = build(4).fit(x, x.sum(axis=1), epochs=2, verbose=0, callbacks=[keras.callbacks.EarlyStopping(patience=2)])
+losses: list[float] = history.history["loss"]
+build(4).save("x.keras")
+
+
+def objective(config: dict[str, float]) -> None:
+    tune.report(loss=config["x"] ** 2)
+
+
+grid: ResultGrid = tune.Tuner(objective, param_space={"x": tune.uniform(-1, 1), "n": tune.grid_search([1, 2]), "k": tune.choice(["a", "b"])},
+                              tune_config=TuneConfig(metric="loss", mode="min", num_samples=2)).fit()
+best = grid.get_best_result()
+print(best.metrics, best.path, [each.path for each in grid])
+analysis = tune.run(objective, config={"x": tune.loguniform(0.1, 1)}, metric="loss", mode="min", num_samples=2, max_concurrent_trials=2)
+config: dict[str, float] = analysis.best_config
+print(analysis.get_best_trial().trial_id, config)
+build(4).fit(x, epochs="2")
+grid.get_best_resutl()
+keras.optimizers.SGD(learning_rate="fast")
+'''
+
+# Two lines of it are wrong.
 USER = '''
 from typing import Any
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
@@ -14,10 +14,14 @@ from unisono.keras import optimizers as optimizers_module
 from unisono.keras._data import Source, columns
 from unisono.keras._tensor import as_array
 
+if TYPE_CHECKING:
+    from unisono.keras.callbacks import Callback, History
+    from unisono.keras.optimizers import Optimizer
+
 __all__ = ["Trains", "as_list"]
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: Any) -> list[Any]:
     """A list of one or several."""
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
@@ -27,7 +31,8 @@ class Trains:
 
     # ---- compile ----
 
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None, weighted_metrics: Any = None,
+    def compile(self, optimizer: Optimizer | str = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None,
+                weighted_metrics: Any = None,
                 run_eagerly: bool = False, steps_per_execution: int = 1, jit_compile: Any = None, **ignored: Any) -> None:
         """What fit minimises, how, and what it measures."""
         if self._is_own and self._raw is None:  # when it is built
@@ -95,10 +100,11 @@ class Trains:
             out.append(bar._engine_form())
         return out
 
-    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: Any = "auto", callbacks: Any = None,
-            validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True, class_weight: Any = None, sample_weight: Any = None,
-            initial_epoch: int = 0, steps_per_epoch: Any = None, validation_steps: Any = None, validation_batch_size: Any = None,
-            validation_freq: int = 1, *, replicas: int = 0, threads: int = 0, seed: int | None = None, **ignored: Any) -> Any:
+    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: int | str = "auto",
+            callbacks: Callback | Sequence[Callback] | None = None, validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
+            class_weight: dict[int, float] | None = None, sample_weight: Any = None, initial_epoch: int = 0, steps_per_epoch: int | None = None,
+            validation_steps: int | None = None, validation_batch_size: int | None = None, validation_freq: int = 1, *, replicas: int = 0,
+            threads: int = 0, seed: int | None = None, **ignored: Any) -> History:
         """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
         if hasattr(type(self), "train_step"):
             raise NotImplementedError("fit does not call a train_step of one's own: write the loop around it (a GradientTape and apply_gradients)")
@@ -151,8 +157,8 @@ class Trains:
             return self._data_options(x, y, weight, "validation_")
         return self._data_options(data, None, None, "validation_")
 
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = "auto", sample_weight: Any = None,
-                 steps: Any = None, callbacks: Any = None, return_dict: bool = False, **ignored: Any) -> Any:
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = "auto", sample_weight: Any = None,
+                 steps: int | None = None, callbacks: Callback | Sequence[Callback] | None = None, return_dict: bool = False, **ignored: Any) -> Any:
         """Loss and metrics on data."""
         verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
@@ -168,7 +174,8 @@ class Trains:
         values = list(logs.values())
         return values[0] if len(values) == 1 else values
 
-    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", steps: Any = None, callbacks: Any = None) -> Any:
+    def predict(self, x: Any, batch_size: int | None = None, verbose: int | str = "auto", steps: int | None = None,
+                callbacks: Callback | Sequence[Callback] | None = None) -> Any:
         """What the model gives, as NumPy arrays."""
         self._ensure(x)
         if self._host is not None:

@@ -7,7 +7,7 @@ A model inside of another one is the engine's layer from then on: its weights ar
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from unisono.keras._nested import Host, Inside
 from unisono.keras._own import overrides
 from unisono.keras._tensor import Tensor, Variable, context, next_seed, raw_of, shared, tape_for
 from unisono.keras.layers import InputLayer
+
+if TYPE_CHECKING:
+    from unisono.keras.optimizers import Optimizer
 
 __all__ = ["Model", "Sequential", "load_model", "clone_model"]
 
@@ -231,7 +234,7 @@ class Model(Inside, Trains):
         return any(layer.trainable for layer in self.layers)
 
     @trainable.setter
-    def trainable(self, value: Any) -> None:
+    def trainable(self, value: bool) -> None:
         for layer in self.layers:
             layer.trainable = value
 
@@ -263,7 +266,7 @@ class Model(Inside, Trains):
         return [layers[-1].name] if layers else []
 
     @property
-    def optimizer(self) -> Any:
+    def optimizer(self) -> Optimizer | None:
         """The optimizer of compile; None before it."""
         return self._optimizer
 
@@ -278,7 +281,7 @@ class Model(Inside, Trains):
         return self._native().is_stopping()
 
     @stop_training.setter
-    def stop_training(self, value: Any) -> None:
+    def stop_training(self, value: bool) -> None:
         if value:
             self._native().stop_training()
 
@@ -286,7 +289,7 @@ class Model(Inside, Trains):
         """How many numbers its weights have."""
         return sum(int(np.prod(each.shape)) for each in self.weights)
 
-    def summary(self, print_fn: Any = None, **ignored: Any) -> None:
+    def summary(self, print_fn: Callable[[str], Any] | None = None, **ignored: Any) -> None:
         """Prints Keras's table."""
         text = self._native().summary()
         (print_fn or print)(text.rstrip("\n"))
@@ -347,7 +350,7 @@ class Model(Inside, Trains):
             return [each.numpy().copy() for each in self.weights]
         return [np.asarray(each) for each in self._native().get_weights()]
 
-    def set_weights(self, weights: Any) -> None:
+    def set_weights(self, weights: Sequence[Any]) -> None:
         """From NumPy arrays in Keras's order."""
         if self._is_own or self._host is not None:
             mine = self.weights
@@ -366,21 +369,21 @@ class Model(Inside, Trains):
         """What get_state gave, into the model."""
         self._built().set_state(_arrays(state, shared))
 
-    def save(self, filepath: Any, overwrite: bool = True, **ignored: Any) -> None:
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **ignored: Any) -> None:
         """.keras: all; .weights.h5 and .safetensors: weights."""
         path = os.fspath(filepath)
         if not overwrite and os.path.exists(path):
             raise FileExistsError("%s is there already" % path)
         self._native().save(path)
 
-    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Writes .weights.h5 or .safetensors."""
         path = os.fspath(filepath)
         if not path.endswith((".weights.h5", ".safetensors")):
             raise ValueError("the file of weights must end in .weights.h5 (or .safetensors), got %s" % path)
         self.save(path, overwrite)
 
-    def load_weights(self, filepath: Any) -> None:
+    def load_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Reads weights of such a file, or of a .keras file."""
         self._built().load_weights(os.fspath(filepath))
 
@@ -466,7 +469,7 @@ class Sequential(Model):
         return [layer._shown() for layer in layers if not isinstance(layer, InputLayer)]
 
 
-def load_model(filepath: Any, compile: bool = True, **ignored: Any) -> Model:
+def load_model(filepath: str | os.PathLike[str], compile: bool = True, **ignored: Any) -> Model:
     """A model from a .keras file, of unisono or of Keras."""
     path = os.fspath(filepath)
     if not os.path.exists(path):
@@ -474,7 +477,7 @@ def load_model(filepath: Any, compile: bool = True, **ignored: Any) -> Model:
     return Model._of(_engine.Model.load(path))
 
 
-def clone_model(model: Any) -> Model:
+def clone_model(model: Model) -> Model:
     """The same layers with new weights."""
     config = model.get_config()
     return Model._of(_engine.Model.from_config(config))

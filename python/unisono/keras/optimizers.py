@@ -179,8 +179,9 @@ class SGD(Optimizer):
 
     _class = "SGD"
 
-    def __init__(self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False, weight_decay: Any = None, clipnorm: Any = None,
-                 clipvalue: Any = None, global_clipnorm: Any = None, gradient_accumulation_steps: Any = None, name: str | None = None):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.01, momentum: float = 0.0, nesterov: bool = False,
+                 weight_decay: float | None = None, clipnorm: float | None = None, clipvalue: float | None = None,
+                 global_clipnorm: float | None = None, gradient_accumulation_steps: int | None = None, name: str | None = None):
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, clipnorm=clipnorm, clipvalue=clipvalue,
                          global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -190,9 +191,9 @@ class Adam(Optimizer):
 
     _class = "Adam"
 
-    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7, amsgrad: bool = False,
-                 weight_decay: Any = None, clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None,
-                 gradient_accumulation_steps: Any = None, name: str | None = None):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7,
+                 amsgrad: bool = False, weight_decay: float | None = None, clipnorm: float | None = None, clipvalue: float | None = None,
+                 global_clipnorm: float | None = None, gradient_accumulation_steps: int | None = None, name: str | None = None):
         super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, amsgrad=amsgrad, weight_decay=weight_decay, clipnorm=clipnorm,
                          clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -202,7 +203,7 @@ class AdamW(Adam):
 
     _class = "AdamW"
 
-    def __init__(self, learning_rate: Any = 0.001, weight_decay: float = 0.004, **more: Any):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, weight_decay: float = 0.004, **more: Any):
         super().__init__(learning_rate, weight_decay=weight_decay, **more)
 
 
@@ -211,9 +212,9 @@ class RMSprop(Optimizer):
 
     _class = "RMSprop"
 
-    def __init__(self, learning_rate: Any = 0.001, rho: float = 0.9, momentum: float = 0.0, epsilon: float = 1e-7, centered: bool = False,
-                 weight_decay: Any = None, clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None,
-                 gradient_accumulation_steps: Any = None, name: str | None = None):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, rho: float = 0.9, momentum: float = 0.0, epsilon: float = 1e-7,
+                 centered: bool = False, weight_decay: float | None = None, clipnorm: float | None = None, clipvalue: float | None = None,
+                 global_clipnorm: float | None = None, gradient_accumulation_steps: int | None = None, name: str | None = None):
         super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, centered=centered, weight_decay=weight_decay, clipnorm=clipnorm,
                          clipvalue=clipvalue, global_clipnorm=global_clipnorm, gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
@@ -223,9 +224,9 @@ class Adagrad(Optimizer):
 
     _class = "Adagrad"
 
-    def __init__(self, learning_rate: Any = 0.001, initial_accumulator_value: float = 0.1, epsilon: float = 1e-7, weight_decay: Any = None,
-                 clipnorm: Any = None, clipvalue: Any = None, global_clipnorm: Any = None, gradient_accumulation_steps: Any = None,
-                 name: str | None = None):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, initial_accumulator_value: float = 0.1, epsilon: float = 1e-7,
+                 weight_decay: float | None = None, clipnorm: float | None = None, clipvalue: float | None = None,
+                 global_clipnorm: float | None = None, gradient_accumulation_steps: int | None = None, name: str | None = None):
         super().__init__(learning_rate, initial_accumulator_value=initial_accumulator_value, epsilon=epsilon, weight_decay=weight_decay,
                          clipnorm=clipnorm, clipvalue=clipvalue, global_clipnorm=global_clipnorm,
                          gradient_accumulation_steps=gradient_accumulation_steps, name=name)

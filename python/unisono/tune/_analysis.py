@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Iterator
 
 from unisono import _codec, _key
 from unisono._driver import FAILURE_FILE
 from unisono._unisono import Error
 from unisono.tune import _space
+
+if TYPE_CHECKING:
+    from unisono.train._checkpoint import Checkpoint
+    from unisono.train._result import Result
 
 
 class TuneError(Error):
@@ -52,14 +56,14 @@ def _exception_of(trial, secret):
 class TrialCheckpoint:
     """Ray 1.x's trial.checkpoint: .value is the directory."""
 
-    def __init__(self, path: Any):
+    def __init__(self, path: str | None):
         self.value = self.dir_or_data = path
 
 
 class Trial:
     """One trial: its config, its last result, its directory."""
 
-    def __init__(self, trial: Any, results: list[dict[str, Any]]):
+    def __init__(self, trial: dict[str, Any], results: Results):
         self._trial, self._results = trial, results
         self.index = trial["trial"]
         self.trial_id = "%05d" % self.index
@@ -71,7 +75,7 @@ class Trial:
         self.error_msg = trial["error"]
 
     @property
-    def metric_analysis(self) -> Any:
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
         """Of every metric: max, min, avg, last."""
         out = {}
         for metrics in self._results.history(self.index):
@@ -81,11 +85,11 @@ class Trial:
                     at.update(last=value, max=max(at["max"], value), min=min(at["min"], value), sum=at["sum"] + value, n=at["n"] + 1)
         return {key: {"max": at["max"], "min": at["min"], "avg": at["sum"] / at["n"], "last": at["last"]} for key, at in out.items()}
 
-    def get_error(self) -> Any:
+    def get_error(self) -> BaseException | None:
         """Its exception, or None."""
         return _exception_of(self._trial, self._results.secret)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "trial_%s" % self.trial_id
 
     __str__ = __repr__
@@ -122,7 +126,7 @@ class Results:
         """A value of the journal as Python has it."""
         return _space.decode(config, self.objects)
 
-    def history(self, index: int | None) -> Any:
+    def history(self, index: int) -> list[dict[str, Any]]:
         """All reports of a trial."""
         if self._history is None:
             self._history = {}
@@ -130,7 +134,7 @@ class Results:
                 self._history.setdefault(trial, []).append(metrics)
         return self._history.get(index, [])
 
-    def best(self, metric: str | None, mode: str | None, scope: Any) -> Any:
+    def best(self, metric: str | None, mode: str | None, scope: str) -> int:
         """The trial with the best value of a metric."""
         metric, mode = metric or self.metric, mode or self.mode
         if not metric:
@@ -143,7 +147,7 @@ class Results:
             raise ValueError('scope must be "last", "all" or "avg", not %r' % (scope,))
         return self.tuner.best(metric, mode, scope)
 
-    def rows(self, metric: str | None = None, mode: str | None = None) -> Any:
+    def rows(self, metric: str | None = None, mode: str | None = None) -> list[dict[str, Any]]:
         """One dictionary a trial, for a table."""
         rows = []
         for trial in self.trials:
@@ -168,7 +172,7 @@ class Results:
 class ResultGrid:
     """The results of a Tuner: len, [i], iteration, get_best_result, get_dataframe."""
 
-    def __init__(self, results: list[dict[str, Any]]):
+    def __init__(self, results: Results):
         self._results = results
         self.experiment_path, self.filesystem = results.tuner.dir, "local"
 
@@ -187,17 +191,17 @@ class ResultGrid:
         return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial, self._results.secret),
                       trial["dir"], frame, [(Checkpoint(best), metrics)] if best else [], config)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._results.trials)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Result:
         return self._result(self._results.trials[index])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Result]:
         return (self._result(trial) for trial in self._results.trials)
 
     @property
-    def errors(self) -> Any:
+    def errors(self) -> list[BaseException]:
         """The exceptions of the trials that failed."""
         return [error for error in (_exception_of(trial, self._results.secret) for trial in self._results.trials) if error is not None]
 
@@ -211,17 +215,17 @@ class ResultGrid:
         """How many trials came to their end."""
         return sum(trial["status"] == "TERMINATED" for trial in self._results.trials)
 
-    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Any:
+    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Result:
         """The Result of the best trial; RuntimeError names what was reported when no trial has the metric."""
         return self._result(self._results.trials[self._results.best(metric, mode, scope)])
 
-    def get_dataframe(self, filter_metric: Any = None, filter_mode: Any = None) -> Any:
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
         """A row a trial: its last report, or the one with the best filter_metric."""
         if filter_mode and not filter_metric:
             raise ValueError("filter_mode needs filter_metric")
         return _pandas().DataFrame(self._results.rows(filter_metric, filter_mode or self._results.mode))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "ResultGrid<%d trials, %d errors>" % (len(self), self.num_errors)
 
 
@@ -231,41 +235,60 @@ class ResultGrid:
 class ExperimentAnalysis:
     """What tune.run returns."""
 
-    def __init__(self, results: list[dict[str, Any]]):
+    def __init__(self, results: Results):
         self._results = results
         self.trials = [Trial(trial, results) for trial in results.trials]
         self.experiment_path = results.tuner.dir
         self.default_metric, self.default_mode = results.metric, results.mode
 
-    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Any:
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Trial:
         """The trial with the best value of the metric; scope: last, all, avg."""
         return self.trials[self._results.best(metric, mode, scope)]
 
-    def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Any:
+    def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> dict[str, Any]:
         """That trial's config, or None."""
         return self.get_best_trial(metric, mode, scope).config
 
-    def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Any:
+    def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str:
         """That trial's directory, or None."""
         return self.get_best_trial(metric, mode, scope).logdir
 
-    def get_best_checkpoint(self, trial: Any, metric: str | None = None, mode: str | None = None) -> Any:
+    def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: str | None = None) -> Checkpoint | None:
         """The checkpoint of a trial with the best value of the metric."""
         from unisono.train._checkpoint import Checkpoint
 
         path = trial._trial["best_checkpoint"] or trial._trial["checkpoint"]
         return Checkpoint(path) if path else None
 
-    def get_last_checkpoint(self, trial: Any = None, metric: str | None = None, mode: str | None = None) -> Any:
+    def get_last_checkpoint(self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None) -> str | None:
         """The newest checkpoint of a trial (the best one when none is given)."""
         trial = trial or self.get_best_trial(metric, mode)
         return trial.checkpoint.value
 
-    best_trial = property(lambda self: self.get_best_trial())
-    best_config = property(lambda self: self.best_trial.config)
-    best_logdir = property(lambda self: self.best_trial.logdir)
-    best_result = property(lambda self: self.best_trial.last_result)
-    best_checkpoint = property(lambda self: self.get_best_checkpoint(self.best_trial))
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial by the experiment's own metric and mode; so are the others."""
+        return self.get_best_trial()
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """Its config."""
+        return self.best_trial.config
+
+    @property
+    def best_logdir(self) -> str:
+        """Its directory."""
+        return self.best_trial.logdir
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        """Its last report."""
+        return self.best_trial.last_result
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """Its best checkpoint."""
+        return self.get_best_checkpoint(self.best_trial)
 
     @property
     def best_dataframe(self) -> Any:
@@ -278,7 +301,7 @@ class ExperimentAnalysis:
         return _pandas().DataFrame([_flat(self.best_result)])
 
     @property
-    def results(self) -> Any:
+    def results(self) -> dict[str, dict[str, Any]]:
         """Last reports by the trial's id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
@@ -289,7 +312,7 @@ class ExperimentAnalysis:
         return frame.set_index("trial_id") if len(frame) else frame
 
     @property
-    def trial_dataframes(self) -> Any:
+    def trial_dataframes(self) -> dict[str, Any]:
         """DataFrames of all reports by the trial's directory."""
         pandas = _pandas()
         return {trial.logdir: pandas.DataFrame([_flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
@@ -298,10 +321,10 @@ class ExperimentAnalysis:
         """A row a trial: its last report, or the one with the best metric."""
         return _pandas().DataFrame(self._results.rows(metric, mode or self._results.mode))
 
-    def get_all_configs(self, prefix: bool = False) -> Any:
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
         """Configs by the trial's directory."""
         return {trial.logdir: trial.config for trial in self.trials}
 
-    def stats(self) -> Any:
+    def stats(self) -> dict[str, Any]:
         """Numbers of the experiment: its trials by their state."""
         return {"timestamp": os.path.getmtime(self.experiment_path)}

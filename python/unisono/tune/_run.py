@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from unisono import _codec, _driver, _key, _unisono
 from unisono._unisono import Error
@@ -273,7 +273,8 @@ def _load(directory):
 class Tuner:
     """Tuner(trainable, param_space=, tune_config=, run_config=).fit() gives a ResultGrid; Tuner.restore(path, trainable) goes on after a kill."""
 
-    def __init__(self, trainable: Any = None, *, param_space: Any = None, tune_config: Any = None, run_config: Any = None):
+    def __init__(self, trainable: Any = None, *, param_space: dict[str, Any] | None = None, tune_config: TuneConfig | None = None,
+                 run_config: RunConfig | None = None):
         if trainable is None:
             raise TypeError("a Tuner needs a trainable: a function, a Trainable class or a trainer")
         self._trainable, self._space = trainable, param_space
@@ -285,7 +286,7 @@ class Tuner:
     def _plan(self):
         return _Plan(self._trainable, self._space, self._tune, self._run)
 
-    def fit(self) -> Any:
+    def fit(self) -> ResultGrid:
         """Runs the trials; a ResultGrid."""
         plan = self._plan()
         tuner = plan.start(self._resume, self._retry)
@@ -297,14 +298,14 @@ class Tuner:
             raise failure
         return self._grid
 
-    def get_results(self) -> Any:
+    def get_results(self) -> ResultGrid:
         """The results of the fit before."""
         if self._grid is None:
             raise RuntimeError("there are no results before fit()")
         return self._grid
 
     @classmethod
-    def can_restore(cls, path: Any, storage_filesystem: Any = None) -> bool:
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Whether there is an experiment in this directory."""
         try:
             _unisono.Tuner.read(os.fspath(path), None)
@@ -313,8 +314,8 @@ class Tuner:
         return True
 
     @classmethod
-    def restore(cls, path: Any, trainable: Any = None, resume_unfinished: bool = True, resume_errored: bool = False, restart_errored: bool = False,
-                param_space: Any = None, storage_filesystem: Any = None) -> Any:
+    def restore(cls, path: str | os.PathLike[str], trainable: Any = None, resume_unfinished: bool = True, resume_errored: bool = False,
+                restart_errored: bool = False, param_space: dict[str, Any] | None = None, storage_filesystem: Any = None) -> Self:
         """Goes on with the experiment in path: finished trials stay, interrupted ones continue from their last checkpoint."""
         try:
             read = _unisono.Tuner.read(os.fspath(path), None)
@@ -339,14 +340,14 @@ _NOT_OFFERED = {
 
 
 def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None = None, mode: str | None = None, stop: Any = None,
-        time_budget_s: Any = None, config: dict[str, Any] | None = None, resources_per_trial: Any = None, num_samples: int = 1,
+        time_budget_s: float | None = None, config: dict[str, Any] | None = None, resources_per_trial: Any = None, num_samples: int = 1,
         storage_path: Any = None, storage_filesystem: Any = None, search_alg: Any = None, scheduler: Any = None, checkpoint_config: Any = None,
         verbose: Any = None, progress_reporter: Any = None, log_to_file: bool = False, trial_name_creator: Any = None,
         trial_dirname_creator: Any = None, chdir_to_trial_dir: bool = True, sync_config: Any = None, export_formats: Any = None,
         max_failures: int = 0, fail_fast: bool = False, restore: Any = None, server_port: Any = None, resume: bool = False, reuse_actors: Any = None,
-        raise_on_failed_trial: bool = True, callbacks: Any = None, max_concurrent_trials: Any = None, keep_checkpoints_num: Any = None,
-        checkpoint_score_attr: Any = None, checkpoint_freq: int = 0, checkpoint_at_end: bool = False, local_dir: Any = None,
-        seed: int | None = None) -> Any:
+        raise_on_failed_trial: bool = True, callbacks: Any = None, max_concurrent_trials: int | None = None, keep_checkpoints_num: int | None = None,
+        checkpoint_score_attr: str | None = None, checkpoint_freq: int = 0, checkpoint_at_end: bool = False, local_dir: Any = None,
+        seed: int | None = None) -> ExperimentAnalysis:
     """Runs the trials and returns an ExperimentAnalysis. What is not offered says so."""
     here = locals()
     for key, instead in _NOT_OFFERED.items():

@@ -6,7 +6,7 @@ A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md). Values that are no
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 OBJECT = "__object__"
 
@@ -14,10 +14,10 @@ OBJECT = "__object__"
 class Domain:
     """One parameter of a space."""
 
-    def __init__(self, kind: Any, *arguments: Any):
+    def __init__(self, kind: str, *arguments: Any):
         self.kind, self.arguments = kind, arguments
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "tune.%s(%s)" % (self.kind, ", ".join(repr(item) for item in self.arguments))
 
     def sample(self, spec: Any = None, size: int = 1, random_state: Any = None) -> Any:
@@ -34,12 +34,12 @@ class Function:
         self.function = function
 
 
-def grid_search(values: Any) -> Any:
+def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     """Every one of the values, crossed with all other grids."""
     return {"grid_search": list(values)}
 
 
-def choice(categories: Sequence[Any]) -> Any:
+def choice(categories: Sequence[Any]) -> Domain:
     """One of the values."""
     return Domain("choice", *categories)
 
@@ -51,57 +51,57 @@ def _needs(name, count, given):
     return Domain(name, *given)
 
 
-def uniform(*limits: Any) -> Any:
+def uniform(*limits: float) -> Domain:
     """A number between lower and upper."""
     return _needs("uniform", 2, limits)
 
 
-def quniform(*limits: Any) -> Any:
+def quniform(*limits: float) -> Domain:
     """The same, rounded to multiples of q."""
     return _needs("quniform", 3, limits)
 
 
-def loguniform(lower: float, upper: float, base: float = 10) -> Any:
+def loguniform(lower: float, upper: float, base: float = 10) -> Domain:
     """A number whose logarithm is uniform."""
     return Domain("loguniform", lower, upper)
 
 
-def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Any:
+def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Domain:
     """The same, rounded to multiples of q."""
     return Domain("qloguniform", lower, upper, q)
 
 
-def randint(*limits: Any) -> Any:
+def randint(*limits: float) -> Domain:
     """A whole number from lower to below upper."""
     return _needs("randint", 2, limits)
 
 
-def qrandint(lower: float, upper: float, q: float = 1) -> Any:
+def qrandint(lower: float, upper: float, q: float = 1) -> Domain:
     """A whole number of the range, rounded to multiples of q."""
     return Domain("qrandint", lower, upper, q)
 
 
-def lograndint(lower: float, upper: float, base: float = 10) -> Any:
+def lograndint(lower: float, upper: float, base: float = 10) -> Domain:
     """A whole number whose logarithm is uniform."""
     return Domain("lograndint", lower, upper)
 
 
-def qlograndint(lower: float, upper: float, q: float, base: float = 10) -> Any:
+def qlograndint(lower: float, upper: float, q: float, base: float = 10) -> Domain:
     """The same, rounded to multiples of q."""
     raise NotImplementedError("tune.qlograndint is not offered; use tune.lograndint or tune.qloguniform")
 
 
-def randn(mean: float = 0.0, sd: float = 1.0) -> Any:
+def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
     """A number of the normal distribution."""
     return Domain("normal", mean, sd)
 
 
-def qrandn(mean: float, sd: float, q: float) -> Any:
+def qrandn(mean: float, sd: float, q: float) -> Domain:
     """The same, rounded to multiples of q."""
     return Domain("qnormal", mean, sd, q)
 
 
-def sample_from(function: Callable[..., Any]) -> Any:
+def sample_from(function: Callable[..., Any]) -> Function:
     """What a function of the config gives."""
     return Function(function)
 
