@@ -10,6 +10,8 @@ import tempfile
 import time
 import unittest
 
+import numpy
+
 import support
 from unisono import _session, data, train
 from unisono.data._dataset import shard_of
@@ -125,6 +127,45 @@ class Shares(unittest.TestCase):
                 rounds.append([sum((batch["id"].tolist() for batch in each), []) for each in zip(*shards)])
             self.assertEqual(rounds[0][:60], rounds[1][:60])
             self.assertEqual(rounds[0][:60], rounds[2][:60])
+
+    def test_parts_that_nobody_asked_to_be_equal(self):
+        """Rounds and streams: as many batches all the same, and none is empty; blocks: each its own."""
+        for name in ("global, shuffled", "stream", "blocks"):
+            parts = self.datasets[name]().repeat(1).split(3)
+            batches = [[batch["id"].tolist() for batch in part.iter_batches(batch_size=16)] for part in parts]
+            self.assertTrue(all(batch for each in batches for batch in each), name)
+            self.assertEqual(sorted(i for each in batches for batch in each for i in batch), list(range(ROWS)), name)
+            if name != "blocks":
+                self.assertEqual(len({len(each) for each in batches}), 1, name)
+
+    def test_three_workers_over_seven_blocks(self):
+        """Of very different sizes, one of them empty; two workers die in the middle, three go on."""
+        sizes = [1, 40, 0, 7, 300, 2, 13]
+        ends = [sum(sizes[:i + 1]) for i in range(7)]
+        path = os.path.join(self.folder.name, "seven.csv")
+        with open(path, "w") as file:
+            file.write("id,text\n")
+            for block, size in enumerate(sizes):
+                for i in range(size):
+                    pad = max(1, (1 << 20) // size - 20)  # each block is about a MiB of the file
+                    file.write("%d,%s\n" % (ends[block] - size + i, "x" * pad))
+        rows = sum(sizes)
+        make = lambda: data.read_csv(path, block_bytes=1 << 20).select_columns(["id"])  # noqa: E731
+        counts = numpy.frombuffer(make()._native.count_blocks(), dtype=numpy.int64).tolist()
+        self.assertEqual(sum(counts), rows)
+        self.assertGreater(max(counts), 10 * min(counts))
+        whole = [[batch["id"].tolist() for batch in shard_of(make(), rank, 3, equal=True).iter_batches(batch_size=8)] for rank in range(3)]
+        self.assertEqual([len(each) for each in whole], [len(whole[0])] * 3)
+        self.assertEqual(sorted(i for each in whole for batch in each for i in batch), list(range(rows)))
+        before = [shard_of(make(), rank, 2, equal=True) for rank in range(2)]
+        iterators = [shard.iter_batches(batch_size=8) for shard in before]  # who lets them go has left the epoch
+        used = [i for iterator in iterators for batch in itertools.islice(iterator, 9) for i in batch["id"].tolist()]
+        after = [shard_of(make(), rank, 3, equal=True) for rank in range(3)]
+        for shard in after:
+            shard.load_state_dict(before[1].state_dict())
+        rest = [[batch["id"].tolist() for batch in shard.iter_batches(batch_size=8)] for shard in after]
+        self.assertEqual([len(each) for each in rest], [len(rest[0])] * 3)
+        self.assertEqual(sorted(used + [i for each in rest for batch in each for i in batch]), list(range(rows)))
 
     def test_fewer_rows_than_workers(self):
         shards = [shard_of(data.range(2), rank, 3, equal=True) for rank in range(3)]
