@@ -49,7 +49,7 @@ typedef struct uni__slot {
     _Alignas(64) _Atomic uint64_t word;
     _Atomic uint64_t what; /* kind, dtype, op, flags: 8 bits each from the lowest; root, area: 16 */
     _Atomic uint64_t count;
-    _Atomic uint64_t in, out; /* locations, see locate in board.c */
+    _Atomic uint64_t in, out; /* locations, see uni__board_locate */
     _Atomic uint64_t arrive_ns;
     _Atomic uint64_t weight; /* bits of a double */
     _Atomic uint64_t finished; /* all of this member's numbers below this one are done */
@@ -136,6 +136,8 @@ void uni__board_publish(uni_comm_request *request, uint64_t phase);
 int uni__board_reached(uni_comm_request *request, uint64_t phase, uni_error *err);
 /* The staging half of a member for the request, and my own. */
 char *uni__board_half(const uni_comm_request *request, int member, size_t window);
+/* Where a rank's own memory is for the others; 0, and not visible: not in shared memory. */
+uint64_t uni__board_locate(uni_comm *comm, const void *data, size_t bytes, bool *visible);
 /* A member's buffers as pointers here; NULL when they are not in shared memory or damaged. */
 void *uni__board_in(const uni_comm_request *request, int member, size_t bytes);
 void *uni__board_out(const uni_comm_request *request, int member, size_t bytes);

@@ -112,7 +112,7 @@ static inline float *f32(const uni_tensor *tensor)
     return tensor->data;
 }
 
-/* ---- tape.c: what operations are made of ---- */
+/* ---- tape.c, tape_backward.c: what operations are made of ---- */
 
 /* A new tensor of the given shape with memory; NULL on failure (the tape has the error). */
 uni_tensor *uni__new(uni_tape *tape, uni_dtype dtype, int ndim, const int64_t *shape);
