@@ -264,3 +264,31 @@ size_t uni__settle_line(char *line, size_t size)
         line[kept++] = '\n';
     return kept;
 }
+
+/* Optimal string alignment. */
+#define LONGEST_NAME 63
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t uni__edit_distance(const char *a, const char *b)
+{
+    size_t table[3][LONGEST_NAME + 1];
+    size_t length_a = strnlen(a, LONGEST_NAME), length_b = strnlen(b, LONGEST_NAME);
+    for (size_t j = 0; j <= length_b; j++)
+        table[0][j] = j;
+    for (size_t i = 1; i <= length_a; i++) {
+        size_t *row = table[i % 3];
+        const size_t *above = table[(i + 2) % 3], *two_above = table[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            row[j] =
+                smaller(above[j - 1] + (a[i - 1] != b[j - 1]), smaller(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], two_above[j - 2] + 1);
+        }
+    }
+    return table[length_a % 3][length_b];
+}

@@ -56,6 +56,8 @@ double uni__read_double(const char *text, char **end);
 float uni__read_float(const char *text, char **end);
 /* "0,2,5-7" (and a newline): sets member[i] for every number named. false when the text is something else or names one that is not below count. */
 bool uni__read_ranges(const char *text, bool *member, int count);
+/* For "did you mean": insertions, deletions, replacements and swaps of neighbours. Looks at 63 bytes at most. */
+size_t uni__edit_distance(const char *a, const char *b);
 /* A line of a program's output as a terminal would show it last: what a carriage return or backspaces went over is
  * gone (bars of Keras and tqdm are hundreds of looks in one line). In place, line feed or none; returns the new size. */
 size_t uni__settle_line(char *line, size_t size);

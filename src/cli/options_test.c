@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/run_command.h"
@@ -137,9 +138,9 @@ static void test_distance(void **state)
 {
     (void)state;
     char nearest[64];
-    assert_int_equal(cli_edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(cli_edit_distance("show", "sohw"), 1);
-    assert_int_equal(cli_edit_distance("", "abc"), 3);
+    assert_int_equal(uni__edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(uni__edit_distance("show", "sohw"), 1);
+    assert_int_equal(uni__edit_distance("", "abc"), 3);
     assert_true(cli_suggest_of("cmpletion", "run|completion|check", nearest, sizeof nearest));
     assert_string_equal(nearest, "completion");
     assert_true(cli_suggest_of("comp", "run|completion", nearest, sizeof nearest));

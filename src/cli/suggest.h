@@ -5,8 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Insertions, deletions, replacements and swaps of neighbours. Looks at 63 bytes at most. */
-size_t cli_edit_distance(const char *a, const char *b);
 /* The nearest of names ("a|b|c") to word, when it is near enough to be a typing error or an
  * abbreviation. */
 bool cli_suggest_of(const char *word, const char *names, char *out, size_t size);

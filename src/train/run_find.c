@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "train/run_reader.h"
 
 /* ---- names and places ---- */
@@ -114,28 +115,6 @@ static char *run_at(char *dir)
 
 /* ---- the nearest name, for messages ---- */
 
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[65];
-    size_t length_a = strnlen(a, 64), length_b = strnlen(b, 64);
-    for (size_t j = 0; j <= length_b; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= length_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= length_b; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[length_b];
-}
-
 static void nearest_name(const char *storage, const char *name, char *out, size_t size)
 {
     out[0] = '\0';
@@ -150,7 +129,7 @@ static void nearest_name(const char *storage, const char *name, char *out, size_
          entry = readdir(entries)) {
         if (entry->d_name[0] == '.')
             continue;
-        size_t distance = edit_distance(wanted, entry->d_name);
+        size_t distance = uni__edit_distance(wanted, entry->d_name);
         if (distance > 0 && distance < best) { /* its own name: a directory without a run */
             best = distance;
             snprintf(out, size, "%s", entry->d_name);
@@ -163,6 +142,11 @@ static void nearest_name(const char *storage, const char *name, char *out, size_
 static int not_found(const char *name, const char *storage, uni_error *err)
 {
     char nearest[256];
+    if (strchr(name, '/') && access(name, R_OK | X_OK) == 0)
+        return uni_error_set(err, UNI_ENOTFOUND,
+                             "%s is no run: there is neither a run.json nor a run_001 in it", name);
+    if (strchr(name, '/') && errno == EACCES)
+        return uni_error_set_errno(err, EACCES, "cannot look for a run in %s", name);
     nearest_name(storage, name, nearest, sizeof nearest);
     if (nearest[0])
         return uni_error_set(

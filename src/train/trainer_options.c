@@ -158,9 +158,11 @@ static int check_storage(uni_trainer *trainer, uni_error *err)
         status = uni_error_set(err, UNI_EINVAL, "the storage path %s cannot be used: %s is a file",
                                trainer->storage, at);
     else if (access(at, W_OK | X_OK) < 0)
-        status = uni_error_set_errno(err, errno,
-                                     "the storage path %s cannot be used: %s is not writable",
-                                     trainer->storage, at);
+        status =
+            uni_error_set_errno(err, errno,
+                                "the storage path %s cannot be used (storage_path, --storage or "
+                                "UNISONO_RESULTS names another): %s is not writable",
+                                trainer->storage, at);
     free(at);
     return status;
 }
