@@ -124,6 +124,8 @@ def _list_column(name: str, arrays: list[numpy.ndarray | None]) -> tuple:
 
 def is_missing(value: Any) -> bool:
     """None, NaN, pandas' NA and NaT."""
+    if isinstance(value, (str, bytes, int)):  # most are
+        return False
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, numpy.floating)) and value != value
@@ -251,13 +253,15 @@ def column(name: Any, values: Any) -> tuple:
 
 def from_columns(columns: dict) -> Table:
     """A Table of a dictionary of columns."""
+    if not columns:
+        raise ValueError("a dictionary without columns: for no rows give the columns with empty arrays (or use filter)")
     made = [column(name, values) for name, values in columns.items()]
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError("the columns have different numbers of rows: %s" % ", ".join("%s has %d" % pair for pair in lengths.items()))
     if len({each[0] for each in made}) < len(made):
         raise ValueError("two columns have the same name: %s" % ", ".join(repr(name) for name in columns))
-    return Table(next(iter(lengths.values())) if lengths else 0, made)
+    return Table(next(iter(lengths.values())), made)
 
 
 def _pandas_column(series: Any) -> Any:
@@ -281,9 +285,8 @@ def from_pandas(frame: Any) -> Table:
     if not hasattr(frame, "iloc") or not hasattr(frame, "columns"):
         raise TypeError("a pandas data frame is needed, not %s" % type(frame).__name__)
     names = [str(name) for name in frame.columns]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError("two columns of the data frame are called %r" % twice[0])
+    if len(set(names)) < len(names):
+        raise ValueError("two columns of the data frame are called %r" % next(name for name in names if names.count(name) > 1))
     return from_columns({name: _pandas_column(frame.iloc[:, index]) for index, name in enumerate(names)})
 
 

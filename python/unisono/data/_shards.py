@@ -24,7 +24,7 @@ def _check(name: Any, dataset: Any) -> Any:
     if callable(dataset) and not _is_dataset(dataset):  # a function that makes it, as AIR allows
         dataset = dataset()
     if not _is_dataset(dataset):
-        raise TypeError("dataset %r must be a Dataset of unisono.data, not %s" % (name, type(dataset).__name__))
+        raise TypeError("%s must be a Dataset of unisono.data, not %s" % ("the dataset" if name is None else "dataset %r" % name, type(dataset).__name__))
     return dataset
 
 
@@ -65,12 +65,20 @@ def pack(datasets: Any, split: Any = "all", preprocessor: Any = None, num_worker
 
     if preprocessor is not None:
         train = named.get("train", next(iter(named.values())))
+        from unisono.data.preprocessors import Preprocessor
+
+        if not isinstance(preprocessor, Preprocessor):
+            raise TypeError("preprocessor must be one of unisono.data.preprocessors, not %s" % type(preprocessor).__name__)
         if not preprocessor.is_fitted():
             preprocessor.fit(train)
         named = {name: preprocessor.transform(dataset) for name, dataset in named.items()}
     parts = None if split == "all" else list(split)
     named = {name: _settled(dataset, num_workers) if parts is None or name in parts else dataset for name, dataset in named.items()}
-    return _codec.dumps((named, parts, draw_seed(), preprocessor))
+    try:
+        return _codec.dumps((named, parts, draw_seed(), preprocessor))
+    except Exception as error:
+        raise TypeError("the datasets %s cannot be sent to the workers: %s (a function of theirs holds something that belongs to this process: make it in the function)"
+                        % (", ".join(repr(name) for name in named), error)) from error
 
 
 def _named(datasets: dict, name: Any) -> Any:
