@@ -79,6 +79,21 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err) UN
 int uni__runner_reduce_totals(uni__runner *runner, const uni_replica *replica, bool stop,
                               uni_error *err) UNI_MUST_USE;
 
+/* ---- update.c ---- */
+
+/* Of this batch, over the replicas. */
+double uni__runner_samples(const uni__runner *runner);
+/* On each replica's thread, after its backward pass: they meet, and each updates its slice. */
+int uni__runner_update_together(uni__runner *runner, uni__share *share);
+/* One replica at work (the others may have gradients that wait): adds up and updates with the
+ * kernels' threads. */
+int uni__runner_update_alone(uni__runner *runner, uni_error *err) UNI_MUST_USE;
+/* Training over processes: gradients and counts are added up with theirs, and the slice updated. */
+int uni__runner_finish_with_others(uni__runner *runner, const uni__job *job,
+                                   uni_error *err) UNI_MUST_USE;
+/* What all processes counted, out of runner->sums, into the totals. */
+void uni__runner_unpack(uni__runner *runner);
+
 /* ---- share.c ---- */
 
 /* Forward, loss, metrics and backward of one replica; its result is in share->status. */
