@@ -243,6 +243,28 @@ class Missing(unittest.TestCase):
         self.assertTrue(numpy.isnan(batch["t"][1]).all())
         self.assertEqual(batch["h"].dtype, numpy.float16)
 
+    @unittest.skipUnless(pyarrow, "needs pyarrow")
+    def test_arrow_of_every_kind(self):
+        def rows(column):
+            return [row["a"] for row in data.from_arrow(pyarrow.table({"a": column})).take_all()]
+
+        with self.assertRaisesRegex(TypeError, "column 'a' .*missing elements of int64"):  # they were 0
+            rows(pyarrow.array([[1, None], [3]]))
+        with self.assertRaisesRegex(TypeError, "missing elements of int64"):
+            rows(pyarrow.array([[1, None], [3, 4]], type=pyarrow.list_(pyarrow.int64(), 2)))
+        numpy.testing.assert_equal(rows(pyarrow.array([[1.5, None], [3.0]]))[0], [1.5, numpy.nan])
+        numpy.testing.assert_equal(rows(pyarrow.array([None, [None, 4.5]], type=pyarrow.list_(pyarrow.float64(), 2)))[1], [numpy.nan, 4.5])
+        tensors = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(numpy.arange(8).reshape(2, 2, 2))
+        self.assertEqual(rows(tensors)[1].tolist(), [[4, 5], [6, 7]])
+        self.assertEqual(rows(pyarrow.array([b"ab", b"cd"], type=pyarrow.binary(2))), [b"ab", b"cd"])
+        self.assertEqual(rows(pyarrow.array([7], type=pyarrow.time32("s"))), [7])
+        large = 10 ** 20 + 1
+        self.assertEqual(rows(pyarrow.array([large], type=pyarrow.decimal128(38, 0))), [str(large)])
+        self.assertEqual(rows(pyarrow.array([12], type=pyarrow.decimal128(9, 0))), [12])
+        self.assertEqual(data.from_arrow(pyarrow.RecordBatch.from_pydict({"a": [1]})).take_all(), [{"a": 1}])
+        with self.assertRaisesRegex(TypeError, "struct<x: int64>"):
+            rows(pyarrow.array([{"x": 1}]))
+
     def test_gaps_in_columns_put_side_by_side(self):
         ds = data.from_items([{"a": 2 ** 60 + 1, "b": 0.1}, {"a": None, "b": 2.0}])
         self.assertTrue(numpy.isnan(ds.concat_columns(["a", "b"], "f").take()[1]["f"][0]))

@@ -59,6 +59,25 @@ class Tensors(unittest.TestCase):
     def test_from_tf(self):
         made = tf.data.Dataset.from_tensor_slices((numpy.arange(6).reshape(3, 2), numpy.arange(3)))
         self.assertEqual([row["label"] for row in data.from_tf(made).take_all()], [0, 1, 2])
+        named = tf.data.Dataset.from_tensor_slices(({"p": [1.0, 2.0]}, [0, 1]))
+        self.assertEqual(data.from_tf(named).take_all(), [{"p": 1.0, "label": 0}, {"p": 2.0, "label": 1}])
+        ragged = tf.data.Dataset.from_generator(lambda: iter([[1], [2, 3]]), output_signature=tf.TensorSpec((None,), tf.int32))
+        self.assertEqual([row["item"].tolist() for row in data.from_tf(ragged).take_all()], [[1], [2, 3]])
+        with self.assertRaisesRegex(ValueError, "endless"):
+            data.from_tf(made.repeat())
+
+    def test_signatures_and_more_columns(self):
+        ds = data.from_numpy({"x": numpy.arange(3), "z": numpy.arange(3) * 2, "y": numpy.arange(3.0), "id": numpy.arange(3)})
+        signature = (tf.TensorSpec((None, 2), tf.float32), tf.TensorSpec((None,), tf.float32))  # as Ray 1.x has it: features are one tensor
+        features, label = next(iter(ds.to_tf(feature_columns=["x", "z"], label_column="y", output_signature=signature, batch_size=3)))
+        self.assertEqual((features.numpy().tolist(), label.dtype), ([[0, 0], [1, 2], [2, 4]], tf.float32))
+        *_, more = next(iter(ds.to_tf("x", "y", additional_columns=["id"], batch_size=3)))
+        self.assertEqual(more["id"].numpy().tolist(), [0, 1, 2])
+        for call, message in ((lambda: ds.to_tf("x", "y", batch_size=0), "batch_size must be positive"), (lambda: ds.to_tf(0, "y"), "name of a column"),
+                              (lambda: data.from_items([(1, 2)]).to_tf(), "Python objects"),
+                              (lambda: next(data.from_items([{"s": "a"}]).iter_tf_batches(dtypes=tf.float32)), "column 's' is text")):
+            with self.subTest(message), self.assertRaisesRegex(Exception, message):
+                call()
 
 
 # ---- the guides' examples ----

@@ -68,6 +68,20 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "is text"):
             next(data.from_items([{"s": "a"}]).iter_torch_batches())
 
+    def test_processes_of_a_data_loader(self):
+        made = two_columns().to_torch(label_column="label", batch_size=16)
+        alone = [label[:, 0].tolist() for _, label in made]
+        loader = torch.utils.data.DataLoader(made, batch_size=None, num_workers=2)
+        self.assertEqual([label[:, 0].tolist() for _, label in loader], alone)  # each batch once, in their order
+
+    def test_what_is_no_tensor(self):
+        with self.assertRaisesRegex(TypeError, "dtypes are those of torch"):
+            list(two_columns().to_torch(label_column="label", feature_column_dtypes="float32"))
+        with self.assertRaisesRegex(TypeError, "Python objects"):
+            list(data.from_items([(1, 2)]).iter_torch_batches())
+        halves = data.range(4).map_batches(lambda batch: {"t": torch.ones(len(batch["id"]), 2, dtype=torch.bfloat16)})
+        self.assertEqual(halves.take_batch(4)["t"].tolist(), [[1, 1]] * 4)
+
     def test_from_torch(self):
         made = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2), torch.arange(6))
         rows = data.from_torch(made).random_shuffle(seed=1).take_all()
