@@ -1,11 +1,9 @@
 /*
- * link.c - TCP connections that prove the job's secret, on libuv; the rules are in link.h.
+ * link.c - TCP connections that prove the job's secret, on libuv; the rules are in link.h, who listens in listener.c.
  *
  * A link owns its handle; libuv lets go of it in a later round, so a closed link lives on until then. A write in flight holds the bytes that it
  * sends; what is packed meanwhile waits in the secure state and goes with the next one.
  */
-#include "group/link.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -14,59 +12,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "group/internal.h"
+#include "group/link_internal.h"
 
 #define PROOF_NS 1000000000ull
-#define PENDING_MAX 64
-#define BACKLOG 128
-#define MAX_ADDRESSES 16
-#define PORT_TRIES 20
 #define READ_BYTES (256u << 10)
-
-/* Addresses that are tried at once on behalf of one connection. */
-typedef struct race {
-    int left;
-    bool won;
-    uint64_t deadline_ns;
-    char why[256]; /* of the last that failed */
-} race;
-
-struct uni__link {
-    uni__link *next; /* of the group's list */
-    uni__group *group;
-    uni__listener *listener; /* NULL for one that connected, or whose listener is gone */
-    race *race; /* until it is won or lost */
-    uv_tcp_t tcp;
-    uv_connect_t connect;
-    uv_write_t write;
-    bool writing, ready, closing;
-    char *flying; /* bytes of the write in flight */
-    size_t flying_size;
-    uni__secure secure;
-    const uni__link_events *events;
-    void *context;
-    uint64_t begun_ns, heard_ns;
-    char own[INET6_ADDRSTRLEN], peer[INET6_ADDRSTRLEN];
-    char *room; /* READ_BYTES */
-};
-
-typedef struct door {
-    uv_tcp_t tcp;
-    uni__listener *listener;
-    char address[INET6_ADDRSTRLEN];
-    bool open;
-} door;
-
-struct uni__listener {
-    uni__group *group;
-    uni__credentials credentials;
-    const uni__link_events *events;
-    void *context;
-    door doors[MAX_ADDRESSES];
-    int num_doors, doors_left; /* doors_left: handles that libuv still has */
-    int port;
-    bool freed;
-};
 
 /* ---- ends ---- */
 
@@ -88,7 +37,7 @@ static void on_link_closed(uv_handle_t *handle)
     free(link);
 }
 
-static void let_go(uni__link *link)
+void uni__link_let_go(uni__link *link)
 {
     if (link->closing)
         return;
@@ -100,7 +49,7 @@ static void let_go(uni__link *link)
 /* One of several that were tried: the last one tells. */
 static bool lost_race(uni__link *link, const char *why)
 {
-    race *tried = link->race;
+    uni__race *tried = link->race;
     if (!tried)
         return false;
     link->race = NULL;
@@ -117,11 +66,11 @@ static bool lost_race(uni__link *link, const char *why)
     return true;
 }
 
-static void fail(uni__link *link, const char *why)
+void uni__link_fail(uni__link *link, const char *why)
 {
     if (link->closing)
         return;
-    let_go(link);
+    uni__link_let_go(link);
     if (lost_race(link, why))
         return;
     if (link->ready)
@@ -138,7 +87,7 @@ void uni__link_close(uni__link *link)
         uv_buf_t rest = uv_buf_init(link->secure.out.data, (unsigned)link->secure.out.size);
         (void)uv_try_write((uv_stream_t *)&link->tcp, &rest, 1);
     }
-    let_go(link);
+    uni__link_let_go(link);
 }
 
 /* ---- writing ---- */
@@ -153,7 +102,7 @@ static void on_written(uv_write_t *request, int status)
     link->flying = NULL;
     link->flying_size = 0;
     if (status < 0) {
-        fail(link, uv_strerror(status));
+        uni__link_fail(link, uv_strerror(status));
         return;
     }
     flush(link);
@@ -169,7 +118,7 @@ static void flush(uni__link *link)
     uv_buf_t bytes = uv_buf_init(out->data, (unsigned)out->size);
     int sent = uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
     if (sent < 0 && sent != UV_EAGAIN) {
-        fail(link, uv_strerror(sent));
+        uni__link_fail(link, uv_strerror(sent));
         return;
     }
     if (sent == (int)out->size) {
@@ -184,7 +133,7 @@ static void flush(uni__link *link)
     link->write.data = link;
     int code = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
     if (code < 0)
-        fail(link, uv_strerror(code));
+        uni__link_fail(link, uv_strerror(code));
     else
         link->writing = true;
 }
@@ -204,7 +153,7 @@ void uni__link_send(uni__link *link, int type, const void *head, size_t head_siz
     if (link->closing || !link->ready)
         return;
     if (uni__secure_pack(&link->secure, type, head, head_size, payload, size, &err) < 0)
-        fail(link, err.message);
+        uni__link_fail(link, err.message);
 }
 
 size_t uni__link_queued(const uni__link *link)
@@ -226,7 +175,7 @@ static void become_ready(uni__link *link)
 {
     link->ready = true;
     if (link->race) {
-        race *won = link->race;
+        uni__race *won = link->race;
         won->won = true;
         link->race = NULL;
         if (--won->left == 0)
@@ -245,17 +194,17 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
     if (size == 0 || link->closing)
         return;
     if (size < 0) {
-        fail(link, size == UV_EOF ? "it closed the connection" : uv_strerror((int)size));
+        uni__link_fail(link, size == UV_EOF ? "it closed the connection" : uv_strerror((int)size));
         return;
     }
     link->heard_ns = uni__monotonic_ns();
     if (link->race && link->race->won) {
-        let_go(link); /* another address was faster */
+        uni__link_let_go(link); /* another address was faster */
         (void)lost_race(link, "");
         return;
     }
     if (uni__secure_feed(&link->secure, buffer->base, (size_t)size, &err) < 0) {
-        fail(link, err.message);
+        uni__link_fail(link, err.message);
         return;
     }
     if (!link->ready && uni__secure_is_ready(&link->secure))
@@ -265,7 +214,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
     while (!link->closing &&
            (found = uni__secure_next(&link->secure, &type, &payload, &length, &err)) != 0) {
         if (found < 0) {
-            fail(link, err.message);
+            uni__link_fail(link, err.message);
             return;
         }
         link->events->frame(link->context, link, type, payload, length);
@@ -283,7 +232,7 @@ static void name_ends(uni__link *link)
         uv_ip_name((struct sockaddr *)&address, link->own, sizeof link->own);
 }
 
-static uni__link *new_link(uni__group *group, const uni__link_events *events, void *context)
+uni__link *uni__link_new(uni__group *group, const uni__link_events *events, void *context)
 {
     uni__link *link = calloc(1, sizeof *link);
     if (!link)
@@ -299,13 +248,13 @@ static uni__link *new_link(uni__group *group, const uni__link_events *events, vo
     return link;
 }
 
-static void begin_reading(uni__link *link)
+void uni__link_begin(uni__link *link)
 {
     uv_tcp_nodelay(&link->tcp, 1);
     name_ends(link);
     int code = uv_read_start((uv_stream_t *)&link->tcp, on_room, on_read);
     if (code < 0)
-        fail(link, uv_strerror(code));
+        uni__link_fail(link, uv_strerror(code));
     else
         flush(link);
 }
@@ -318,73 +267,18 @@ void uni__links_press_proofs(uni__group *group, uint64_t now)
         if (link->ready)
             continue;
         if (link->race && link->race->won) {
-            let_go(link);
+            uni__link_let_go(link);
             (void)lost_race(link, "");
         } else if (link->race ? now > link->race->deadline_ns : now - link->begun_ns > PROOF_NS) {
-            fail(link, link->race ? "no answer in time" : "it did not prove itself within 1 s");
+            uni__link_fail(link,
+                           link->race ? "no answer in time" : "it did not prove itself within 1 s");
         }
     }
 }
 
-/* ---- the controller's side ---- */
+/* ---- the host's side ---- */
 
-static void drop_oldest_pending(uni__listener *listener)
-{
-    uni__link *oldest = NULL;
-    int pending = 0;
-    for (uni__link *link = listener->group->links; link; link = link->next)
-        if (link->listener == listener && !link->ready) {
-            pending++;
-            oldest = link; /* the list begins with the newest */
-        }
-    if (pending > PENDING_MAX)
-        fail(oldest, "too many connections wait to prove themselves");
-}
-
-static void on_connection(uv_stream_t *stream, int status)
-{
-    door *at = stream->data;
-    uni__listener *listener = at->listener;
-    uni_error err = { 0 };
-    if (status < 0)
-        return;
-    uni__link *link = new_link(listener->group, listener->events, listener->context);
-    if (!link)
-        return;
-    link->listener = listener;
-    if (uv_accept(stream, (uv_stream_t *)&link->tcp) < 0 ||
-        uni__secure_begin(&link->secure, true, &listener->credentials, 0, &err) < 0) {
-        let_go(link);
-        return;
-    }
-    begin_reading(link);
-    drop_oldest_pending(listener);
-}
-
-static void free_listener(uni__listener *listener)
-{
-    sodium_memzero(&listener->credentials, sizeof listener->credentials);
-    free(listener);
-}
-
-static void on_door_closed(uv_handle_t *handle)
-{
-    door *at = handle->data;
-    uni__listener *listener = at->listener;
-    if (--listener->doors_left == 0 && listener->freed)
-        free_listener(listener);
-}
-
-static void close_doors(uni__listener *listener)
-{
-    for (int i = 0; i < listener->num_doors; i++)
-        if (listener->doors[i].open) {
-            listener->doors[i].open = false;
-            uv_close((uv_handle_t *)&listener->doors[i].tcp, on_door_closed);
-        }
-}
-
-static int to_address(const char *text, int port, struct sockaddr_storage *out)
+int uni__link_address(const char *text, int port, struct sockaddr_storage *out)
 {
     memset(out, 0, sizeof *out);
     if (uv_ip4_addr(text, port, (struct sockaddr_in *)out) == 0)
@@ -392,119 +286,30 @@ static int to_address(const char *text, int port, struct sockaddr_storage *out)
     return uv_ip6_addr(text, port, (struct sockaddr_in6 *)out);
 }
 
-static int open_door(uni__listener *listener, const char *address, uni_error *err)
-{
-    door *at = &listener->doors[listener->num_doors];
-    struct sockaddr_storage where;
-    int length = sizeof where;
-    *at = (door){ .listener = listener, .open = true };
-    snprintf(at->address, sizeof at->address, "%s", address);
-    uv_tcp_init(&listener->group->loop, &at->tcp);
-    at->tcp.data = at;
-    listener->num_doors++;
-    listener->doors_left++;
-    int code = to_address(address, listener->port, &where);
-    if (code == 0)
-        code = uv_tcp_bind(&at->tcp, (struct sockaddr *)&where, 0);
-    if (code == 0)
-        code = uv_listen((uv_stream_t *)&at->tcp, BACKLOG, on_connection);
-    if (code == 0)
-        code = uv_tcp_getsockname(&at->tcp, (struct sockaddr *)&where, &length);
-    if (code < 0)
-        return uni_error_set(err, UNI_EIO, "cannot listen on %s: %s", address, uv_strerror(code));
-    listener->port = ntohs(((struct sockaddr_in *)&where)->sin_port); /* the same place in v6 */
-    return 0;
-}
-
-int uni__listener_new(uni__listener **out, uni__group *group, const char *const *addresses,
-                      int count, const uni__credentials *credentials,
-                      const uni__link_events *events, void *context, uni_error *err)
-{
-    int status = uni_error_set(err, UNI_EINVAL, "there is no address to listen on");
-    *out = NULL;
-    for (int try = 0; count > 0 && try < PORT_TRIES; try++) {
-        uni__listener *listener = calloc(1, sizeof *listener);
-        if (!listener)
-            return uni_error_set(err, UNI_ENOMEM, "no memory to listen");
-        listener->group = group;
-        listener->credentials = *credentials;
-        listener->events = events;
-        listener->context = context;
-        status = 0;
-        for (int i = 0; i < count && i < MAX_ADDRESSES && status == 0; i++)
-            status = open_door(listener, addresses[i], err);
-        if (status == 0) {
-            *out = listener;
-            return 0;
-        }
-        uni__listener_free(listener); /* the port was taken on another address: again */
-    }
-    return status;
-}
-
-int uni__listener_port(const uni__listener *listener)
-{
-    return listener->port;
-}
-
-void uni__listener_keep_used(uni__listener *listener)
-{
-    for (int i = 0; i < listener->num_doors; i++) {
-        door *at = &listener->doors[i];
-        bool used = false;
-        for (uni__link *link = listener->group->links; link; link = link->next)
-            used |=
-                link->listener == listener && link->ready && strcmp(link->own, at->address) == 0;
-        if (at->open && !used) {
-            at->open = false;
-            uv_close((uv_handle_t *)&at->tcp, on_door_closed);
-        }
-    }
-}
-
-void uni__listener_free(uni__listener *listener)
-{
-    if (!listener)
-        return;
-    for (uni__link *link = listener->group->links, *next; link; link = next) {
-        next = link->next;
-        if (link->listener != listener)
-            continue;
-        link->listener = NULL;
-        if (!link->ready)
-            let_go(link);
-    }
-    listener->freed = true;
-    close_doors(listener);
-    if (listener->doors_left == 0)
-        free_listener(listener);
-}
-
-/* ---- the host's side ---- */
-
 static void on_connected(uv_connect_t *request, int status)
 {
     uni__link *link = request->data;
     if (link->closing)
         return;
     if (status < 0)
-        fail(link, uv_strerror(status));
+        uni__link_fail(link, uv_strerror(status));
     else
-        begin_reading(link);
+        uni__link_begin(link);
 }
 
 int uni__link_connect(uni__group *group, const char *const *addresses, int count, int port,
                       const uni__credentials *credentials, uint32_t rank, int timeout_ms,
                       const uni__link_events *events, void *context, uni_error *err)
 {
-    race *tried = calloc(1, sizeof *tried);
+    uni__race *tried = calloc(1, sizeof *tried);
     if (!tried)
         return uni_error_set(err, UNI_ENOMEM, "no memory to connect");
     tried->deadline_ns = uni__monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
     for (int i = 0; i < count; i++) {
         struct sockaddr_storage where;
-        uni__link *link =
-            to_address(addresses[i], port, &where) == 0 ? new_link(group, events, context) : NULL;
+        uni__link *link = uni__link_address(addresses[i], port, &where) == 0
+                              ? uni__link_new(group, events, context)
+                              : NULL;
         if (!link)
             continue;
         snprintf(link->peer, sizeof link->peer, "%s", addresses[i]);
@@ -512,7 +317,7 @@ int uni__link_connect(uni__group *group, const char *const *addresses, int count
         if (uni__secure_begin(&link->secure, false, credentials, rank, err) < 0 ||
             uv_tcp_connect(&link->connect, &link->tcp, (struct sockaddr *)&where, on_connected) <
                 0) {
-            let_go(link);
+            uni__link_let_go(link);
             continue;
         }
         link->race = tried;

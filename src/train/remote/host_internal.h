@@ -80,12 +80,18 @@ int host_donate(host_agent *self); /* in the others; returns their exit code */
 uni_value *host_own_variables(void);
 bool host_is_launchers(const char *pair); /* a variable that the launcher made for one rank */
 
+/* host_orders.c */
+extern const uni__link_events host_link_events;
+
 /* host_relay.c */
 extern const uni__group_events host_group_events;
-extern const uni__link_events host_link_events;
 void host_say(host_agent *self, int slot, int type, const void *payload, size_t size);
 void host_say_message(host_agent *self, int slot, int type, const uint8_t *payload, size_t size);
 void host_say_words(host_agent *self, int slot, bool even_if_same);
+void host_say_value(host_agent *self, int type, uni_value *message); /* takes it */
+void host_spawn_failed(void *self, int slot, const char *sentence);
+int host_slot_of(const host_agent *self, int rank); /* -1: it is on another host */
+void host_hold_when_full(host_agent *self); /* the rings are not read while much is queued */
 
 /* host_transfer.c */
 /* true when the message was taken and will be said later, after what it speaks of. */

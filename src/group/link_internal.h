@@ -1,0 +1,68 @@
+/* link_internal.h - the insides of links and of the listener that makes them. Only for link.c and listener.c. */
+#ifndef UNISONO_GROUP_LINK_INTERNAL_H
+#define UNISONO_GROUP_LINK_INTERNAL_H
+
+#include <netinet/in.h>
+
+#include "group/internal.h"
+#include "group/link.h"
+
+#define UNI__LISTENER_MAX 16 /* addresses */
+
+/* Addresses that are tried at once on behalf of one connection. */
+typedef struct uni__race {
+    int left;
+    bool won;
+    uint64_t deadline_ns;
+    char why[256]; /* of the last that failed */
+} uni__race;
+
+struct uni__link {
+    uni__link *next; /* of the group's list */
+    uni__group *group;
+    uni__listener *listener; /* NULL for one that connected, or whose listener is gone */
+    uni__race *race; /* until it is won or lost */
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    uv_write_t write;
+    bool writing, ready, closing;
+    char *flying; /* bytes of the write in flight */
+    size_t flying_size;
+    uni__secure secure;
+    const uni__link_events *events;
+    void *context;
+    uint64_t begun_ns, heard_ns;
+    char own[INET6_ADDRSTRLEN], peer[INET6_ADDRSTRLEN];
+    char *room; /* READ_BYTES */
+};
+
+typedef struct uni__door {
+    uv_tcp_t tcp;
+    uni__listener *listener;
+    char address[INET6_ADDRSTRLEN];
+    bool open;
+} uni__door;
+
+struct uni__listener {
+    uni__group *group;
+    uni__credentials credentials;
+    const uni__link_events *events;
+    void *context;
+    uni__door doors[UNI__LISTENER_MAX];
+    int num_doors, doors_left; /* doors_left: handles that libuv still has */
+    int port;
+    bool freed;
+};
+
+/* link.c. In the group's list, not connected; NULL without memory. */
+uni__link *uni__link_new(uni__group *group, const uni__link_events *events, void *context);
+/* It is connected: both sides prove themselves. */
+void uni__link_begin(uni__link *link);
+/* Closes it and tells why. */
+void uni__link_fail(uni__link *link, const char *why);
+/* Closes it without a word. */
+void uni__link_let_go(uni__link *link);
+/* 0, or libuv's code for text that is no numeric address. */
+int uni__link_address(const char *text, int port, struct sockaddr_storage *out);
+
+#endif
