@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from unisono.data import _convert
+from unisono.data._cursor import Cursor
 from unisono.data._functions import is_filter
 from unisono.data._iterating import tables_of
 from unisono.data._options import whole
@@ -21,6 +22,12 @@ def _whole_sum(values: Any) -> int:
 
 class Asking:
     """What a Dataset has for asking. Of a worker's shard none of it counts as an epoch."""
+
+    _native: Any  # of the Dataset
+    _guard: Callable
+    _shard: tuple[int, int] | None
+    _cursor: Cursor
+    _recipe: tuple
 
     def _read(self, batch_size: int) -> Iterator[Any]:
         return tables_of(self, batch_size=batch_size, rehearsal=self._cursor.tracked)

@@ -15,6 +15,16 @@ from unisono.data._tf import TensorflowBatches
 from unisono.data._torch import TorchBatches
 
 
+def _forward(name: str) -> Callable[..., Any]:
+    """A transform of the pipeline's dataset."""
+    def method(self: "DatasetPipeline", *arguments: Any, **keywords: Any) -> "DatasetPipeline":
+        return self._with(getattr(self._dataset, name)(*arguments, **keywords))
+
+    method.__name__ = name
+    method.__doc__ = getattr(Dataset, name).__doc__
+    return method
+
+
 class DatasetPipeline(TorchBatches, TensorflowBatches):
     """Epochs of a dataset, one after the other. Made by Dataset.window and Dataset.repeat."""
 
@@ -41,6 +51,12 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
         out = self._with()
         out._cursor = Cursor()
         return out
+
+    # ---- transforms: those of the dataset ----
+
+    map, map_batches, filter, flat_map = _forward("map"), _forward("map_batches"), _forward("filter"), _forward("flat_map")
+    add_column, select_columns, drop_columns = _forward("add_column"), _forward("select_columns"), _forward("drop_columns")
+    rename_columns, cast, concat_columns = _forward("rename_columns"), _forward("cast"), _forward("concat_columns")
 
     # ---- order ----
 
@@ -207,17 +223,3 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def __repr__(self) -> str:
         return "DatasetPipeline(%r, epochs=%s)" % (self._dataset, "endless" if self._times is None else self._times)
-
-
-def _forward(name: str) -> Callable:
-    def method(self: DatasetPipeline, *arguments: Any, **keywords: Any) -> DatasetPipeline:
-        return self._with(getattr(self._dataset, name)(*arguments, **keywords))
-
-    method.__name__ = name
-    method.__doc__ = getattr(Dataset, name).__doc__
-    return method
-
-
-for _name in ("map", "map_batches", "filter", "flat_map", "add_column", "select_columns", "drop_columns", "rename_columns", "cast",
-              "concat_columns"):
-    setattr(DatasetPipeline, _name, _forward(_name))

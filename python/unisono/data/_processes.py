@@ -91,7 +91,9 @@ class InProcesses:
         self._reset()
 
     def _reset(self) -> None:
-        self.free, self.started, self.lock, self.all = queue.SimpleQueue(), 0, threading.Lock(), []
+        self.free: queue.SimpleQueue = queue.SimpleQueue()
+        self.all: list[_Process] = []
+        self.started, self.lock = 0, threading.Lock()
 
     def __getstate__(self) -> dict:
         return {"function": self.function, "size": self.size, "what": self.what}

@@ -48,7 +48,7 @@ def _bad(options: dict, on_error: str, max_errors: int | None) -> dict:
 
 def _types(types: Any) -> list:
     """{"name": "float32" | ("float32", (28, 28)) | str | bytes | "list of int64"} as the library has them."""
-    out = []
+    out: list[tuple] = []
     if types is not None and not isinstance(types, dict):
         raise TypeError("types must be a dictionary such as {\"x\": \"float32\"}, not %r" % (types,))
     for name, kind in (types or {}).items():
@@ -193,7 +193,8 @@ class _OneThread:
         import queue
         import threading
 
-        blocks, stop = queue.Queue(2), threading.Event()
+        blocks: queue.Queue = queue.Queue(2)
+        stop = threading.Event()
 
         def put(item: Any) -> Any:
             while not stop.is_set():

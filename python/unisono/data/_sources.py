@@ -60,12 +60,11 @@ class _Fill:
 def from_numpy(arrays: Any, column: str = "data", **hints: Any) -> Dataset:
     """An array, a list of arrays (one below the other) or a dictionary of arrays; shared, not copied."""
     if not isinstance(arrays, dict):
-        several = isinstance(arrays, (list, tuple))
-        parts = [_incoming.as_array(part) for part in (arrays if several else [arrays])]
-        wrong = next((given for given, part in zip(arrays if several else [arrays], parts) if part is None or part.ndim == 0), None)
-        if not parts or wrong is not None or parts[0] is None:
+        given = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+        parts = [part for part in map(_incoming.as_array, given) if part is not None and part.ndim > 0]
+        if not parts or len(parts) < len(given):
             raise TypeError("from_numpy needs an array of rows, a list of such arrays or a dictionary of columns, not %s"
-                            % ("an empty list" if not parts else repr(wrong)))
+                            % ("an empty list" if not given else repr(arrays)))
         if len({part.shape[1:] for part in parts}) > 1:
             raise ValueError("the rows of the arrays have different shapes: %s" % ", ".join(str(part.shape[1:]) for part in parts))
         arrays = {column: parts[0] if len(parts) == 1 else numpy.concatenate(parts)}

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy
 
 from unisono._unisono import Table
 from unisono.data import _convert
+from unisono.data._cursor import Cursor
 from unisono.data._options import check_columns, names_of, whole
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
@@ -23,6 +24,9 @@ _CHUNK_BATCHES = 256
 
 class TensorflowBatches:
     """What Dataset and DatasetPipeline have for TensorFlow."""
+
+    _cursor: Cursor  # of whoever has it
+    _passes: Callable[..., Iterator[Any]]
 
     def iter_tf_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False, prefetch_batches: int | None = None,
                         prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
@@ -57,7 +61,7 @@ class TensorflowBatches:
             feature_columns = [name for name in schema.names if name not in taken]
         columns = [each for each in (feature_columns, labels, additional_columns) if each is not None]
         check_columns(schema.names, [name for each in columns for name in names_of(each, "feature_columns and label_columns")])
-        options = dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches)
+        options: dict[str, Any] = dict(buffer=local_shuffle_buffer_size, seed=local_shuffle_seed, prefetch=prefetch_batches)
         if output_signature is not None:
             columns, schema, options["joins"] = _joined(tf, columns, schema, output_signature)
         feed = _Feed(self, schema, columns, whole("batch_size", batch_size, 1), bool(drop_last), options)

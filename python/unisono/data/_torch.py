@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator
 import numpy
 
 from unisono.data import _convert
+from unisono.data._cursor import Cursor
 from unisono.data._iterating import tables_of
 from unisono.data._options import check_columns, names_of
 
@@ -124,6 +125,8 @@ def _iterable(torch: Any, make: Callable[[], Iterator[Any]], tracked: bool) -> A
 
 class TorchBatches:
     """What Dataset and DatasetPipeline have for PyTorch."""
+
+    _cursor: Cursor  # of whoever has it
 
     def iter_torch_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, device: Any = None, collate_fn: Any = None,
                            drop_last: bool = False, prefetch_batches: int | None = None, prefetch_blocks: int | None = None,

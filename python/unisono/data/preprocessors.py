@@ -10,7 +10,7 @@ the dataset "train" (unless it was fitted already), applied to all, and goes alo
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, TypeAlias
 
 import numpy
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unisono.data._dataset import Dataset
     from unisono.data._pipeline import DatasetPipeline
 
-    Rows = Dataset | DatasetPipeline
+    Rows: TypeAlias = Dataset | DatasetPipeline
 
 __all__ = ["BatchMapper", "Chain", "Concatenator", "LabelEncoder", "MaxAbsScaler", "MinMaxScaler", "Normalizer", "OneHotEncoder", "OrdinalEncoder",
            "Preprocessor", "SimpleImputer", "StandardScaler", "Tokenizer"]
