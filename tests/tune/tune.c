@@ -1,110 +1,10 @@
 /*
- * tune.c - whole experiments: spaces, schedulers, failures, kills of the tuner. The train functions run in real workers, the tuner that is killed in a process of its own.
+ * tune.c - whole experiments: spaces, schedulers, failures. The train functions (tune_common.c) run in real workers. Kills of the tuner are in kills.c.
  */
 #include <math.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "../train/scenario.h"
-
-/* ---- train functions ---- */
-
-/* loss = x^2 + 1/epoch over config "epochs" epochs (default 4), with a checkpoint each when "save" is set. */
-static int square(uni_session *session, uni_value **result, uni_error *err)
-{
-    const uni_value *config = uni_session_config(session);
-    double x = uni_dict_get_float(config, "x", 0);
-    int64_t epochs = uni_dict_get_int(config, "epochs", 4), first = 0;
-    bool save = uni_dict_get_bool(config, "save", false);
-    uni_value *state = NULL;
-    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
-    first = uni_dict_get_int(state, "epoch", 0);
-    uni_value_free(state);
-    for (int64_t epoch = first + 1; epoch <= epochs; epoch++) {
-        uni_value *metrics = uni_value_dict(), *saved = save ? uni_value_dict() : NULL;
-        int status = uni_dict_take(metrics, "loss", uni_value_float(x * x + 1.0 / (double)epoch));
-        status |= uni_dict_take(metrics, "x", uni_value_float(x));
-        if (save)
-            status |= uni_dict_take(saved, "epoch", uni_value_int(epoch));
-        status =
-            status < 0
-                ? UNI_ENOMEM
-                : uni_session_report(session, metrics,
-                                     save ? &(uni_checkpoint_source){ .dict = saved } : NULL, err);
-        uni_value_free(metrics);
-        uni_value_free(saved);
-        if (uni_dict_get_int(config, "slow_ms", 0))
-            scenario_sleep_ms((int)uni_dict_get_int(config, "slow_ms", 0));
-        UNI_TRY(status);
-    }
-    return 0;
-}
-
-static int dies(uni_session *session, uni_value **result, uni_error *err)
-{
-    int64_t how = uni_dict_get_int(uni_session_config(session), "how", 0);
-    if (how == 1)
-        raise(SIGKILL);
-    if (how == 2 && uni_session_attempt(session) == 1)
-        return uni_error_set(err, UNI_EINVAL, "the first time it goes wrong");
-    if (how == 3)
-        return uni_error_set(err, UNI_EINVAL, "it always goes wrong");
-    printf("how %lld\n", (long long)how);
-    return uni_session_report_numbers(session, 1, (const char *const[]){ "loss" },
-                                      (const double[]){ (double)how }, err);
-}
-
-static int silent(uni_session *session, uni_value **result, uni_error *err)
-{
-    return 0;
-}
-
-const uni_function functions[] = {
-    { "square", square }, { "dies", dies }, { "silent", silent }, { NULL, NULL }
-};
-
-/* ---- helpers ---- */
-
-static uni_value *json(const char *text)
-{
-    uni_value *value = NULL;
-    uni_error err = { 0 };
-    CHECK_OK(uni_json_read(&value, text, strlen(text), &err), &err);
-    return value;
-}
-
-/* What options point to must live as long as the tuner: specs stay until the process ends. */
-static struct {
-    uni_value *dict;
-    uni_tune_spec *spec;
-} kept[16];
-static size_t num_kept;
-
-static uni_tuner *tuner_of(uni_program *program, const char *spec_text)
-{
-    uni_tuner *tuner = NULL;
-    uni_tune_spec *spec = NULL;
-    uni_error err = { 0 };
-    uni_value *dict = json(spec_text);
-    CHECK_OK(uni_tune_spec_read(&spec, dict, &err), &err);
-    CHECK(num_kept < sizeof kept / sizeof kept[0]);
-    kept[num_kept].dict = dict;
-    kept[num_kept++].spec = spec;
-    uni_tuner_options options = *uni_tune_spec_options(spec);
-    options.main = program;
-    options.storage_path = options.storage_path ? options.storage_path : scenario_storage();
-    CHECK_OK(uni_tuner_new(&tuner, &options, &err), &err);
-    return tuner;
-}
-
-static uni_tuner *fitted(uni_program *program, const char *spec_text)
-{
-    uni_error err = { 0 };
-    uni_tuner *tuner = tuner_of(program, spec_text);
-    CHECK_OK(uni_tuner_fit(tuner, &err), &err);
-    return tuner;
-}
+#include "tune_common.h"
 
 static int64_t total_iterations(const uni_tune_results *results)
 {
@@ -120,7 +20,7 @@ static void grid_is_crossed(uni_program *program)
 {
     uni_error err = { 0 };
     int64_t best = -1;
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [3, 1, 2]}, "
                  "\"nested\": {\"a\": {\"$grid_search\": [\"p\", \"q\"]}, \"r\": {\"$uniform\": "
                  "[0, 1]}}, \"epochs\": 2}, \"num_samples\": 2, \"metric\": \"loss\", \"mode\": "
@@ -166,7 +66,7 @@ static int doubled(void *context, const uni_value *config, uni_value **out, uni_
 static void every_domain(uni_program *program)
 {
     uni_error err = { 0 };
-    uni_value *space = json(
+    uni_value *space = tune_json(
         "{\"a\": {\"$uniform\": [2, 3]}, \"b\": {\"$quniform\": [0, 1, 0.25]}, \"c\": "
         "{\"$loguniform\": [1e-4, 0.1]}, \"d\": {\"$qloguniform\": [1, 100, 5]}, \"e\": "
         "{\"$randint\": [0, 3]}, \"f\": {\"$qrandint\": [2, 10, 4]}, \"g\": {\"$lograndint\": [1, "
@@ -210,7 +110,7 @@ static void refused(uni_program *program, const char *spec_text, const char *sen
     uni_error err = { 0 };
     uni_tune_spec *spec = NULL;
     uni_tuner *tuner = NULL;
-    uni_value *dict = json(spec_text);
+    uni_value *dict = tune_json(spec_text);
     int status = uni_tune_spec_read(&spec, dict, &err);
     if (status == 0) {
         uni_tuner_options options = *uni_tune_spec_options(spec);
@@ -262,13 +162,13 @@ static void bad_input(uni_program *program)
     /* A metric that nobody reports, and a trial that reports nothing. */
     uni_error err = { 0 };
     int64_t best;
-    uni_tuner *tuner = fitted(program, "{\"function\": \"square\", \"metric\": \"accuracy\", "
-                                       "\"mode\": \"max\"}");
+    uni_tuner *tuner = tune_fitted(program, "{\"function\": \"square\", \"metric\": \"accuracy\", "
+                                            "\"mode\": \"max\"}");
     CHECK(uni_tune_best(uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_LAST, &best, &err) ==
           UNI_ENOTFOUND);
     CHECK_CONTAINS(err.message, "\"accuracy\"; they reported: loss, x");
     uni_tuner_free(tuner);
-    tuner = fitted(program, "{\"function\": \"silent\"}");
+    tuner = tune_fitted(program, "{\"function\": \"silent\"}");
     CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "returned without a report");
     CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &best, &err) ==
           UNI_EINVAL);
@@ -281,23 +181,27 @@ static void bad_input(uni_program *program)
 
 static void stop_criteria(uni_program *program)
 {
-    uni_tuner *tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, "
-                                       "\"epochs\": 50}, \"stop\": {\"training_iteration\": 3}}");
+    uni_tuner *tuner =
+        tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, "
+                             "\"epochs\": 50}, \"stop\": {\"training_iteration\": 3}}");
     CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 3);
     CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "reached training_iteration");
     uni_tuner_free(tuner);
-    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 50}, "
-                            "\"stop\": {\"loss\": {\"below\": 0.21}}}");
+    tuner =
+        tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 50}, "
+                             "\"stop\": {\"loss\": {\"below\": 0.21}}}");
     CHECK(uni_trial_iterations(uni_tuner_results(tuner), 0) == 5);
     uni_tuner_free(tuner);
-    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 500}, "
-                            "\"stop\": {\"plateau\": {\"metric\": \"loss\", \"std\": 0.001}}}");
+    tuner =
+        tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 500}, "
+                             "\"stop\": {\"plateau\": {\"metric\": \"loss\", \"std\": 0.001}}}");
     int64_t at = uni_trial_iterations(uni_tuner_results(tuner), 0);
     CHECK(at > 20 && at < 100);
     uni_tuner_free(tuner);
     double begun = scenario_ms();
-    tuner = fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 100000, "
-                            "\"slow_ms\": 5}, \"num_samples\": -1, \"time_budget\": 0.5}");
+    tuner =
+        tune_fitted(program, "{\"function\": \"square\", \"space\": {\"x\": 0, \"epochs\": 100000, "
+                             "\"slow_ms\": 5}, \"num_samples\": -1, \"time_budget\": 0.5}");
     CHECK(scenario_ms() - begun < 8000);
     CHECK(uni_tune_count(uni_tuner_results(tuner)) >= 1);
     uni_tuner_free(tuner);
@@ -308,7 +212,7 @@ static void asha_ends_bad_trials(uni_program *program)
 {
     uni_error err = { 0 };
     int64_t best;
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, "
                  "\"epochs\": 64}, \"num_samples\": 60, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"seed\": 3, \"max_concurrent\": 1, \"scheduler\": {\"type\": \"asha\", "
@@ -323,7 +227,7 @@ static void asha_ends_bad_trials(uni_program *program)
 
 static void median_ends_bad_trials(uni_program *program)
 {
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [0, 0.1, 0.2, "
                  "0.3, 5, 6]}, \"epochs\": 20}, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"max_concurrent\": 1, \"scheduler\": {\"type\": \"median\"}}");
@@ -336,7 +240,7 @@ static void median_ends_bad_trials(uni_program *program)
 /* Paused trials go on from their checkpoints: no epoch is trained twice. */
 static void hyperband_halves(uni_program *program)
 {
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, "
                  "\"epochs\": 9, \"save\": true}, \"num_samples\": 9, \"metric\": \"loss\", "
                  "\"mode\": \"min\", \"seed\": 5, \"max_concurrent\": 2, \"scheduler\": {\"type\": "
@@ -352,7 +256,7 @@ static void hyperband_halves(uni_program *program)
 
 static void pbt_hands_on(uni_program *program)
 {
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$grid_search\": [0, 1, 2, 9]}, "
                  "\"epochs\": 12, \"save\": true}, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"seed\": 1, \"max_concurrent\": 2, \"scheduler\": {\"type\": \"pbt\", "
@@ -373,7 +277,7 @@ static void tpe_learns(uni_program *program)
 {
     uni_error err = { 0 };
     int64_t best;
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-10, 10]}, "
                  "\"epochs\": 1}, \"num_samples\": 60, \"metric\": \"loss\", \"mode\": \"min\", "
                  "\"seed\": 11, \"searcher\": {\"type\": \"tpe\"}, \"max_concurrent\": 1}");
@@ -393,7 +297,7 @@ static void tpe_learns(uni_program *program)
 
 static void failures_stay_alone(uni_program *program)
 {
-    uni_tuner *tuner = fitted(
+    uni_tuner *tuner = tune_fitted(
         program, "{\"function\": \"dies\", \"space\": {\"how\": {\"$grid_search\": [0, 1, 2, 3, "
                  "4]}}, \"max_failures\": 1, \"max_concurrent\": 2}");
     const uni_tune_results *results = uni_tuner_results(tuner);
@@ -415,8 +319,8 @@ static void failures_stay_alone(uni_program *program)
     /* One that only failed before it reported has no files but its log. */
     uni_tuner_free(tuner);
     uni_error err = { 0 };
-    tuner = tuner_of(program, "{\"function\": \"dies\", \"space\": {\"how\": {\"$grid_search\": "
-                              "[3, 0, 0, 0]}}, \"fail_fast\": true, \"max_concurrent\": 1}");
+    tuner = tune_tuner(program, "{\"function\": \"dies\", \"space\": {\"how\": {\"$grid_search\": "
+                                "[3, 0, 0, 0]}}, \"fail_fast\": true, \"max_concurrent\": 1}");
     CHECK(uni_tuner_fit(tuner, &err) == UNI_EFUNCTION);
     CHECK_CONTAINS(err.message, "fail_fast");
     CHECK(uni_tune_count(uni_tuner_results(tuner)) == 1);
@@ -426,7 +330,7 @@ static void failures_stay_alone(uni_program *program)
 static void second_tuner_is_refused(uni_program *program)
 {
     uni_error err = { 0 };
-    uni_tuner *tuner = tuner_of(program, "{\"function\": \"square\"}"), *second = NULL;
+    uni_tuner *tuner = tune_tuner(program, "{\"function\": \"square\"}"), *second = NULL;
     int status = uni_tuner_open(&second, uni_tuner_dir(tuner),
                                 &(uni_tuner_options){ .main = program }, false, &err);
     CHECK(status == UNI_EBUSY && !second);
@@ -449,7 +353,7 @@ static void full_disk(uni_program *program)
              "\"num_samples\": 200, \"name\": \"full\", \"max_concurrent\": 2, \"seed\": 2, "
              "\"storage_path\": \"%s\"}",
              place);
-    uni_tuner *tuner = tuner_of(program, spec);
+    uni_tuner *tuner = tune_tuner(program, spec);
     int status = uni_tuner_fit(tuner, &err);
     uni_tuner_free(tuner);
     int64_t done = -1;
@@ -474,10 +378,10 @@ static void groups_of_workers(uni_program *program)
 {
     uni_error err = { 0 };
     int64_t best;
-    uni_tuner *tuner =
-        fitted(program, "{\"function\": \"square\", \"num_workers\": 2, \"space\": {\"x\": "
-                        "{\"$grid_search\": [2, 1]}, \"epochs\": 3, \"save\": true}, \"metric\": "
-                        "\"loss\", \"mode\": \"min\", \"max_concurrent\": 1}");
+    uni_tuner *tuner = tune_fitted(
+        program, "{\"function\": \"square\", \"num_workers\": 2, \"space\": {\"x\": "
+                 "{\"$grid_search\": [2, 1]}, \"epochs\": 3, \"save\": true}, \"metric\": "
+                 "\"loss\", \"mode\": \"min\", \"max_concurrent\": 1}");
     const uni_tune_results *results = uni_tuner_results(tuner);
     CHECK(uni_tune_count_status(results, UNI_TRIAL_TERMINATED) == 2);
     CHECK(uni_trial_iterations(results, 0) == 3);
@@ -487,195 +391,6 @@ static void groups_of_workers(uni_program *program)
     CHECK_CONTAINS(checkpoint, "trial_00001/run_001/checkpoints");
     free(checkpoint);
     uni_tuner_free(tuner);
-}
-
-/* ---- kills ---- */
-
-static const char *const random_fifo =
-    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"g\": "
-    "{\"$grid_search\": [1, 2]}, \"epochs\": 3}, \"num_samples\": 100, \"metric\": \"loss\", "
-    "\"mode\": \"min\", \"seed\": 99, \"max_concurrent\": 2, \"name\": \"kills\"";
-static const char *const tpe_asha =
-    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"epochs\": 9, "
-    "\"save\": true}, \"num_samples\": 40, \"metric\": \"loss\", \"mode\": \"min\", \"seed\": 98, "
-    "\"max_concurrent\": 1, \"searcher\": {\"type\": \"tpe\"}, \"scheduler\": {\"type\": "
-    "\"asha\", \"max_t\": 9, \"reduction_factor\": 3}, \"name\": \"kills\"";
-static const char *const pbt_together =
-    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [0, 2]}, \"epochs\": 12, "
-    "\"save\": true, \"slow_ms\": 2}, \"num_samples\": 8, \"metric\": \"loss\", \"mode\": \"min\", "
-    "\"seed\": 97, \"max_concurrent\": 2, \"scheduler\": {\"type\": \"pbt\", "
-    "\"perturbation_interval\": 3, \"mutations\": {\"x\": {\"$uniform\": [0, 2]}}}, \"name\": "
-    "\"kills\"";
-
-static const char *const hyperband_alone =
-    "{\"function\": \"square\", \"space\": {\"x\": {\"$uniform\": [-1, 1]}, \"epochs\": 9, "
-    "\"save\": true}, \"num_samples\": 14, \"metric\": \"loss\", \"mode\": \"min\", \"seed\": 96, "
-    "\"max_concurrent\": 1, \"scheduler\": {\"type\": \"hyperband\", \"max_t\": 9, "
-    "\"reduction_factor\": 3}, \"name\": \"kills\"";
-
-/* The tuner in a process of its own: new, or going on. Ends with 0 when the experiment is finished. */
-static pid_t fork_tuner(uni_program *program, const char *spec, const char *place, bool resume)
-{
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    uni_error err = { 0 };
-    uni_tuner *tuner = NULL;
-    char text[2000];
-    if (resume) {
-        if (uni_tuner_open(&tuner, "kills",
-                           &(uni_tuner_options){ .main = program, .storage_path = place }, false,
-                           &err) < 0) {
-            /* Killed before the first line was written: begin. */
-            if (err.code != UNI_EFORMAT && err.code != UNI_ENOTFOUND) {
-                fprintf(stderr, "%s\n", err.message);
-                _exit(3);
-            }
-        }
-    }
-    if (!tuner) {
-        snprintf(text, sizeof text, "%s, \"storage_path\": \"%s\"}", spec, place);
-        tuner = tuner_of(program, text);
-    }
-    int status = uni_tuner_fit(tuner, &err);
-    if (status < 0)
-        fprintf(stderr, "%s\n", err.message);
-    uni_tuner_free(tuner);
-    _exit(status < 0 ? 2 : 0);
-}
-
-static int64_t waiting_at(const uni_tune_results *results, int64_t iterations)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < uni_tune_count(results); i++)
-        count += uni_trial_status_of(results, i) == UNI_TRIAL_PAUSED &&
-                 uni_trial_iterations(results, i) == iterations;
-    return count;
-}
-
-/* A tuner that ends by SIGKILL as soon as two trials wait for the others of their bracket, after `iterations`: the best one, which goes on anyway, is the first. */
-static pid_t fork_tuner_until_two_wait(uni_program *program, const char *spec, const char *place,
-                                       int64_t iterations)
-{
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    uni_error err = { 0 };
-    char text[2000];
-    snprintf(text, sizeof text, "%s, \"storage_path\": \"%s\"}", spec, place);
-    uni_tuner *tuner = tuner_of(program, text);
-    while (uni_tuner_step(tuner, 1.0, &err) > 0)
-        if (waiting_at(uni_tuner_results(tuner), iterations) == 2)
-            raise(SIGKILL);
-    _exit(3); /* nobody waited */
-}
-
-static char *table_of(const char *place)
-{
-    uni_tune_results *results = NULL;
-    uni_error err = { 0 };
-    char *text = NULL;
-    CHECK_OK(uni_tune_results_open(&results, "kills", place, &err), &err);
-    CHECK(uni_tune_results_finished(results));
-    CHECK_OK(uni_tune_csv(results, false, &text, &err), &err);
-    uni_tune_results_free(results);
-    return text;
-}
-
-/* Nobody lost, nobody twice: as many lines as undisturbed, each trial with an end; with `same`, the same table. */
-static void compare_tables(const char *calm, const char *wild, bool same)
-{
-    char *before = table_of(calm), *after = table_of(wild);
-    if (same && strcmp(before, after) != 0) {
-        fprintf(stderr, "--- undisturbed\n%s--- killed\n%s", before, after);
-        scenario_end(1);
-    }
-    size_t lines = 0, others = 0;
-    for (const char *at = before; *at; at++)
-        lines += *at == '\n';
-    for (const char *at = after; *at; at++)
-        others += *at == '\n';
-    CHECK(lines == others && !strstr(after, "PENDING") && !strstr(after, "RUNNING"));
-    free(before);
-    free(after);
-}
-
-/* Every kill counts: one that finds the experiment over is no kill, and the next experiment begins. */
-static void kill_again_and_again(uni_program *program, const char *spec, bool same)
-{
-    const char *soak = getenv("UNISONO_SOAK");
-    int kills = soak ? 100 : 10, status = 0, experiments = 0;
-    char calm[600], wild[600], command[700];
-    snprintf(calm, sizeof calm, "%s/calm", scenario_storage());
-    snprintf(wild, sizeof wild, "%s/wild", scenario_storage());
-    snprintf(command, sizeof command, "rm -rf '%s'", wild);
-    double begun = scenario_ms();
-    pid_t pid = fork_tuner(program, spec, calm, false);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    double took = scenario_ms() - begun;
-    unsigned dice = (unsigned)getpid();
-    bool resume = false;
-    for (int landed = 0; landed < kills;) {
-        pid = fork_tuner(program, spec, wild, resume);
-        /* Some die while they start, most somewhere on the way. */
-        int longest = (int)(took / 5) + 40;
-        scenario_sleep_ms(5 + (int)(rand_r(&dice) % (unsigned)longest));
-        kill(pid, SIGKILL);
-        CHECK(waitpid(pid, &status, 0) == pid);
-        resume = !WIFEXITED(status);
-        landed += resume;
-        if (resume)
-            continue;
-        CHECK(WEXITSTATUS(status) == 0);
-        compare_tables(calm, wild, same);
-        CHECK(scenario_nothing_left(wild) && system(command) == 0);
-        experiments++;
-    }
-    pid = fork_tuner(program, spec, wild, resume);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    compare_tables(calm, wild, same);
-    fprintf(stderr, "%d kills in %d experiments; undisturbed %.0f ms\n", kills, experiments + 1,
-            took);
-    CHECK(scenario_nothing_left(wild));
-}
-
-static void kills_random(uni_program *program)
-{
-    kill_again_and_again(program, random_fifo, true);
-}
-
-static void kills_tpe_asha(uni_program *program)
-{
-    kill_again_and_again(program, tpe_asha, true);
-}
-
-static void kills_hyperband(uni_program *program)
-{
-    kill_again_and_again(program, hyperband_alone, true);
-}
-
-/* What was decided about a trial at its first mark must not be taken for a decision at its second: it went on by itself, without its bracket, when the tuner was killed
- * while it waited there. */
-static void killed_while_two_wait(uni_program *program)
-{
-    char calm[600], wild[600];
-    int status = 0;
-    snprintf(calm, sizeof calm, "%s/calm", scenario_storage());
-    snprintf(wild, sizeof wild, "%s/wild", scenario_storage());
-    pid_t pid = fork_tuner(program, hyperband_alone, calm, false);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    pid = fork_tuner_until_two_wait(program, hyperband_alone, wild, 3);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    pid = fork_tuner(program, hyperband_alone, wild, true);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    compare_tables(calm, wild, true);
-}
-
-static void kills_pbt(uni_program *program)
-{
-    kill_again_and_again(program, pbt_together, false);
 }
 
 const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
@@ -691,9 +406,4 @@ const scenario scenarios[] = { { "grid_is_crossed", grid_is_crossed },
                                { "second_tuner_is_refused", second_tuner_is_refused },
                                { "full_disk", full_disk },
                                { "groups_of_workers", groups_of_workers },
-                               { "kills_random", kills_random },
-                               { "kills_tpe_asha", kills_tpe_asha },
-                               { "kills_hyperband", kills_hyperband },
-                               { "kills_pbt", kills_pbt },
-                               { "killed_while_two_wait", killed_while_two_wait },
                                { NULL, NULL } };
