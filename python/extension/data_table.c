@@ -291,25 +291,6 @@ static PyObject *table_concat(PyObject *class_, PyObject *list)
     return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
 }
 
-/* from_rows([dict, ...], like or None): a table, types as uni_table_from_rows finds them. */
-static PyObject *table_from_rows(PyObject *class_, PyObject *arguments)
-{
-    door_state *state = PyType_GetModuleState((PyTypeObject *)class_);
-    PyObject *rows, *like, *convert;
-    uni_error err = { 0 };
-    uni_table *out = NULL, *schema = NULL;
-    if (!PyArg_ParseTuple(arguments, "OOO", &rows, &like, &convert))
-        return NULL;
-    if (like != Py_None && !(schema = door_table_of(state, like)))
-        return NULL;
-    uni_value *value = door_value_from(state, rows, convert == Py_None ? NULL : convert);
-    if (!value)
-        return NULL;
-    int status = uni_table_from_rows(&out, value, schema, &err);
-    uni_value_free(value);
-    return status < 0 ? door_raise(state, &err) : door_table_take(state, out);
-}
-
 /* from_arrow(address of an ArrowSchema, address of an ArrowArray), as pyarrow's _export_to_c gives them; the array is taken. */
 static PyObject *table_from_arrow(PyObject *class_, PyObject *arguments)
 {
@@ -348,7 +329,6 @@ static PyMethodDef methods[] = {
     { "slice", table_slice, METH_VARARGS, NULL },
     { "gather", table_gather, METH_O, NULL },
     { "concat", table_concat, METH_O | METH_CLASS, NULL },
-    { "from_rows", table_from_rows, METH_VARARGS | METH_CLASS, NULL },
     { "from_arrow", table_from_arrow, METH_VARARGS | METH_CLASS, NULL },
     { NULL, NULL, 0, NULL },
 };

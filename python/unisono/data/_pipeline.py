@@ -33,7 +33,6 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
             times = whole("times (None: for ever)", times, 1)
         self._dataset = dataset._op("window", whole("blocks_per_window", blocks_per_window, 1), same_rows=True) if blocks_per_window else dataset
         self._times, self._shard, self._equal = times, shard, False
-        self._windowed = bool(blocks_per_window)
         self._cursor = Cursor()
         self._last_stats: dict = {}
 
@@ -42,7 +41,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def _with(self, dataset: Dataset | None = None, times: int | None = 0) -> "DatasetPipeline":
         out = DatasetPipeline(dataset if dataset is not None else self._dataset, times=self._times if times == 0 else times, shard=self._shard)
-        out._windowed, out._equal = self._windowed, self._equal
+        out._equal = self._equal
         if self._cursor.tracked:
             out._cursor = self._cursor
         return out
