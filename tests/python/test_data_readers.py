@@ -190,6 +190,7 @@ class Readers(InDirectory):
         query = data.read_sqlite(self.path("a.db"), "SELECT name, price * 2 AS double FROM t WHERE id < 3")
         self.assertEqual(query.take_all(), [{"name": "n1", "double": 0.5}, {"name": "n2", "double": 1.0}])
         self.assertFails("EIO", "no such table", data.read_sqlite, self.path("a.db"), "nothing")
+        self.assertFails("EIO", "no such column: nothing", data.read_sqlite, self.path("a.db"), "t", columns=["nothing"])
         self.assertFails("EIO", "not a database", data.read_sqlite, self.write("no.db", b"x" * 5000), "t")
         self.assertEqual(data.read_sql("SELECT id FROM t WHERE id < 3", lambda: sqlite3.connect(self.path("a.db"))).take_all(),
                          [{"id": 1}, {"id": 2}])

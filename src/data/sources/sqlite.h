@@ -39,7 +39,10 @@ int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *read
 /* One row of whole numbers; false when there is none, or other things. sql may be NULL: false. */
 bool uni__sqlite_numbers(const uni__sqlite *self, const char *sql, int64_t first, int64_t last,
                          int count, int64_t *out);
-void uni__sqlite_add_name(uni__text *sql, const char *name); /* "name" with its quotes doubled */
+void uni__sqlite_add_name(
+    uni__text *sql,
+    const char *
+        name); /* `name` with its quotes doubled: in double ones SQLite takes what is no column for text */
 /* Blocks of at least so many values between first and last; and no more blocks than that (three are always allowed). */
 void uni__sqlite_size_blocks(uni__sqlite *self, int64_t least_values, int64_t most_blocks);
 

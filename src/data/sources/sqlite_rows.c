@@ -133,11 +133,11 @@ bool uni__sqlite_numbers(const uni__sqlite *self, const char *sql, int64_t first
 
 void uni__sqlite_add_name(uni__text *sql, const char *name)
 {
-    uni__text_add_char(sql, '"');
+    uni__text_add_char(sql, '`');
     for (; *name != '\0'; name++) {
-        if (*name == '"')
-            uni__text_add_char(sql, '"');
+        if (*name == '`')
+            uni__text_add_char(sql, '`');
         uni__text_add_char(sql, *name);
     }
-    uni__text_add_char(sql, '"');
+    uni__text_add_char(sql, '`');
 }
