@@ -12,7 +12,8 @@
  * Each sample is used exactly once per epoch, also when the iterator's state (a few integers) was saved in the middle of one and is
  * resumed by another number of workers. The state counts the batches that were taken with next, not what was prefetched.
  *
- * Thread rule: datasets may be shared; an iterator belongs to one thread at a time. Functions given to map, filter ... run on the iterator's
+ * Thread rule: datasets may be shared; an iterator belongs to one thread at a time, and to the process that opened it (a child that was forked since gets
+ * UNI_ESTATE; datasets go along). Functions given to map, filter ... run on the iterator's
  * threads, several at once unless they ask to be called in order.
  *
  * @example

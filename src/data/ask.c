@@ -53,6 +53,9 @@ static int count_blocks(uni_dataset *dataset, int64_t *out, uni_error *err)
 
 int uni_dataset_count(uni_dataset *dataset, int64_t *out, uni_error *err)
 {
+    *out = 0;
+    if (dataset == NULL)
+        return uni_error_set(err, UNI_EINVAL, "there is no dataset to count");
     const uni__source *source = &dataset->root->source;
     *out = uni_dataset_known_rows(dataset);
     if (*out >= 0)

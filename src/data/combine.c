@@ -138,8 +138,11 @@ int uni_dataset_union(uni_dataset **out, int count, uni_dataset *const *datasets
     if (count < 1)
         return uni_error_set(err, UNI_EINVAL, "union: of no datasets");
     bool blocks = true;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        if (datasets[i] == NULL)
+            return uni_error_set(err, UNI_EINVAL, "union: there is no dataset %d", i);
         blocks = blocks && is_split(datasets[i]);
+    }
     struct united *united = calloc(1, sizeof *united);
     uni__source source = { .class_ = &united_class,
                            .self = united,
@@ -255,6 +258,8 @@ static const uni__source_class zipped_class = {
 int uni_dataset_zip(uni_dataset **out, uni_dataset *a, uni_dataset *b, uni_error *err)
 {
     *out = NULL;
+    if (a == NULL || b == NULL)
+        return uni_error_set(err, UNI_EINVAL, "zip needs two datasets");
     struct zipped *zipped = calloc(1, sizeof *zipped);
     const uni_table *left = NULL, *right = NULL;
     uni__source source = {

@@ -348,7 +348,8 @@ static void any_cuts(void **unused)
         make_file(&made, seed);
         uni_csv_options options = { .types = &text,
                                     .num_types = 1,
-                                    .block_bytes = 1 + (int64_t)uni__random_u64(seed, 8, 0) % 300 };
+                                    .block_bytes =
+                                        1 + (int64_t)(uni__random_u64(seed, 8, 0) % 300) };
         uni_dataset *dataset = read_text(made.text, made.size, &options, 0, "");
         uni_table *table = table_of(dataset);
         if (uni_table_num_rows(table) != made.rows)

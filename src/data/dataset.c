@@ -425,6 +425,8 @@ static int find_schema(uni_dataset *dataset, uni_table **out, uni_error *err)
 int uni_dataset_schema(uni_dataset *dataset, const uni_table **out, uni_error *err)
 {
     *out = NULL;
+    if (dataset == NULL)
+        return uni_error_set(err, UNI_EINVAL, "there is no dataset to ask for its columns");
     pthread_mutex_lock(&dataset->lock);
     uni_table *known = dataset->schema;
     pthread_mutex_unlock(&dataset->lock);

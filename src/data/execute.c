@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/random.h"
 #include "data/execute.h"
@@ -27,6 +28,7 @@ struct worker {
 
 struct uni__execute {
     uni__execute_options options;
+    pid_t process; /* that has the threads: a child that was forked since has none */
     atomic_int cancelled; /* ending, for those who are not under the lock */
     pthread_mutex_t lock;
     pthread_cond_t room; /* a slot or bytes came free, or the stream */
@@ -409,6 +411,7 @@ int uni__execute_start(uni__execute **out, const uni__execute_options *options, 
     if (execute == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read a dataset");
     execute->options = *options;
+    execute->process = getpid();
     execute->num_slots = (uint64_t)options->ahead + (uint64_t)options->threads + 1;
     pthread_mutex_init(&execute->lock, NULL);
     pthread_cond_init(&execute->room, NULL);
@@ -464,6 +467,12 @@ static bool wait_for_result(uni__execute *execute)
 
 int uni__execute_next(uni__execute *execute, uni__result *out, uni_error *err)
 {
+    if (uni__execute_is_anothers(
+            execute)) /* before the lock, which one of the threads may have held */
+        return uni_error_set(err, UNI_ESTATE,
+                             "this iterator was opened by process %d, and its threads are not in "
+                             "process %d, which was forked from it: open one of your own",
+                             (int)execute->process, (int)getpid());
     pthread_mutex_lock(&execute->lock);
     struct slot *slot = &execute->slots[execute->head % execute->num_slots];
     uint64_t before = 0;
@@ -531,6 +540,11 @@ bool uni__execute_rewind(uni__execute *execute, int64_t epoch, int64_t end_epoch
     }
     pthread_mutex_unlock(&execute->lock);
     return rests;
+}
+
+bool uni__execute_is_anothers(const uni__execute *execute)
+{
+    return execute != NULL && execute->process != getpid();
 }
 
 void uni__execute_stop(uni__execute *execute)

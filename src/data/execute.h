@@ -55,6 +55,8 @@ void uni__execute_extend(uni__execute *execute, int64_t end_epoch);
 bool uni__execute_rewind(uni__execute *execute, int64_t epoch, int64_t end_epoch);
 /* Tasks that run are told to give up (uni__reader_is_wanted) and waited for. */
 void uni__execute_stop(uni__execute *execute);
+/* It was started before a fork, in the process that is this one's parent: there is nobody to wait for, and locks may be held for ever. NULL is nobody's. */
+bool uni__execute_is_anothers(const uni__execute *execute);
 double uni__execute_wait(const uni__execute *execute); /* seconds that next waited */
 double uni__execute_busy(uni__execute *execute); /* seconds of all threads */
 

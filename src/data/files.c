@@ -111,6 +111,10 @@ int uni__files_open(uni__files **out, int num_paths, const char *const *paths,
     struct finding finding = { .files = files, .suffixes = suffixes };
     int status = 0;
     for (int i = 0; i < num_paths; i++) {
+        if (paths[i] == NULL || paths[i][0] == 0) {
+            status = uni_error_set(err, UNI_EINVAL, "path %d of %d is empty", i + 1, num_paths);
+            goto fail;
+        }
         bool pattern = strpbrk(paths[i], "*?[{~") != NULL && !uni__path_exists(paths[i]);
         UNI_TRY_GOTO(
             pattern ? find_glob(&finding, paths[i], err) : find_one(&finding, paths[i], err), fail);
@@ -212,7 +216,10 @@ int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block *
 {
     *out = NULL;
     *count = 0;
-    if (block_bytes <= 0) {
+    if (block_bytes < 0)
+        return uni_error_set(err, UNI_EINVAL, "block_bytes: %lld; 0 chooses by the files' sizes",
+                             (long long)block_bytes);
+    if (block_bytes == 0) {
         /* Powers of two, so that a file that grows a little keeps its blocks. */
         block_bytes = MIN_BLOCK;
         while (block_bytes < MAX_BLOCK && block_bytes * MANY_BLOCKS < files->bytes)
@@ -220,18 +227,17 @@ int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block *
     }
     int64_t total = 0;
     for (int i = 0; i < files->count; i++)
-        total += (files->items[i].size + block_bytes - 1) / block_bytes;
+        total += files->items[i].size / block_bytes + (files->items[i].size % block_bytes != 0);
     uni__block *blocks = calloc((size_t)total + 1, sizeof *blocks);
     if (blocks == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld blocks", (long long)total);
     int64_t next = 0;
     for (int i = 0; i < files->count; i++) {
         int64_t size = files->items[i].size;
-        for (int64_t begin = 0; begin < size; begin += block_bytes)
-            blocks[next++] =
-                (uni__block){ .file = i,
-                              .begin = begin,
-                              .end = begin + block_bytes < size ? begin + block_bytes : size };
+        for (int64_t begin = 0, end; begin < size; begin = end) {
+            end = size - begin > block_bytes ? begin + block_bytes : size;
+            blocks[next++] = (uni__block){ .file = i, .begin = begin, .end = end };
+        }
     }
     *out = blocks;
     *count = total;

@@ -8,7 +8,8 @@
 
 void uni_dataset_iterator_free(uni_dataset_iterator *it)
 {
-    if (it == NULL)
+    if (it == NULL ||
+        uni__execute_is_anothers(it->execute)) /* the pages are a copy of the parent's */
         return;
     uni__execute_stop(it->execute);
     uni__equal_free(it->equal);

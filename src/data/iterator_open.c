@@ -7,6 +7,9 @@
 #include "data/iterator.h"
 
 #define DEFAULT_BATCH 256
+#define MOST_ROWS                                                                                  \
+    (INT64_C(1)                                                                                    \
+     << 40) /* of a global batch: more stands for all of them, and products of it fit an int64 */
 #define MAX_THREADS 16
 #define CHUNK_BYTES ((int64_t)1 << 20) /* of a task over an indexed source */
 #define FIRST_ROWS 512
@@ -110,6 +113,7 @@ static int64_t quick_results(const uni_dataset_iterator *it)
 /* Results that may wait: enough for all threads, for the next window, or as many batches as asked for. */
 static int64_t results_ahead(const uni_dataset_iterator *it)
 {
+    enum { MOST_AHEAD = 4096 };
     const uni__source *source = &it->dataset->root->source;
     int64_t ahead = 2 * it->options.threads + 2;
     if (uni__dataset_is_quick(it->dataset) && quick_results(it) > ahead)
@@ -119,19 +123,21 @@ static int64_t results_ahead(const uni_dataset_iterator *it)
     if (it->options.prefetch > 0) {
         int64_t unit =
             it->plan.options.rounds && !it->stream ? it->plan.options.unit : source->block_rows;
-        int64_t wanted = unit > 0 ? it->options.prefetch * it->options.batch_size / unit + 1
-                                  : it->options.prefetch;
-        ahead = it->windows ? ahead : wanted;
+        double rows = (double)it->options.prefetch * (double)it->options.batch_size;
+        double wanted = unit > 0 ? rows / (double)unit + 1 : (double)it->options.prefetch;
+        if (!it->windows)
+            ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
     }
-    return ahead < 4096 ? ahead : 4096;
+    return ahead < MOST_AHEAD ? ahead : MOST_AHEAD;
 }
 
 static int check_options(const uni_data_options *o, const uni_dataset *dataset, uni_error *err)
 {
-    if (o->batch_size < 0 || o->threads < 0 || o->budget < 0 || o->epochs < -1)
+    if (o->batch_size < 0 || o->threads < 0 || o->budget < 0 || o->num_shards < 0 ||
+        o->epochs < -1 || o->prefetch < UNI_AUTO)
         return uni_error_set(err, UNI_EINVAL,
-                             "batch_size, threads and budget must not be negative, epochs not "
-                             "below -1 (endless)");
+                             "batch_size, threads, budget and num_shards must not be negative, "
+                             "epochs not below -1 (endless), prefetch not below UNI_AUTO");
     int shards = o->num_shards > 0 ? o->num_shards : 1;
     int parts = dataset->num_shards > 0 ? dataset->num_shards : shards;
     if (o->global_batch_size < 0 || (o->global_batch_size > 0 && o->global_batch_size < parts))
@@ -151,6 +157,8 @@ static void fill_defaults(uni_data_options *o, const uni_dataset *dataset)
     o->num_shards = o->num_shards > 0 ? o->num_shards : 1;
     int shard = files ? dataset->shard : o->shard;
     int num_shards = files ? dataset->num_shards : o->num_shards;
+    if (o->global_batch_size > MOST_ROWS)
+        o->global_batch_size = MOST_ROWS;
     if (o->global_batch_size > 0)
         o->batch_size = uni__share(o->global_batch_size, shard + 1, num_shards) -
                         uni__share(o->global_batch_size, shard, num_shards);
@@ -160,6 +168,8 @@ static void fill_defaults(uni_data_options *o, const uni_dataset *dataset)
     }
     if (o->batch_size == 0)
         o->batch_size = order->batch_size > 0 ? order->batch_size : DEFAULT_BATCH;
+    if (o->batch_size > MOST_ROWS / o->num_shards)
+        o->batch_size = MOST_ROWS / o->num_shards;
     o->drop_remainder = o->drop_remainder || order->drop_remainder;
     o->budget = o->budget > 0 ? o->budget : UNI__DEFAULT_BUDGET;
     o->threads = o->threads > 0 ? o->threads : default_threads();

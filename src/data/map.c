@@ -14,6 +14,15 @@ struct table_map {
     void (*free_context)(void *context);
 };
 
+/* A user's function that fails without a message would otherwise look like the end of the data. */
+static int said_why(int status, uni_error *err)
+{
+    if (status < 0 && err != NULL && err->code == 0)
+        return uni_error_set(err, UNI_EFUNCTION, "the function failed (%d) without a message",
+                             status);
+    return status < 0 ? status : 0;
+}
+
 static int map_table(void *self, uni__reader *reader, uni_table *in, uni_table **out,
                      uni_error *err)
 {
@@ -22,10 +31,7 @@ static int map_table(void *self, uni__reader *reader, uni_table *in, uni_table *
     int status = map->function(map->context, in, out, err);
     if (status >= 0 && *out == NULL)
         return uni_error_set(err, UNI_EFUNCTION, "the function returned no table");
-    if (status < 0 && err != NULL && err->code == 0)
-        return uni_error_set(err, UNI_EFUNCTION, "the function failed (%d) without a message",
-                             status);
-    return status < 0 ? status : 0;
+    return said_why(status, err);
 }
 
 static void free_table_map(void *self)
@@ -89,7 +95,7 @@ static int map_rows(void *self, uni__reader *reader, uni_table *in, uni_table **
         } else {
             status = row_map->flat_map(row_map->context, in, row, rows, err);
         }
-        status = status > 0 ? 0 : status;
+        status = said_why(status, err);
     }
     if (status == 0)
         status = uni_table_from_rows(out, rows, NULL, err);
@@ -110,7 +116,7 @@ static int filter_rows(void *self, uni__reader *reader, uni_table *in, uni_table
         UNI_TRY(uni__reader_is_wanted(reader, err));
         int keep = row_map->filter(row_map->context, in, row, err);
         if (keep < 0)
-            return keep;
+            return said_why(keep, err);
         if (keep > 0)
             rows[kept++] = (uni__row){ .row = (int32_t)row };
     }
@@ -124,8 +130,10 @@ static int filter_rows(void *self, uni__reader *reader, uni_table *in, uni_table
 static int add_row_stage(uni_dataset **out, uni_dataset *from, const char *name,
                          const struct row_map *functions, uni_error *err)
 {
-    struct row_map *copy = malloc(sizeof *copy);
     *out = NULL;
+    if (functions->map == NULL && functions->filter == NULL && functions->flat_map == NULL)
+        return uni_error_set(err, UNI_EINVAL, "%s needs a function", name);
+    struct row_map *copy = malloc(sizeof *copy);
     if (copy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a transform");
     *copy = *functions;

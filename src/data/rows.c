@@ -281,6 +281,8 @@ int uni_dataset_skip(uni_dataset **out, uni_dataset *from, int64_t count, uni_er
 int uni_dataset_split_at_indices(uni_dataset **out, uni_dataset *from, int count,
                                  const int64_t *indices, uni_error *err)
 {
+    if (count < 0)
+        return uni_error_set(err, UNI_EINVAL, "split_at_indices: at %d indices", count);
     for (int i = 0; i <= count; i++)
         out[i] = NULL;
     for (int i = 0; i < count; i++) {

@@ -25,18 +25,32 @@ static void callbacks_free(void *self)
     free(own);
 }
 
+static const char *name_of(const uni_source_callbacks *own)
+{
+    return own->name != NULL ? own->name : "a source of callbacks";
+}
+
+/* What a user's function returned. One that fails without saying why would otherwise look like the end of the data. */
+static int returned(const uni_source_callbacks *own, int status, uni_error *err)
+{
+    if (status < 0 && err != NULL && err->code == 0)
+        return uni_error_set(err, UNI_EFUNCTION, "%s: the function failed (%d) without a message",
+                             name_of(own), status);
+    return status;
+}
+
 static int callbacks_range(void *self, uni__reader *reader, int64_t begin, int64_t end,
                            uni_table **out, uni_error *err)
 {
     const uni_source_callbacks *own = self;
     *out = NULL;
-    UNI_TRY(own->read_range(own->context, begin, end, out, err));
+    UNI_TRY(returned(own, own->read_range(own->context, begin, end, out, err), err));
     if (*out == NULL || uni_table_num_rows(*out) != end - begin) {
         int64_t got = *out != NULL ? uni_table_num_rows(*out) : 0;
         uni_table_unref(*out);
         *out = NULL;
-        return uni_error_set(err, UNI_EFUNCTION, "rows %lld to %lld were asked for, %lld came",
-                             (long long)begin, (long long)end, (long long)got);
+        return uni_error_set(err, UNI_EFUNCTION, "%s: rows %lld to %lld were asked for, %lld came",
+                             name_of(own), (long long)begin, (long long)end, (long long)got);
     }
     return 0;
 }
@@ -46,13 +60,14 @@ static int callbacks_block(void *self, uni__reader *reader, int64_t block, uni_t
 {
     const uni_source_callbacks *own = self;
     *out = NULL;
-    UNI_TRY(own->read_block(own->context, block, out, err));
+    UNI_TRY(returned(own, own->read_block(own->context, block, out, err), err));
     int64_t got = *out != NULL ? uni_table_num_rows(*out) : -1;
     if (got >= 0 && (own->block_rows == NULL || got == own->block_rows[block]))
         return 0;
     uni_table_unref(*out);
     *out = NULL;
-    return uni_error_set(err, UNI_EFUNCTION, "block %lld came with %lld rows, it should have %lld",
+    return uni_error_set(err, UNI_EFUNCTION,
+                         "%s: block %lld came with %lld rows, it should have %lld", name_of(own),
                          (long long)block, (long long)got,
                          own->block_rows != NULL ? (long long)own->block_rows[block] : 0LL);
 }
@@ -101,14 +116,20 @@ static int callbacks_open(void *self, void **cursor, uni_error *err)
 {
     const uni_source_callbacks *own = self;
     *cursor = NULL;
-    return own->open != NULL ? own->open(own->context, cursor, err) : 0;
+    return own->open != NULL ? returned(own, own->open(own->context, cursor, err), err) : 0;
 }
 
 static int callbacks_next(void *self, void *cursor, uni__reader *reader, uni_table **out,
                           uni_error *err)
 {
     const uni_source_callbacks *own = self;
-    return own->next(own->context, cursor, out, err);
+    *out = NULL;
+    int more = returned(own, own->next(own->context, cursor, out, err), err);
+    if (more > 0 && *out == NULL)
+        return uni_error_set(err, UNI_EFUNCTION,
+                             "%s: next returned %d and no table; 0 says that there is none",
+                             name_of(own), more);
+    return more;
 }
 
 static void callbacks_close(void *self, void *cursor)
@@ -135,12 +156,13 @@ static int find_schema(uni_source_callbacks *own, uni_table **out, uni_error *er
     void *cursor = NULL;
     int status;
     if (own->read_range != NULL) {
-        status = own->read_range(own->context, 0, own->num_rows > 0 ? 1 : 0, &first, err);
+        status = returned(
+            own, own->read_range(own->context, 0, own->num_rows > 0 ? 1 : 0, &first, err), err);
     } else if (own->read_block != NULL) {
         status = callbacks_block(own, NULL, 0, &first, err);
     } else {
         UNI_TRY(callbacks_open(own, &cursor, err));
-        status = own->next(own->context, cursor, &first, err);
+        status = callbacks_next(own, cursor, NULL, &first, err);
         callbacks_close(own, cursor);
     }
     if (status >= 0)
@@ -200,6 +222,9 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
         return uni_error_set(err, UNI_EINVAL,
                              "a source of callbacks needs read_range, blocks and read_block, or "
                              "next");
+    if (callbacks->read_range != NULL && callbacks->num_rows < 0)
+        return uni_error_set(err, UNI_EINVAL, "%s: a source of %lld rows", name_of(callbacks),
+                             (long long)callbacks->num_rows);
     uni_source_callbacks *own = malloc(sizeof *own);
     if (own == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source");

@@ -269,22 +269,28 @@ static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error
 static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
 {
     UNI_TRY(uni_table_new(out, 0, err));
-    for (int wanted = 0; wanted < csv->num_out; wanted++) {
-        for (int i = 0; i < csv->num_columns; i++) {
-            if (csv->columns[i].out != wanted)
-                continue;
-            int status = uni__table_add_field(*out, &csv->columns[i].field, err);
-            if (status == UNI_EEXISTS)
-                return uni_error_set(err, UNI_EEXISTS,
-                                     "%s:1:%d: two columns are called %s; give names of your own "
-                                     "(column_names), or no_header where the first line is data",
-                                     csv->files->items[csv->first].path, i + 1,
-                                     csv->columns[i].name);
-            UNI_TRY(status);
-        }
+    int *chosen = malloc((size_t)csv->num_out * sizeof *chosen + 1); /* the column of each place */
+    if (chosen == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for %d columns", csv->num_out);
+    for (int i = 0; i < csv->num_columns; i++) {
+        if (csv->columns[i].out >= 0)
+            chosen[csv->columns[i].out] = i;
     }
-    csv->schema = *out;
-    return 0;
+    int status = 0;
+    for (int place = 0; place < csv->num_out && status == 0; place++) {
+        const uni__csv_column *column = &csv->columns[chosen[place]];
+        status = uni__table_add_field(*out, &column->field, err);
+        if (status == UNI_EEXISTS)
+            status =
+                uni_error_set(err, UNI_EEXISTS,
+                              "%s:1:%d: two columns are called %s; give names of your own "
+                              "(column_names), or no_header where the first line is data",
+                              csv->files->items[csv->first].path, chosen[place] + 1, column->name);
+    }
+    free(chosen);
+    if (status == 0)
+        csv->schema = *out;
+    return status;
 }
 
 static int check_options(const uni_csv_options *options, uni_error *err)

@@ -33,8 +33,10 @@ static char *cell_copy(const uni__csv_cell *cell)
 
 static int add_column(uni__csv *csv, char *name, uni_error *err)
 {
-    uni__csv_column *columns =
-        reallocarray(csv->columns, (size_t)csv->num_columns + 1, sizeof *columns);
+    size_t count = (size_t)csv->num_columns;
+    uni__csv_column *columns = csv->columns;
+    if ((count & (count - 1)) == 0) /* 0, 1, 2, 4 ...: grows to the next power of two */
+        columns = reallocarray(columns, count > 0 ? 2 * count : 1, sizeof *columns);
     if (columns != NULL)
         csv->columns = columns;
     if (columns == NULL || name == NULL) {

@@ -180,6 +180,8 @@ int uni__loaded_source(uni__source *out, uni_table *table, const uni__source *or
 int uni_dataset_from_table(uni_dataset **out, uni_table *table, uni_error *err)
 {
     *out = NULL;
+    if (table == NULL)
+        return uni_error_set(err, UNI_EINVAL, "there is no table to make a dataset of");
     uni__source source;
     UNI_TRY(uni__table_source(&source, table, err));
     return uni__dataset_from_source(out, &source, NULL, err);
@@ -189,9 +191,11 @@ int uni_dataset_from_arrays(uni_dataset **out, int count, const char *const *nam
                             uni_array *const *arrays, uni_error *err)
 {
     *out = NULL;
-    if (count < 1 || arrays[0] == NULL || uni_array_ndim(arrays[0]) < 1)
+    if (count < 1 || names == NULL || arrays == NULL || arrays[0] == NULL ||
+        uni_array_ndim(arrays[0]) < 1)
         return uni_error_set(err, UNI_EINVAL,
-                             "a dataset of arrays needs at least one, with an axis of rows");
+                             "a dataset of arrays needs names and at least one array, with an axis "
+                             "of rows");
     uni_table *table = NULL;
     int status = 0;
     UNI_TRY(uni_table_new(&table, uni_array_shape(arrays[0])[0], err));
