@@ -195,6 +195,17 @@ class Readers(InDirectory):
         self.assertEqual(data.read_sql("SELECT id FROM t WHERE id < 3", lambda: sqlite3.connect(self.path("a.db"))).take_all(),
                          [{"id": 1}, {"id": 2}])
 
+    def test_sql_columns_have_one_type(self):
+        with sqlite3.connect(self.path("gaps.db")) as connection:
+            connection.execute("CREATE TABLE t (late INTEGER, early INTEGER, mixed)")
+            connection.executemany("INSERT INTO t VALUES (?, ?, ?)", ((i if i < 5000 else None, None if i == 1 else i, i if i % 2 else i + 0.5) for i in range(9000)))
+        read = lambda columns: data.read_sql("SELECT %s FROM t" % columns, lambda: sqlite3.connect(self.path("gaps.db")))
+        batches = list(read("early, mixed").iter_batches(batch_size=1000))
+        self.assertEqual({(str(each["early"].dtype), str(each["mixed"].dtype)) for each in batches}, {("float64", "float64")})
+        self.assertEqual(sum(float(each["mixed"].sum()) for each in batches), sum(i if i % 2 else i + 0.5 for i in range(9000)))
+        with self.assertRaisesRegex(ValueError, "'late': whole numbers in the first rows, NULL later.*CAST"):
+            read("late").count()
+
     def test_sqlite_by_a_key(self):
         """Keys with gaps, with many rows each, fractions, the largest and smallest numbers, and none: every row is in one block."""
         base = sqlite3.connect(self.path("k.db"))

@@ -172,15 +172,32 @@ def read_sql(sql: str, connection_factory: Any, **more: Any) -> Dataset:
             cursor = connection.cursor()
             cursor.execute(sql)
             names = [column[0] for column in cursor.description]
+            types: dict[str, type] = {}
             while True:
                 block = cursor.fetchmany(4096)
                 if not block:
                     return
-                yield _incoming.from_columns(dict(zip(names, map(list, zip(*block)))))
+                columns = dict(zip(names, map(list, zip(*block))))
+                for name, values in columns.items():
+                    columns[name] = _of_one_type(name, values, types)
+                yield _incoming.from_columns(columns)
         finally:
             connection.close()
 
     return of_stream(_OneThread(rows), "sql")
+
+
+def _of_one_type(name: str, values: list, types: dict[str, type]) -> list:
+    """A column is of the type that its first rows have: whole numbers among floating point are floating point, whole numbers with gaps are so from the beginning or an error."""
+    known = {type(value) for value in values}
+    if name not in types:
+        types[name] = float if known <= {int, float, type(None)} and known & {float, type(None)} and known & {int, float} else int if known == {int} else object
+    if types[name] is float:
+        return [float(value) if type(value) is int and int(float(value)) == value else value for value in values]
+    if types[name] is int and known & {float, type(None)}:
+        raise ValueError("column %r: whole numbers in the first rows, %s later; ask for one type in the query, such as CAST(%s AS REAL) or COALESCE(%s, 0)"
+                         % (name, "NULL" if type(None) in known else "fractions", name, name))
+    return values
 
 
 class _OneThread:
