@@ -35,16 +35,19 @@ static void child_fail(int failure, int step)
     _exit(127);
 }
 
-/* What exec would have put in the place of the old. The strings stay for as long as the process. */
+/* What exec would have put in the place of the old. */
 static int take_environment(char *const *env)
 {
+    bool failed = false;
     clearenv();
-    for (; *env; env++) {
-        char *pair = strdup(*env);
-        if (!pair || putenv(pair) != 0)
-            return -1;
+    for (; *env && !failed; env++) {
+        char *name = strdup(*env), *equals = name ? strchr(name, '=') : NULL;
+        if (equals)
+            *equals = '\0';
+        failed = !name || (equals && equals > name && setenv(name, equals + 1, 1) != 0);
+        free(name);
     }
-    return 0;
+    return failed ? -1 : 0;
 }
 
 int uni__child_high_fd(int fd)
