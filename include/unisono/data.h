@@ -123,7 +123,7 @@ UNI_API UNI_MUST_USE int uni_dataset_from_config(uni_dataset **out, const uni_va
  * from several threads at once), or open, next, close (a stream of tables; next returns 1 with a table, 0 at the end). The first table (or an empty range) is the
  * schema. */
 typedef struct uni_source_callbacks {
-    const char *name; /* for messages */
+    const char *name; /* for messages; copied; may be NULL */
     void *context;
     int64_t num_rows;
     int (*read_range)(void *context, int64_t begin, int64_t end, uni_table **out, uni_error *err);

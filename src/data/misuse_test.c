@@ -49,8 +49,10 @@ static void failing_without_a_message(void **unused)
     assert_ok(uni_dataset_flat_map(&made, rows, no_map, NULL, &failure));
     assert_fails(uni_dataset_take(made, 10, &table, &failure), UNI_EFUNCTION, "without a message");
     uni_dataset_unref(made);
-    uni_source_callbacks mine = { .name = "mine", .num_rows = 10, .read_range = no_range };
+    char name[] = "mine";
+    uni_source_callbacks mine = { .name = name, .num_rows = 10, .read_range = no_range };
     assert_ok(uni_dataset_from_callbacks(&made, &mine, &failure));
+    name[0] = 'x'; /* it was copied */
     assert_fails(uni_dataset_take(made, 10, &table, &failure), UNI_EFUNCTION, "mine: the function");
     uni_dataset_unref(made);
     assert_fails(uni_dataset_from_callbacks(

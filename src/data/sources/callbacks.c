@@ -5,7 +5,7 @@
 #include "data/table.h"
 
 /* Copies of ours. The names of blocks of one file are one. */
-static void free_blocks(uni_source_callbacks *own)
+static void free_copies(uni_source_callbacks *own)
 {
     const char *const *files = own->block_files;
     for (int64_t i = 0; files != NULL && i < own->num_blocks; i++) {
@@ -14,6 +14,7 @@ static void free_blocks(uni_source_callbacks *own)
     }
     free((void *)files);
     free((int64_t *)own->block_rows);
+    free((char *)own->name);
 }
 
 static void callbacks_free(void *self)
@@ -21,7 +22,7 @@ static void callbacks_free(void *self)
     uni_source_callbacks *own = self;
     if (own->free != NULL)
         own->free(own->context);
-    free_blocks(own);
+    free_copies(own);
     free(own);
 }
 
@@ -229,6 +230,7 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
     if (own == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a source");
     *own = *callbacks;
+    own->name = callbacks->name != NULL ? strdup(callbacks->name) : NULL; /* messages come later */
     bool indexed = callbacks->read_range != NULL, split = !indexed && callbacks->read_block != NULL;
     uni__source source = { .class_ = &callbacks_class,
                            .self = own,
@@ -243,7 +245,7 @@ int uni_dataset_from_callbacks(uni_dataset **out, const uni_source_callbacks *ca
     if (status == 0)
         status = find_schema(own, &source.schema, err);
     if (status < 0) {
-        free_blocks(own);
+        free_copies(own);
         free(own); /* the context is the caller's when it fails */
         return status;
     }
