@@ -93,6 +93,12 @@ int uni__reader_trim(uni__reader *reader, uni_array **array, int64_t first_dimen
     if (shape[0] == first_dimension)
         return 0;
     shape[0] = first_dimension;
+    if (first_dimension == 0) { /* does not hold on to memory that says nothing */
+        UNI_TRY(uni_array_new(&part, uni_array_dtype(whole), ndim, shape, err));
+        uni_array_unref(whole);
+        *array = part;
+        return 0;
+    }
     UNI_TRY(uni_array_view(&part, uni_array_dtype(whole), ndim, shape, uni_array_data(whole),
                            release_parent, whole, err));
     *array = part;

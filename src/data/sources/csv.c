@@ -23,6 +23,7 @@ static void csv_free(void *self)
     for (int i = 0; i < csv->num_nulls; i++)
         free(csv->nulls[i]);
     free(csv->nulls);
+    free(csv->chosen);
     free(csv->columns);
     free(csv->blocks);
     free(csv->states);
@@ -269,25 +270,24 @@ static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error
 static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
 {
     UNI_TRY(uni_table_new(out, 0, err));
-    int *chosen = malloc((size_t)csv->num_out * sizeof *chosen + 1); /* the column of each place */
-    if (chosen == NULL)
+    csv->chosen = malloc((size_t)csv->num_out * sizeof *csv->chosen + 1);
+    if (csv->chosen == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d columns", csv->num_out);
     for (int i = 0; i < csv->num_columns; i++) {
         if (csv->columns[i].out >= 0)
-            chosen[csv->columns[i].out] = i;
+            csv->chosen[csv->columns[i].out] = i;
     }
     int status = 0;
     for (int place = 0; place < csv->num_out && status == 0; place++) {
-        const uni__csv_column *column = &csv->columns[chosen[place]];
+        const uni__csv_column *column = &csv->columns[csv->chosen[place]];
         status = uni__table_add_field(*out, &column->field, err);
         if (status == UNI_EEXISTS)
-            status =
-                uni_error_set(err, UNI_EEXISTS,
-                              "%s:1:%d: two columns are called %s; give names of your own "
-                              "(column_names), or no_header where the first line is data",
-                              csv->files->items[csv->first].path, chosen[place] + 1, column->name);
+            status = uni_error_set(err, UNI_EEXISTS,
+                                   "%s:1:%d: two columns are called %s; give names of your own "
+                                   "(column_names), or no_header where the first line is data",
+                                   csv->files->items[csv->first].path, csv->chosen[place] + 1,
+                                   column->name);
     }
-    free(chosen);
     if (status == 0)
         csv->schema = *out;
     return status;

@@ -35,6 +35,7 @@ typedef struct uni__csv {
     int num_columns; /* of the file */
     uni__csv_column *columns;
     int num_out;
+    int *chosen; /* num_out: the column of each place in the table */
     uni_table *schema; /* borrowed from the source */
     int num_nulls;
     char **nulls; /* texts of a missing value ... */

@@ -386,15 +386,11 @@ static int make_table(struct parse *parse, uni_table **out, uni_error *err)
 {
     uni_table *table = NULL;
     UNI_TRY(uni_table_new(&table, parse->row, err));
-    for (int wanted = 0; wanted < parse->csv->num_out; wanted++) {
-        for (int i = 0; i < parse->csv->num_columns; i++) {
-            if (parse->csv->columns[i].out != wanted)
-                continue;
-            int status = finish_column(parse, i, table, err);
-            if (status < 0) {
-                uni_table_unref(table);
-                return status;
-            }
+    for (int place = 0; place < parse->csv->num_out; place++) {
+        int status = finish_column(parse, parse->csv->chosen[place], table, err);
+        if (status < 0) {
+            uni_table_unref(table);
+            return status;
         }
     }
     *out = table;
@@ -418,6 +414,10 @@ int uni__csv_parse(const uni__csv *csv, uni__reader *reader, const uni__csv_plac
                    const char *text, size_t size, uni_table **out, uni_error *err)
 {
     *out = NULL;
+    if (size == 0 && csv->schema != NULL) { /* no row begins in this block */
+        *out = uni_table_ref(csv->schema);
+        return 0;
+    }
     struct parse parse = { .csv = csv,
                            .reader = reader,
                            .place = place,
