@@ -148,7 +148,7 @@ static void bench_npy(bool quick)
 
 static void bench_tfrecord(bool quick)
 {
-    int64_t rows = quick ? 12500 : 1 << 18;
+    int64_t rows = quick ? 12500 : 1 << 20;
     const char *records = bench_path("rows.tfrecord");
     bench_make_tfrecord(records, rows);
     bench_in_turn("tfrecord_mb_per_s", records, false, rows, RUNS, 0);

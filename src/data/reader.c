@@ -85,7 +85,7 @@ static void release_parent(void *context)
 int uni__reader_trim(uni__reader *reader, uni_array **array, int64_t first_dimension,
                      uni_error *err)
 {
-    int64_t shape[UNI_MAX_DIMS];
+    int64_t shape[UNI_MAX_DIMS] = { 0 };
     uni_array *whole = *array, *part = NULL;
     int ndim = uni_array_ndim(whole);
     for (int i = 0; i < ndim; i++)

@@ -270,7 +270,7 @@ static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error
 static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
 {
     UNI_TRY(uni_table_new(out, 0, err));
-    csv->chosen = malloc((size_t)csv->num_out * sizeof *csv->chosen + 1);
+    csv->chosen = calloc((size_t)csv->num_out + 1, sizeof *csv->chosen);
     if (csv->chosen == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %d columns", csv->num_out);
     for (int i = 0; i < csv->num_columns; i++) {
