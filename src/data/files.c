@@ -14,7 +14,7 @@
 #include "data/source.h"
 
 #define MIN_BLOCK ((int64_t)64 << 10)
-#define MAX_BLOCK ((int64_t)4 << 20)
+#define MAX_BLOCK ((int64_t)2 << 20) /* larger ones leave the caches before they are parsed */
 #define MANY_BLOCKS 256
 #define MAX_LINE ((int64_t)1 << 30)
 

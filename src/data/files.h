@@ -46,7 +46,7 @@ typedef struct uni__block {
     int64_t begin, end;
 } uni__block;
 
-/* Cuts all files into blocks of block_bytes (0: by the total size, 64 KiB to 4 MiB, about 256 blocks or more); a block never spans files. Where they
+/* Cuts all files into blocks of block_bytes (0: by the total size, 64 KiB to 2 MiB, about 256 blocks or more); a block never spans files. Where they
  * are depends on nothing but the sizes of the files. malloc'ed. */
 int uni__files_blocks(const uni__files *files, int64_t block_bytes, uni__block **out,
                       int64_t *count, uni_error *err) UNI_MUST_USE;
