@@ -65,11 +65,13 @@ static int find_in_directory(void *context, const char *relative, const char *fu
                              uni_error *err)
 {
     const struct finding *finding = context;
-    for (const char *part = relative; part != NULL; part = strchr(part, '/')) {
+    const char *part = relative;
+    do {
         part += *part == '/';
         if (*part == '.' || *part == '_')
             return 0;
-    }
+        part = strchr(part, '/');
+    } while (part != NULL);
     return has_suffix(relative, finding->suffixes) ? add_file(finding->files, full, err) : 0;
 }
 
