@@ -4,19 +4,6 @@
 #include <time.h>
 #include "data/test.h"
 
-static uni_table *ids(int64_t begin, int64_t end)
-{
-    uni_array *array = NULL;
-    uni_table *table = NULL;
-    assert_ok(uni_array_new(&array, UNI_I64, 1, (const int64_t[]){ end - begin }, &failure));
-    for (int64_t i = begin; i < end; i++)
-        ((int64_t *)uni_array_data(array))[i - begin] = i;
-    assert_ok(uni_table_new(&table, end - begin, &failure));
-    assert_ok(uni_table_add_array(table, "id", array, &failure));
-    uni_array_unref(array);
-    return table;
-}
-
 static int64_t id_at(const uni_table *table, int64_t row)
 {
     return ((const int64_t *)uni_array_data(uni_table_find(table, "id")->values))[row];
@@ -31,7 +18,7 @@ static int read_block(void *context, int64_t block, uni_table **out, uni_error *
     int64_t first = 0;
     for (int64_t i = 0; i < block; i++)
         first += rows_of_blocks[i];
-    *out = ids(first, first + rows_of_blocks[block] + (context != NULL && block == 2));
+    *out = ids_table(first, first + rows_of_blocks[block] + (context != NULL && block == 2));
     return 0;
 }
 

@@ -282,28 +282,9 @@ static int add_rank(uni__plan *all, const uni_value *state, int rank, int64_t la
     return 0;
 }
 
-/* States that speak for all ranks: the one that is furthest. */
-static const uni_value *furthest_of_all(const uni_value *states)
-{
-    int64_t best_epoch = -1, best = -1;
-    const uni_value *found = NULL;
-    for (size_t i = 0; i < uni_list_size(states); i++) {
-        const uni_value *state = uni_list_get(states, i);
-        const uni_value *piece = uni_list_get(uni_dict_get(state, "pieces"), 0);
-        int64_t epoch = piece != NULL ? uni_value_as_int(uni_list_get(piece, 0), 0)
-                                      : uni_dict_get_int(state, "epoch", 0);
-        int64_t taken = uni_dict_get_int(state, "taken", 0);
-        if (epoch > best_epoch || (epoch == best_epoch && taken > best)) {
-            best_epoch = epoch;
-            best = taken;
-            found = state;
-        }
-    }
-    return found;
-}
-
-/* Rounds: all stand at the same place, but for one that had no part in the last round. */
-static const uni_value *furthest(const uni_value *states)
+/* The state that is furthest. all: each speaks for all ranks, and says how many batches were taken. Otherwise rounds: all stand at the same place, but for one that had no
+ * part in the last round. */
+static const uni_value *furthest(const uni_value *states, bool all)
 {
     int64_t best_epoch = -1, best = -1;
     const uni_value *found = NULL;
@@ -311,10 +292,14 @@ static const uni_value *furthest(const uni_value *states)
         const uni_value *state = uni_list_get(states, i);
         const uni_value *piece = uni_list_get(uni_dict_get(state, "pieces"), 0);
         int64_t epoch = uni_dict_get_int(state, "epoch", 0);
-        int64_t begin = piece != NULL ? uni_value_as_int(uni_list_get(piece, 1), 0) : INT64_MAX;
-        if (epoch > best_epoch || (epoch == best_epoch && begin > best)) {
+        int64_t at = piece != NULL ? uni_value_as_int(uni_list_get(piece, 1), 0) : INT64_MAX;
+        if (all) {
+            epoch = piece != NULL ? uni_value_as_int(uni_list_get(piece, 0), 0) : epoch;
+            at = uni_dict_get_int(state, "taken", 0);
+        }
+        if (epoch > best_epoch || (epoch == best_epoch && at > best)) {
             best_epoch = epoch;
-            best = begin;
+            best = at;
             found = state;
         }
     }
@@ -347,7 +332,7 @@ int uni_dataset_merge_states(uni_value **out, const uni_value *states, uni_error
         return bad_state(err);
     bool all = uni_dict_get_int(first, "all", 0) != 0;
     if (all || uni_dict_get_int(first, "rounds", 0) != 0) {
-        *out = uni_value_copy(all ? furthest_of_all(states) : furthest(states));
+        *out = uni_value_copy(furthest(states, all));
         return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a state");
     }
     uni__plan whole = { .options = { .elements = uni_dict_get_int(first, "elements", 0),

@@ -6,23 +6,10 @@
 
 enum { ROWS = 1003, BLOCK = 47, EPOCHS = 3 };
 
-static uni_table *ids(int64_t begin, int64_t end)
-{
-    uni_array *array = NULL;
-    uni_table *table = NULL;
-    assert_ok(uni_array_new(&array, UNI_I64, 1, (const int64_t[]){ end - begin }, &failure));
-    for (int64_t i = begin; i < end; i++)
-        ((int64_t *)uni_array_data(array))[i - begin] = i;
-    assert_ok(uni_table_new(&table, end - begin, &failure));
-    assert_ok(uni_table_add_array(table, "id", array, &failure));
-    uni_array_unref(array);
-    return table;
-}
-
 static int read_block(void *context, int64_t block, uni_table **out, uni_error *err)
 {
     int64_t end = (block + 1) * BLOCK;
-    *out = ids(block * BLOCK, end < ROWS ? end : ROWS);
+    *out = ids_table(block * BLOCK, end < ROWS ? end : ROWS);
     return 0;
 }
 
@@ -92,7 +79,7 @@ static uni_dataset *open_kind(int kind)
         return shuffles ? shuffled(rows, kind == SHUFFLED_STREAM ? 100 : 0) : rows;
     }
     if (rows == NULL) {
-        uni_table *table = ids(0, ROWS);
+        uni_table *table = ids_table(0, ROWS);
         assert_ok(uni_dataset_from_table(&rows, table, &failure));
         uni_table_unref(table);
     }

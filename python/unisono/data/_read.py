@@ -191,7 +191,8 @@ def _of_one_type(name: str, values: list, types: dict[str, type]) -> list:
     """A column is of the type that its first rows have: whole numbers among floating point are floating point, whole numbers with gaps are so from the beginning or an error."""
     known = {type(value) for value in values}
     if name not in types:
-        types[name] = float if known <= {int, float, type(None)} and known & {float, type(None)} and known & {int, float} else int if known == {int} else object
+        numbers = bool(known & {int, float}) and known <= {int, float, type(None)}
+        types[name] = int if known == {int} else float if numbers else object
     if types[name] is float:
         return [float(value) if type(value) is int and int(float(value)) == value else value for value in values]
     if types[name] is int and known & {float, type(None)}:

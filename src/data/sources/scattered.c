@@ -32,8 +32,9 @@ struct mapping {
 
 struct uni__scattered {
     const uni__files *files;
-    bool stays; /* what was read once is in memory the next time */
     pthread_mutex_t lock;
+    bool sized,
+        stays; /* stays, once asked (sized): what was read once is in memory the next time */
     struct mapping mappings[]; /* one a file */
 };
 
@@ -44,7 +45,6 @@ int uni__scattered_new(uni__scattered **out, const uni__files *files, uni_error 
     if (scattered == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %d files", files->count);
     scattered->files = files;
-    scattered->stays = (uint64_t)files->bytes <= uni__memory_available() / 2;
     pthread_mutex_init(&scattered->lock, NULL);
     return 0;
 }
@@ -69,6 +69,10 @@ static void map(uni__scattered *scattered, int file, int fd, const struct stat *
     void *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return;
+    if (!scattered->sized) { /* reads files of /proc and /sys: not for who never shuffles */
+        scattered->stays = (uint64_t)scattered->files->bytes <= uni__memory_available() / 2;
+        scattered->sized = true;
+    }
     if (!scattered->stays)
         madvise(memory, size, MADV_RANDOM);
     mapping->memory = memory;

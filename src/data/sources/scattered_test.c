@@ -3,24 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-/* cmocka wants the headers above first */
-#include <cmocka.h>
 #include "base/clock.h"
+#include "data/test.h"
 
 enum { ROWS = 20000, ROW = 1000, COUNT = 3000 };
 
-static char path[64];
+static char path[256];
 
 static char byte_of(int64_t row, int64_t column)
 {
@@ -40,8 +32,7 @@ static void write_file(int fd)
 static int make_file(void **state)
 {
     (void)state;
-    snprintf(path, sizeof path, "/tmp/unisono-scattered-XXXXXX");
-    int fd = mkstemp(path);
+    int fd = mkstemp(uni__temporary_name(path, sizeof path, "scattered"));
     assert_true(fd >= 0);
     write_file(fd);
     return close(fd);
@@ -216,7 +207,7 @@ static void test_replaced(void **state)
     (void)state;
     struct copy copy;
     struct stat found;
-    char other[80];
+    char other[sizeof path + 8];
     uni_error err = { 0 };
     begin_copy(&copy, COUNT, ROW);
     assert_int_equal(uni__scattered_copy(copy.file, 0, copy.rows, COUNT, ROW, &err), 0);

@@ -1,4 +1,4 @@
-/* limits.c - see machine_limits.h. Every file may be missing; what cannot be read does not limit. */
+/* machine_limits.c - see machine_limits.h. Every file may be missing; what cannot be read does not limit. */
 #include "base/machine_limits.h"
 #include <stdbool.h>
 #include <stdio.h>
