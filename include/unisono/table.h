@@ -1,7 +1,7 @@
 /*
  * table.h - rows in columns: what datasets read, transform and hand out.
  *
- * A table has a number of rows and named columns on arrays (array.h). Four kinds of columns: numbers (any dtype; a row is a scalar
+ * A table has a number of rows and named columns on arrays (array.h). The kinds of columns: numbers (any dtype; a row is a scalar
  * or a tensor of fixed shape), UTF-8 strings, bytes, and lists of numbers of varying length. A table does not change once it
  * was handed on; slices and selections share its buffers, so that they cost nothing.
  *
@@ -38,7 +38,10 @@ typedef enum uni_field_kind {
     UNI_FIELD_NUMBER = 1, /* values (rows, shape...) of dtype; no offsets */
     UNI_FIELD_STRING, /* values: UTF-8 in u8, offsets i64 (rows + 1) */
     UNI_FIELD_BINARY, /* values: u8, offsets i64 (rows + 1) */
-    UNI_FIELD_LIST /* values: (elements) of dtype, offsets i64 (rows + 1) */
+    UNI_FIELD_LIST, /* values: (elements) of dtype, offsets i64 (rows + 1) */
+    /* As BINARY: objects of the program itself, serialised in this process or by its driver (Python's pickles). No reader makes such a column,
+     * whatever a file holds, and two tables of which one has it are never put together: only what is marked so is turned back into objects. */
+    UNI_FIELD_OBJECT
 } uni_field_kind;
 
 typedef struct uni_field {
@@ -98,7 +101,7 @@ UNI_API UNI_MUST_USE int uni_table_row(uni_value **out, const uni_table *table, 
 UNI_API UNI_MUST_USE int uni_table_from_rows(uni_table **out, const uni_value *rows,
                                              const uni_table *like, uni_error *err);
 
-/* "float32", "float32 (28, 28)", "string", "binary", "list of int64"; at most `size` bytes with the zero. */
+/* "float32", "float32 (28, 28)", "string", "binary", "list of int64", "object"; at most `size` bytes with the zero. */
 UNI_API const char *uni_field_text(char *out, size_t size, const uni_field *field);
 UNI_API bool uni_field_equal(const uni_field *a, const uni_field *b); /* name, kind, dtype, shape */
 

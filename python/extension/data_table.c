@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char *const kind_names[] = { "", "number", "string", "binary", "list" };
+static const char *const kind_names[] = { "", "number", "string", "binary", "list", "object" };
 
 PyObject *door_table_take(door_state *state, uni_table *table)
 {
@@ -71,7 +71,7 @@ static uni_array *array_or_null(door_state *state, PyObject *object, int *failed
 
 static int kind_of(const char *name)
 {
-    for (int i = 1; i <= UNI_FIELD_LIST; i++)
+    for (int i = 1; i <= UNI_FIELD_OBJECT; i++)
         if (strcmp(kind_names[i], name) == 0)
             return i;
     PyErr_Format(PyExc_ValueError, "there is no kind of column %s", name);
@@ -186,7 +186,7 @@ static PyObject *one_text(const uni_table_column *column, const char *data, cons
                                                   : PyBytes_FromStringAndSize(text, size);
 }
 
-/* texts(index): a string or binary column as a list. */
+/* texts(index): a string, binary or object column as a list; of objects their bytes. */
 static PyObject *table_texts(PyObject *self, PyObject *argument)
 {
     const uni_table *table = ((table_object *)self)->table;
@@ -197,7 +197,7 @@ static PyObject *table_texts(PyObject *self, PyObject *argument)
         return NULL;
     }
     const uni_table_column *column = uni_table_column_at(table, (int)index);
-    if (column->field.kind != UNI_FIELD_STRING && column->field.kind != UNI_FIELD_BINARY)
+    if (column->field.kind == UNI_FIELD_NUMBER || column->field.kind == UNI_FIELD_LIST)
         return PyErr_Format(PyExc_TypeError, "column %s is not text", column->field.name);
     int64_t rows = uni_table_num_rows(table);
     const char *data = uni_array_data(column->values);

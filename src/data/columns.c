@@ -185,7 +185,8 @@ static int make_wide(const struct naming *naming, uni__reader *reader, uni_table
                               (const int64_t[]){ rows, (int64_t)total }, err));
     for (int i = 0; i < naming->count; i++) {
         const uni_table_column *column = uni_table_find(in, naming->names[i]);
-        char *scratch = uni__reader_scratch(reader, 3, uni__stripe_scratch(column, naming->dtype));
+        char *scratch = uni__reader_scratch(reader, UNI__SCRATCH_STRIPE,
+                                            uni__stripe_scratch(column, naming->dtype));
         if (scratch == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory to put columns together");
         UNI_TRY(uni__stripe_put(column, naming->dtype, uni_array_data(*out), offset, total, rows,

@@ -101,7 +101,8 @@ static int read_rows(uni__execute *execute, uni__reader *reader, const uni__task
     uni_dataset *dataset = execute->options.dataset;
     const uni__plan *plan =
         execute->options.plan; /* its options only, of which only end_epoch changes */
-    int64_t *rows = uni__reader_scratch(reader, 4, (size_t)task->count * sizeof *rows);
+    int64_t *rows =
+        uni__reader_scratch(reader, UNI__SCRATCH_ORDER_ROWS, (size_t)task->count * sizeof *rows);
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %lld rows",
                              (long long)task->count);

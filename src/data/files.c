@@ -260,7 +260,7 @@ static int read_to_line_end(const uni__files *files, const uni__block *block, in
                 err, UNI_ELIMIT,
                 "%s: a line at byte %lld is longer than 1 GiB; is this a text file?",
                 files->items[block->file].path, (long long)block->begin);
-        char *memory = uni__reader_scratch(reader, 0, (size_t)(end - begin));
+        char *memory = uni__reader_scratch(reader, UNI__SCRATCH_FILE_LINES, (size_t)(end - begin));
         if (memory == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a block of %s",
                                  files->items[block->file].path);

@@ -109,7 +109,8 @@ static int filter_rows(void *self, uni__reader *reader, uni_table *in, uni_table
     const struct row_map *row_map = self;
     int64_t count = uni_table_num_rows(in), kept = 0;
     *out = NULL;
-    uni__row *rows = uni__reader_scratch(reader, 3, (size_t)count * sizeof *rows + 1);
+    uni__row *rows =
+        uni__reader_scratch(reader, UNI__SCRATCH_FILTER_ROWS, (size_t)count * sizeof *rows + 1);
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t row = 0; row < count; row++) {

@@ -11,8 +11,8 @@ struct uni__reader {
     uni__bad *bad;
     bool owns; /* the pool and bad are its own (uni__reader_new) */
     const atomic_int *cancelled; /* NULL: never */
-    void *scratch[UNI__READER_SLOTS];
-    size_t sizes[UNI__READER_SLOTS];
+    void *scratch[UNI__SCRATCH_COUNT];
+    size_t sizes[UNI__SCRATCH_COUNT];
 };
 
 int uni__reader_of(uni__reader **out, uni__pool *pool, uni__bad *bad, uni_error *err)
@@ -48,7 +48,7 @@ void uni__reader_free(uni__reader *reader)
 {
     if (reader == NULL)
         return;
-    for (int i = 0; i < UNI__READER_SLOTS; i++)
+    for (int i = 0; i < UNI__SCRATCH_COUNT; i++)
         uni__pool_put(reader->scratch[i]);
     if (reader->owns) {
         uni__pool_unref(reader->pool);
@@ -105,14 +105,14 @@ int uni__reader_trim(uni__reader *reader, uni_array **array, int64_t first_dimen
     return 0;
 }
 
-void *uni__reader_scratch(uni__reader *reader, int slot, size_t size)
+void *uni__reader_scratch(uni__reader *reader, uni__scratch owner, size_t size)
 {
-    if (reader->sizes[slot] < size || reader->scratch[slot] == NULL) {
-        uni__pool_put(reader->scratch[slot]);
-        reader->scratch[slot] = uni__pool_get(reader->pool, size);
-        reader->sizes[slot] = reader->scratch[slot] != NULL ? size : 0;
+    if (reader->sizes[owner] < size || reader->scratch[owner] == NULL) {
+        uni__pool_put(reader->scratch[owner]);
+        reader->scratch[owner] = uni__pool_get(reader->pool, size);
+        reader->sizes[owner] = reader->scratch[owner] != NULL ? size : 0;
     }
-    return reader->scratch[slot];
+    return reader->scratch[owner];
 }
 
 void uni__reader_watch(uni__reader *reader, const atomic_int *cancelled)

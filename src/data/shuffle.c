@@ -74,7 +74,8 @@ int uni__shuffle_table(uni_table **table, uni__reader *reader, uint64_t key, uni
     if (count > INT32_MAX)
         return uni_error_set(err, UNI_ELIMIT, "a block of %lld rows is too large to be shuffled",
                              (long long)count);
-    uni__row *order = uni__reader_scratch(reader, 4, (size_t)count * sizeof *order);
+    uni__row *order =
+        uni__reader_scratch(reader, UNI__SCRATCH_SHUFFLED_ROWS, (size_t)count * sizeof *order);
     if (order == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to shuffle %lld rows", (long long)count);
     UNI_TRY(uni__shuffle_tables(order, table, 1, false, key, err));

@@ -106,10 +106,34 @@ int uni__reader_array(uni__reader *reader, uni_array **out, uni_dtype dtype, int
 /* The same, made smaller along its first dimension (no copy): rows that were skipped. Replaces *array. */
 int uni__reader_trim(uni__reader *reader, uni_array **array, int64_t first_dimension,
                      uni_error *err) UNI_MUST_USE;
-/* Memory of this thread that is kept between calls: one buffer per slot, at least `size` bytes, 64-byte aligned and with 64 readable
+/* The owners of scratch memory: each is used by exactly one call of uni__reader_scratch (tests/data/scratch-owners checks it). Two callers that shared a
+ * buffer would overwrite each other as soon as one of them is below the other on the stack. */
+typedef enum uni__scratch {
+    UNI__SCRATCH_ORDER_ROWS, /* execute.c */
+    UNI__SCRATCH_SHUFFLED_ROWS, /* shuffle.c */
+    UNI__SCRATCH_FILTER_ROWS, /* map.c */
+    UNI__SCRATCH_STRIPE, /* columns.c */
+    UNI__SCRATCH_FILE_LINES, /* files.c */
+    UNI__SCRATCH_MEMORY_ROWS, /* sources/memory.c */
+    UNI__SCRATCH_BINARY_ROWS, /* sources/binary.c */
+    UNI__SCRATCH_CSV_BLOCK, /* sources/csv_block.c */
+    UNI__SCRATCH_CSV_STATE,
+    UNI__SCRATCH_CSV_MEMORY, /* sources/csv.c */
+    UNI__SCRATCH_CSV_UNQUOTED, /* sources/csv_parse.c */
+    UNI__SCRATCH_TFRECORD_BLOCK, /* sources/tfrecord.c */
+    UNI__SCRATCH_EXAMPLE_VALUES, /* sources/tfrecord_example.c */
+    UNI__SCRATCH_NUMPY_SCATTERED, /* sources/numpy.c */
+    UNI__SCRATCH_NUMPY_WANTED,
+    UNI__SCRATCH_IMAGE_FILE, /* sources/image.c */
+    UNI__SCRATCH_IMAGE_DECODED,
+    UNI__SCRATCH_IMAGE_CONVERTED,
+    UNI__SCRATCH_IMAGE_WORK,
+    UNI__SCRATCH_IMAGE_UNSCALED,
+    UNI__SCRATCH_COUNT
+} uni__scratch;
+/* Memory of this thread that is kept between calls: one buffer per owner, at least `size` bytes, 64-byte aligned and with 64 readable
  * bytes behind. Contents are not kept when it grows. NULL without memory. */
-#define UNI__READER_SLOTS 6
-void *uni__reader_scratch(uni__reader *reader, int slot, size_t size);
+void *uni__reader_scratch(uni__reader *reader, uni__scratch owner, size_t size);
 
 /* A bad row: `line` and `column` from 1, 0 when there is none (binary formats: the byte's offset goes into the message). Returns 0: skip the
  * row (it was counted); negative: the error, with "FILE:LINE:COLUMN: " in front of the sentence. */

@@ -120,6 +120,7 @@ static int check_column(const uni_table *table, const uni_table_column *column, 
     case UNI_FIELD_STRING:
     case UNI_FIELD_BINARY:
     case UNI_FIELD_LIST:
+    case UNI_FIELD_OBJECT:
         return check_varying(table, column, err);
     }
     return uni_error_set(err, UNI_EINVAL, "column %s has no kind", field->name);
@@ -174,7 +175,7 @@ int uni_table_add(uni_table *table, const uni_table_column *column, uni_error *e
         return uni_error_set(err, UNI_ENOMEM, "no memory for a table of %zu columns", count);
     }
     table->num_columns++;
-    if (added->field.kind == UNI_FIELD_STRING || added->field.kind == UNI_FIELD_BINARY)
+    if (added->field.kind != UNI_FIELD_NUMBER && added->field.kind != UNI_FIELD_LIST)
         added->field.dtype = UNI_U8;
     uni_array_ref(added->values);
     if (added->offsets != NULL)
@@ -254,8 +255,11 @@ size_t uni_table_bytes(const uni_table *table)
 
 const char *uni_field_text(char *out, size_t size, const uni_field *field)
 {
-    if (field->kind == UNI_FIELD_STRING || field->kind == UNI_FIELD_BINARY) {
-        snprintf(out, size, "%s", field->kind == UNI_FIELD_STRING ? "string" : "binary");
+    if (field->kind != UNI_FIELD_NUMBER && field->kind != UNI_FIELD_LIST) {
+        snprintf(out, size, "%s",
+                 field->kind == UNI_FIELD_STRING   ? "string"
+                 : field->kind == UNI_FIELD_BINARY ? "binary"
+                                                   : "object");
         return out;
     }
     int at = snprintf(out, size, "%s%s", field->kind == UNI_FIELD_LIST ? "list of " : "",

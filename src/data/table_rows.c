@@ -71,7 +71,7 @@ static uni_value *cell_value(const uni_table_column *column, int64_t row)
         count > 0 ? values + (size_t)offsets[row] * uni_dtype_size(field->dtype) : "";
     if (field->kind == UNI_FIELD_STRING)
         return uni_value_string_n(data, (size_t)count);
-    if (field->kind == UNI_FIELD_BINARY)
+    if (field->kind == UNI_FIELD_BINARY || field->kind == UNI_FIELD_OBJECT)
         return uni_value_bytes(data, (size_t)count);
     return array_value(field->dtype, 1, &count, data);
 }
@@ -347,6 +347,9 @@ static int make_column(uni_table *table, struct making *making, const uni_field 
                        uni_error *err)
 {
     UNI_TRY(find_field(making, err));
+    if (like != NULL && like->kind == UNI_FIELD_OBJECT)
+        return uni_error_set(err, UNI_EDTYPE, "column %s holds objects, which no row is made into",
+                             like->name);
     if (like != NULL)
         making->field = *like;
     uni_table_column column = { .field = making->field };

@@ -142,6 +142,8 @@ def to_arrow(table: Table) -> Any:
             elements = pyarrow.array(array(values))
             columns[name] = pyarrow.Array.from_buffers(pyarrow.large_list(elements.type), table.num_rows,
                                                        [_valid(valid), pyarrow.py_buffer(offsets)], children=[elements])
+        elif kind == "object":
+            raise TypeError("column %r holds Python objects, which Arrow cannot: make dictionaries of them first, with map or map_batches" % name)
         else:
             type_ = pyarrow.large_string() if kind == "string" else pyarrow.large_binary()
             buffers = [_valid(valid), pyarrow.py_buffer(offsets), pyarrow.py_buffer(values)]

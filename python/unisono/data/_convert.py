@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 import numpy
 
 from unisono._unisono import Array, Table
-from unisono.data._incoming import EXACT, OBJECTS
+from unisono.data._incoming import EXACT
 
 FORMATS = ("default", "numpy", "pandas", "pyarrow", "native")
 
@@ -36,6 +36,21 @@ def _texts(table: Table, index: int) -> numpy.ndarray:
     return out
 
 
+def _unpickled(table: Table, index: int) -> list:
+    """The objects that from_objects kept, of a column of the kind "object". No reader makes such a column, and no function of the user's but by from_objects."""
+    import pickle
+
+    return [pickle.loads(data) for data in table.texts(index)]
+
+
+def _objects(table: Table, index: int) -> numpy.ndarray:
+    values = _unpickled(table, index)
+    out = numpy.empty(len(values), dtype=object)
+    for place, value in enumerate(values):  # arrays and lists among them stay what they are
+        out[place] = value
+    return out
+
+
 def _missing(column: numpy.ndarray, valid: numpy.ndarray) -> numpy.ndarray:
     """Numbers with gaps become floating point with NaN; whole numbers that floating point would round, bools, lists and text become objects with None."""
     kind = column.dtype.kind
@@ -58,7 +73,7 @@ def to_numpy(table: Table) -> dict[str, numpy.ndarray]:
         elif kind == "list":
             column = _lists(array(values), array(offsets))
         else:
-            out[name] = _texts(table, index)
+            out[name] = _objects(table, index) if kind == "object" else _texts(table, index)
             continue
         out[name] = column if valid is None else _missing(column, array(valid))
     return out
@@ -75,21 +90,20 @@ def to_pandas(table: Table) -> Any:
 
 
 def is_objects(table: Table) -> bool:
-    """Rows that are any Python objects, kept as pickles."""
-    return [column[0] for column in table.schema()] == [OBJECTS]
+    """Rows that are any Python objects, kept as pickles: a mark in memory, never a name in the data."""
+    return [column[1] for column in table.schema()] == ["object"]
 
 
-def refuse_objects(name: str) -> None:
-    """Objects are no tensors."""
-    if name == OBJECTS:
-        raise TypeError("the rows are Python objects (tuples, tensors ...), not columns: make dictionaries of them first, with map or map_batches")
+def refuse_objects(fields: list, names: Any = None) -> None:
+    """Objects are not tensors. fields: as Table.schema gives them; names: the columns that are wanted."""
+    for name, kind, _, _ in fields:
+        if kind == "object" and (names is None or name in names):
+            raise TypeError("column %r holds Python objects (tuples, tensors ...): make dictionaries of numbers of them first, with map or map_batches" % name)
 
 
 def to_objects(table: Table) -> list:
     """The objects that from_objects kept."""
-    import pickle
-
-    return [pickle.loads(data) for data in table.texts(0)]
+    return _unpickled(table, 0)
 
 
 def to_user(table: Table, batch_format: str | None = "default") -> Any:

@@ -1,7 +1,8 @@
 """What people have, as Tables: dictionaries of NumPy arrays, pandas, rows, and any Python objects. (Arrow is in _arrow.py, the other direction in _convert.py.)
 
-Numbers are shared, never copied. Rows that are neither dictionaries nor numbers nor text (tuples, tensors of a framework) are kept as pickles in one column, and come out as
-themselves; they never leave this user's own processes.
+Numbers are shared, never copied. Rows that are neither dictionaries nor numbers nor text (tuples, tensors of a framework) are kept as pickles in one column of the kind "object",
+and come out as themselves; they never leave this user's own processes. Only from_objects makes such a column: bytes that were read from anywhere are never unpickled, whatever
+their column is called.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy
 
 from unisono._unisono import Array, Table
 
-OBJECTS = "__object__"
+OBJECTS = "__object__"  # the name of that column, which says nothing about its kind
 ITEM = "item"
 EXACT = 2 ** 53  # whole numbers below are exact in floating point
 _NUMBERS = "fiub"  # kinds of NumPy's types
@@ -304,7 +305,8 @@ def from_objects(items: list) -> Table:
             cloudpickle.dump(item, buffer)
             return buffer.getvalue()
 
-    return Table(len(items), [text_column(OBJECTS, [pickled(item) for item in items])])
+    _, _, values, offsets, _ = text_column(OBJECTS, [pickled(item) for item in items])
+    return Table(len(items), [(OBJECTS, "object", values, offsets, None)])
 
 
 def from_rows(rows: Iterable[Any]) -> Table:

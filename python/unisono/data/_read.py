@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, Callable, Iterator
@@ -251,9 +252,21 @@ def _need(module: str, what: str, package: str) -> ModuleType:
     import importlib
 
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ImportError:
         raise ImportError("%s needs %s, which is not installed: pip install %s" % (what, package, package)) from None
+    _refuse_old_arrow(what)
+    return found
+
+
+def _refuse_old_arrow(what: str) -> None:
+    """Before 14.0.1 pyarrow itself unpickled what a file calls an extension type of Python (CVE-2023-47248)."""
+    import sys
+
+    version = str(getattr(sys.modules.get("pyarrow"), "__version__", "14.0.1"))
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < (14, 0, 1):
+        raise ImportError("%s needs pyarrow 14.0.1 or newer, not %s, which runs code that a file brings along (CVE-2023-47248): pip install --upgrade pyarrow"
+                          % (what, version))
 
 
 class _Parquet:

@@ -41,6 +41,7 @@ class TensorflowBatches:
                 while (table := made.next()) is not None:
                     if self._cursor.tracked:
                         self._cursor.note()
+                    _convert.refuse_objects(table.schema())
                     yield {name: _column(tf, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
                            for name, column in _convert.to_numpy(table).items()}
             finally:
@@ -103,7 +104,6 @@ def _used(taken: Any) -> Any:
 
 
 def _column(tf: Any, name: str, column: numpy.ndarray, dtype: Any = None) -> Any:
-    _convert.refuse_objects(name)
     if dtype is not None and column.dtype == object and not tf.as_dtype(dtype) == tf.string and not any(isinstance(value, numpy.ndarray) for value in column[:1]):
         raise TypeError("column %r is text, which cannot become %s: leave it out (select_columns), or give dtypes as {column: dtype}"
                         % (name, tf.as_dtype(dtype).name))
@@ -119,7 +119,7 @@ def _column(tf: Any, name: str, column: numpy.ndarray, dtype: Any = None) -> Any
 
 def _spec(tf: Any, field: tuple) -> Any:
     name, kind, dtype, shape = field
-    _convert.refuse_objects(name)
+    _convert.refuse_objects([field])
     if kind == "number":
         return tf.TensorSpec(shape=(None,) + tuple(shape), dtype=tf.as_dtype(dtype))
     if kind == "list":

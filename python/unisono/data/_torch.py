@@ -16,7 +16,6 @@ from unisono.data._options import check_columns, names_of
 
 def _column(torch: Any, name: str, column: numpy.ndarray) -> Any:
     """A tensor of what DLPack does not have."""
-    _convert.refuse_objects(name)
     if column.dtype == object:
         raise TypeError("column %r is text or of varying length and cannot become a tensor; leave it out (feature_columns) or encode it" % name)
     if not column.flags.writeable:
@@ -39,7 +38,9 @@ def _tensors(torch: Any, names: tuple[str, ...], dtypes: list, unsqueeze: bool) 
             if capsule is not None:
                 tensor = take(capsule)
             else:
-                arrays = _convert.to_numpy(table) if arrays is None else arrays
+                if arrays is None:
+                    _convert.refuse_objects(table.schema(), names)
+                    arrays = _convert.to_numpy(table)
                 tensor = _column(torch, name, arrays[name])
                 tensor = tensor.unsqueeze(1) if unsqueeze and tensor.dim() == 1 else tensor
             out.append(tensor if dtype is None else tensor.to(dtype))

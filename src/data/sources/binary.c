@@ -53,7 +53,8 @@ fail:
 static int read_range(void *self, uni__reader *reader, int64_t begin, int64_t end, uni_table **out,
                       uni_error *err)
 {
-    int64_t *rows = uni__reader_scratch(reader, 1, (size_t)(end - begin + 1) * sizeof *rows);
+    int64_t *rows = uni__reader_scratch(reader, UNI__SCRATCH_BINARY_ROWS,
+                                        (size_t)(end - begin + 1) * sizeof *rows);
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a list of files");
     for (int64_t i = begin; i < end; i++)

@@ -48,6 +48,13 @@ int uni__build_begin(uni__build *build, uni__reader *reader, const uni_table *sc
         build->columns[i].field = uni_table_column_at(schema, i)->field;
         texts += build->columns[i].field.kind != UNI_FIELD_NUMBER;
     }
+    for (int i = 0; i < count; i++) {
+        if (build->columns[i].field.kind != UNI_FIELD_OBJECT)
+            continue;
+        status = uni_error_set(err, UNI_EDTYPE, "column %s: no file holds objects",
+                               build->columns[i].field.name);
+        goto fail;
+    }
     for (int i = 0; i < count; i++)
         UNI_TRY_GOTO(begin_column(build, &build->columns[i], bytes / texts, err), fail);
     return 0;

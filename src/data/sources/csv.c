@@ -159,7 +159,7 @@ static void csv_stream_files(void *self, void *opaque, int first, int step)
 /* Copies the lines to where a newline can be put behind them. */
 static int own_text(uni__reader *reader, const char **text, size_t size, uni_error *err)
 {
-    char *copy = uni__reader_scratch(reader, 0, size + 1);
+    char *copy = uni__reader_scratch(reader, UNI__SCRATCH_CSV_MEMORY, size + 1);
     if (copy == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read a CSV file");
     memcpy(copy, *text, size);

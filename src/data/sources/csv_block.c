@@ -126,7 +126,7 @@ static int state_by_reading(uni__csv *csv, int64_t index, uni__reader *reader, i
 {
     enum { STEP = 1 << 20 };
     int file = csv->blocks[index].file, status = 0;
-    char *memory = uni__reader_scratch(reader, 1, STEP);
+    char *memory = uni__reader_scratch(reader, UNI__SCRATCH_CSV_STATE, STEP);
     if (memory == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a block");
     pthread_mutex_lock(&csv->lock);
@@ -211,7 +211,7 @@ static int read_bytes(const uni__csv *csv, const uni__block *block, int64_t begi
             err, UNI_ELIMIT,
             "%s: a record behind byte %lld is longer than 1 GiB; is a quote missing?",
             csv->files->items[block->file].path, (long long)block->begin);
-    *text = uni__reader_scratch(reader, 0, (size_t)(end - begin) + 1);
+    *text = uni__reader_scratch(reader, UNI__SCRATCH_CSV_BLOCK, (size_t)(end - begin) + 1);
     if (*text == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a block of %s",
                              csv->files->items[block->file].path);

@@ -112,8 +112,8 @@ static int set_missing(struct parse *parse, struct making *making, uni_error *er
 static char *unquoting_space(struct parse *parse)
 {
     if (parse->unquoted == NULL)
-        parse->unquoted =
-            uni__reader_scratch(parse->reader, 2, (size_t)(parse->end - parse->text) + 1);
+        parse->unquoted = uni__reader_scratch(parse->reader, UNI__SCRATCH_CSV_UNQUOTED,
+                                              (size_t)(parse->end - parse->text) + 1);
     return parse->unquoted != NULL ? parse->unquoted + parse->unquoted_size : NULL;
 }
 

@@ -70,7 +70,7 @@ static int load(const uni__files *files, int64_t file, uni__reader *reader, cons
     const uni__file *item = &files->items[file];
     if (item->size > MAX_FILE)
         return uni_error_set(err, UNI_ELIMIT, "%s is larger than 512 MiB", item->path);
-    void *to = uni__reader_scratch(reader, 0, (size_t)item->size + 1);
+    void *to = uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_FILE, (size_t)item->size + 1);
     if (to == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read %s", item->path);
     *bytes = to;
@@ -96,13 +96,15 @@ static int decode(const images *self, uni__reader *reader, const uint8_t *bytes,
     }
     size_t pixels = (size_t)size.width * (size_t)size.height;
     bool same = size.channels == self->channels;
-    uint8_t *raw =
-                same && fits ? out : uni__reader_scratch(reader, 2, pixels * (size_t)size.channels),
-            *converted =
-                fits ? out : uni__reader_scratch(reader, 3, pixels * (size_t)self->channels);
+    uint8_t *raw = same && fits ? out
+                                : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_DECODED,
+                                                      pixels * (size_t)size.channels),
+            *converted = fits ? out
+                              : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_CONVERTED,
+                                                    pixels * (size_t)self->channels);
     float *work = fits ? NULL
                        : uni__reader_scratch(
-                             reader, 4,
+                             reader, UNI__SCRATCH_IMAGE_WORK,
                              sizeof(float) * uni__pixels_work(size.height, size.width, self->height,
                                                               self->width, self->channels));
     if (raw == NULL || converted == NULL || (!fits && work == NULL))
@@ -127,7 +129,8 @@ static int put_image(const images *self, uni__build *build, int64_t file, uni_er
     char why[UNI__IMAGE_WHY_SIZE + 100] = "";
     UNI_TRY(load(self->files, file, build->reader, &bytes, err));
     void *to = uni__build_row(build, 0);
-    uint8_t *pixels = self->rescale ? uni__reader_scratch(build->reader, 5, size) : to;
+    uint8_t *pixels =
+        self->rescale ? uni__reader_scratch(build->reader, UNI__SCRATCH_IMAGE_UNSCALED, size) : to;
     if (pixels == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for an image");
     int good = decode(self, build->reader, bytes, (size_t)item->size, pixels, why, err);

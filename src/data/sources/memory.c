@@ -84,7 +84,8 @@ static int memory_rows(void *self, uni__reader *reader, const int64_t *rows, int
                        uni_table **out, uni_error *err)
 {
     struct memory *memory = self;
-    uni__row *list = uni__reader_scratch(reader, 5, (size_t)count * sizeof *list);
+    uni__row *list =
+        uni__reader_scratch(reader, UNI__SCRATCH_MEMORY_ROWS, (size_t)count * sizeof *list);
     if (list == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t i = 0; i < count; i++)

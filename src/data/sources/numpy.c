@@ -101,7 +101,8 @@ static int read_scattered(const struct numpy *numpy, uni__reader *reader, int co
                           const struct wanted *list, int64_t count, char *to, uni_error *err)
 {
     size_t bytes = numpy->row_bytes[column];
-    uni__scattered_row *rows = uni__reader_scratch(reader, 2, (size_t)count * sizeof *rows);
+    uni__scattered_row *rows =
+        uni__reader_scratch(reader, UNI__SCRATCH_NUMPY_SCATTERED, (size_t)count * sizeof *rows);
     if (rows == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to read rows");
     for (int64_t i = 0; i < count;) {
@@ -157,7 +158,8 @@ static int numpy_rows(void *self, uni__reader *reader, const int64_t *rows, int6
                       uni_table **out, uni_error *err)
 {
     const struct numpy *numpy = self;
-    struct wanted *list = uni__reader_scratch(reader, 5, (size_t)count * sizeof *list);
+    struct wanted *list =
+        uni__reader_scratch(reader, UNI__SCRATCH_NUMPY_WANTED, (size_t)count * sizeof *list);
     if (list == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %lld rows", (long long)count);
     for (int64_t i = 0; i < count; i++)

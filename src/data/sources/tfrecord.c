@@ -45,7 +45,8 @@ static int load(const tfrecord *self, uni__reader *reader, const uni__block *blo
     int64_t end = block->end + EXTRA_BYTES;
     for (;;) {
         end = end < file->size ? end : file->size;
-        uint8_t *bytes = uni__reader_scratch(reader, 0, (size_t)(end - block->begin));
+        uint8_t *bytes =
+            uni__reader_scratch(reader, UNI__SCRATCH_TFRECORD_BLOCK, (size_t)(end - block->begin));
         if (bytes == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for a block of %s", file->path);
         UNI_TRY(uni__files_pread(self->files, block->file, block->begin, bytes,

@@ -194,7 +194,8 @@ static int put_numbers(uni__build *build, int column, const uni__feature *featur
         return 1;
     }
     size_t size = floats ? sizeof(float) : sizeof(int64_t);
-    void *values = uni__reader_scratch(build->reader, 5, (size_t)feature->count * size + 1);
+    void *values = uni__reader_scratch(build->reader, UNI__SCRATCH_EXAMPLE_VALUES,
+                                       (size_t)feature->count * size + 1);
     if (values == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the values of a feature");
     if (floats)

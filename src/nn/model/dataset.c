@@ -287,7 +287,7 @@ static int cast_doubles(uni_dataset **dataset, uni_error *err)
     for (int i = 0; i < uni_table_num_columns(schema); i++) {
         const uni_field *field = &uni_table_column_at(schema, i)->field;
         uni_dataset *next = NULL;
-        if (field->kind == UNI_FIELD_LIST || field->kind == UNI_FIELD_BINARY)
+        if (field->kind != UNI_FIELD_NUMBER && field->kind != UNI_FIELD_STRING)
             return uni_error_set(err, UNI_EDTYPE,
                                  "column %s is a list or bytes, which fit cannot take",
                                  field->name);
