@@ -46,6 +46,10 @@ static const cause_words causes[] = {
       "The host is down or frozen, or the network to it is: with more slots in --hosts than "
       "workers, or "
       "with --min-workers, a run goes on without it." },
+    { "launcher", "lost mpirun or srun",
+      "Something killed the launcher or its daemon on a host, and with it what it had started "
+      "there. "
+      "To stop a run, signal the controller (`unisono stop`), not mpirun." },
     { "checkpoint", "could not save a checkpoint",
       "The message above says which; check the files that it hands over and the free space." },
     { "internal", "failed inside unisono itself",

@@ -28,7 +28,7 @@ static void on_tick(uv_timer_t *handle)
     group->last_tick_ns = now;
     uni__links_press_proofs(group, now);
     if (group->remote)
-        uni__remote_tick(group, now);
+        uni__remote_tick(group, now, late);
     for (int i = 0; i < group->num_slots; i++) {
         uni__slot *worker = &group->slots[i];
         if (!worker->live || !worker->page || atomic_load(&worker->page->owner) == 0)
@@ -37,9 +37,12 @@ static void on_tick(uv_timer_t *handle)
         if (beat != worker->heartbeat || late) {
             worker->heartbeat = beat;
             worker->heartbeat_ns = now;
-        } else if (now - worker->heartbeat_ns > SILENT_AFTER_NS) {
-            group->events->silent(group->context, i, (double)(now - worker->heartbeat_ns) / 1e9);
+            continue;
         }
+        /* Of another host's worker only what its host has said since counts: a silent host is another matter. */
+        uint64_t known = group->remote ? uni__remote_heard_ns(group, i, now) : now;
+        if (known > worker->heartbeat_ns && known - worker->heartbeat_ns > SILENT_AFTER_NS)
+            group->events->silent(group->context, i, (double)(known - worker->heartbeat_ns) / 1e9);
     }
     uni__links_watch_agent(group, now);
     group->events->tick(group->context);

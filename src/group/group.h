@@ -58,6 +58,10 @@ typedef struct uni__group_events {
     void (*launch_failed)(void *context, const char *sentence);
     void (*host_silent)(void *context, int first_rank, double seconds); /* 0: it is back */
     void (*host_lost)(void *context, int first_rank, const char *sentence);
+    /* A host that did not answer when an attempt was ended; the attempt's cause may be another one. */
+    void (*host_unreachable)(void *context, int first_rank);
+    void (*host_signalled)(void *context, int signal); /* a wish to stop that came to a host */
+    void (*launcher_lost)(void *context, const char *sentence);
     /* Bytes of a rank's snapshot buffer, which are there before the message that speaks of it. */
     void (*region)(void *context, int rank, int slot, uint64_t offset, uint64_t total,
                    const void *data, size_t size);
@@ -120,6 +124,9 @@ typedef struct uni__launch {
     double hello_timeout, silent_timeout;
     const char *token_path, *token; /* a file in the storage that hosts look for */
     const uni_value *names; /* of the hosts by rank, a list; or NULL: the hosts' own */
+    bool foreign; /* exe is the agent itself */
+    bool
+        term_is_stop; /* SIGTERM that reaches a host is a wish to stop, not the launcher's own doing */
 } uni__launch;
 
 /* The environment for the launcher: where the controller listens. Opens the listener when there is none. text has room for 512 bytes. */

@@ -85,6 +85,14 @@ uni__remote_host *uni__remote_host_of(uni__group *group, int rank)
     return host && host->link ? host : NULL;
 }
 
+uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now)
+{
+    const uni__remote *remote = group->remote;
+    const uni__remote_host *host = rank < remote->num_ranks ? remote->ranks[rank].host : NULL;
+    uint64_t heard = host && host->link ? uni__link_heard_ns(host->link) : now;
+    return heard < now ? heard : now;
+}
+
 /* ---- hosts that go away ---- */
 
 static void lose_host(uni__group *group, uni__remote_host *host, const char *why)
@@ -109,10 +117,8 @@ static void lose_host(uni__group *group, uni__remote_host *host, const char *why
         return; /* an agent tries all our addresses and keeps the fastest */
     snprintf(sentence, sizeof sentence, "host %.100s (%.60s; rank %.120s) is lost: %.160s",
              host->name[0] ? host->name : "?", host->address, ranks[0] ? ranks : "none yet", why);
-    if (remote->placed)
+    if (!uni__remote_excuses(group, host, sentence))
         group->events->host_lost(group->context, host->first_rank, sentence);
-    else
-        uni__remote_fail_launch(group, sentence);
 }
 
 static void on_closed(void *context, uni__link *link, const char *why)
@@ -213,6 +219,12 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->placed = remote->launcher_asked = remote->agent_told = false;
     remote->launched = true;
     remote->remarks = 0;
+    remote->trouble_ns = 0;
+    remote->foreign = launch->foreign;
+    remote->term_is_stop = launch->term_is_stop;
+    const char *slash = strrchr(launch->exe, '/');
+    snprintf(remote->launcher_name, sizeof remote->launcher_name, "%.60s",
+             slash ? slash + 1 : launch->exe);
     uni__spawn spawn = { .rank = group->num_slots,
                          .exe = launch->exe,
                          .argv = launch->argv,
@@ -222,28 +234,18 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     return uni__links_spawn_plain(group, &spawn, err);
 }
 
-void uni__remote_launcher_exited(uni__group *group, const uni__exit *how)
+/* ---- ending ---- */
+
+/* Whatever the attempt's cause was: the next one would wait for these in vain. */
+static void name_unreachable(uni__group *group, uint64_t now)
 {
     uni__remote *remote = group->remote;
-    char sentence[256];
-    if (!remote)
-        return;
-    if (!remote->placed && !remote->ending_ns) {
-        if (how->signal)
-            snprintf(sentence, sizeof sentence,
-                     "the launcher was killed by signal %d before every "
-                     "host had connected",
-                     how->signal);
-        else
-            snprintf(sentence, sizeof sentence,
-                     "the launcher ended with code %d before every host had connected",
-                     how->exit_code);
-        uni__remote_fail_launch(group, sentence);
+    for (int i = 0; i < remote->num_hosts && remote->placed; i++) {
+        const uni__remote_host *host = remote->hosts[i];
+        if (host->link && !host->all_dead && now - uni__link_heard_ns(host->link) > SILENT_NS)
+            group->events->host_unreachable(group->context, host->first_rank);
     }
-    uni__remote_advance_ending(group);
 }
-
-/* ---- ending ---- */
 
 void uni__remote_advance_ending(uni__group *group)
 {
@@ -256,8 +258,10 @@ void uni__remote_advance_ending(uni__group *group)
         left += remote->hosts[i]->link && !remote->hosts[i]->all_dead;
     if (left > 0 && now - remote->ending_ns < HOSTS_END_NS)
         return;
-    if (!remote->hosts_gone_ns)
+    if (!remote->hosts_gone_ns) {
         remote->hosts_gone_ns = now;
+        name_unreachable(group, now);
+    }
     if (group->launcher.live && now - remote->hosts_gone_ns < LAUNCHER_END_NS) {
         if (!remote->launcher_asked && now - remote->hosts_gone_ns > LAUNCHER_ASK_NS) {
             remote->launcher_asked = true;
@@ -345,26 +349,13 @@ static void look_at_host(uni__group *group, uni__remote_host *host, uint64_t now
                   "frozen, or the network between drops what it sends");
 }
 
-void uni__remote_tick(uni__group *group, uint64_t now)
+void uni__remote_tick(uni__group *group, uint64_t now, bool late)
 {
     uni__remote *remote = group->remote;
-    char sentence[640] = "";
     for (int i = 0; i < remote->num_hosts; i++)
-        if (remote->hosts[i]->link && !remote->ending_ns)
+        if (remote->hosts[i]->link && !remote->ending_ns && !late)
             look_at_host(group, remote->hosts[i], now);
-    if (remote->launched && !remote->placed && !remote->ending_ns &&
-        (double)(now - remote->launched_ns) * 1e-9 > remote->hello_timeout) {
-        snprintf(sentence, sizeof sentence, "no agent connected for");
-        for (int r = 0; r < remote->num_ranks && strlen(sentence) < 500; r++)
-            if (!remote->ranks[r].host)
-                snprintf(sentence + strlen(sentence), sizeof sentence - strlen(sentence),
-                         "%s rank %d (%.60s)", strchr(sentence, '(') ? "," : "", r,
-                         uni_value_as_string(uni_list_get(remote->names, (size_t)r), "host ?"));
-        snprintf(sentence + strlen(sentence), sizeof sentence - strlen(sentence),
-                 " within %g s: can it reach this machine at the address shown (--interface)?",
-                 remote->hello_timeout);
-        uni__remote_fail_launch(group, sentence);
-    }
+    uni__remote_watch_launcher(group, now);
     if (now - remote->pulse_ns > UNI__REMOTE_PULSE_NS) {
         int32_t nobody = -1;
         remote->pulse_ns = now;

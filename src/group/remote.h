@@ -34,6 +34,8 @@ enum uni__remote_frame {
     UNI__REMOTE_LOG, /* bytes for the rank's log */
     UNI__REMOTE_FILE, /* uni__remote_file, path, bytes: a file of a checkpoint directory */
     UNI__REMOTE_ALL_DEAD, /* i32 left; the agent ends after it */
+    UNI__REMOTE_SIGNALLED, /* i32 signal: the agent was told to end, and goes on */
+    UNI__REMOTE_ORPHANED, /* name of the launcher's daemon that was the agent's parent, and has ended */
     /* controller -> agent */
     UNI__REMOTE_WELCOME = 64, /* {"silent_timeout", "token_path", "token"} */
     UNI__REMOTE_SPAWN, /* {"mode", "exe", "argv", "env", "cwd", "log", "forward_log", "memory"} */
@@ -88,8 +90,11 @@ int uni__remote_send(uni__group *group, int rank, int type, const void *payload,
                      int fd, uni_error *err) UNI_MUST_USE;
 void uni__remote_kill(uni__group *group, int rank, int signal);
 void uni__remote_kill_all(uni__group *group);
-void uni__remote_tick(uni__group *group, uint64_t now);
+/* late: this process itself did not run for a while, so that silence proves nothing. */
+void uni__remote_tick(uni__group *group, uint64_t now, bool late);
 void uni__remote_before_sleep(uni__group *group);
+/* Until when the rank's words are known: when its host was last heard of. */
+uint64_t uni__remote_heard_ns(const uni__group *group, int rank, uint64_t now);
 void uni__remote_launcher_exited(uni__group *group, const uni__exit *how);
 void uni__remote_drop_hosts(uni__group *group);
 void uni__remote_free(uni__group *group); /* the links are closed with the loop */

@@ -14,6 +14,7 @@ typedef struct uni__remote_host {
     char name[256], address[64], reached[64], scratch[256];
     double cpus;
     bool hello, probed, shares_storage, silent, all_dead;
+    bool signalled; /* the launcher has told its processes to end */
 } uni__remote_host;
 
 typedef struct uni__remote_rank {
@@ -36,6 +37,11 @@ struct uni__remote {
     uint64_t launched_ns, pulse_ns;
     uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
     bool launched, placed, launcher_asked, agent_told;
+    bool foreign, term_is_stop;
+    char launcher_name[64];
+    uint64_t
+        trouble_ns; /* since when the news behind `trouble` is waited for; 0: nothing is wrong */
+    char trouble[512];
     bool fresh; /* reports came since `drained` was told */
     int remarks;
 };
@@ -47,6 +53,14 @@ uni__remote_host *uni__remote_host_of_link(uni__remote *remote, const uni__link 
 void uni__remote_advance_ending(uni__group *group);
 /* The host of a rank while it is connected, or NULL. */
 uni__remote_host *uni__remote_host_of(uni__group *group, int rank);
+
+/* remote_launcher.c */
+/* SIGTERM on a host; and its launcher's daemon is gone. */
+void uni__remote_signalled(uni__group *group, uni__remote_host *host, int number);
+void uni__remote_orphaned(uni__group *group, uni__remote_host *host, const char *daemon);
+/* A host that goes away is not to blame, or not yet: the launcher ended it, or never started another one. */
+bool uni__remote_excuses(uni__group *group, const uni__remote_host *host, const char *sentence);
+void uni__remote_watch_launcher(uni__group *group, uint64_t now); /* at every tick */
 
 /* remote_take.c */
 void uni__remote_on_frame(void *context, uni__link *link, int type, const uint8_t *payload,

@@ -228,6 +228,20 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         uni__remote_advance_ending(group);
         return;
     }
+    if (type == UNI__REMOTE_SIGNALLED) {
+        int32_t number = 0;
+        if (size == sizeof number)
+            memcpy(&number, payload, sizeof number);
+        uni__remote_signalled(group, host, number);
+        return;
+    }
+    if (type == UNI__REMOTE_ORPHANED) {
+        char daemon[64];
+        snprintf(daemon, sizeof daemon, "%.*s", (int)(size < 60 ? size : 60),
+                 (const char *)payload);
+        uni__remote_orphaned(group, host, daemon);
+        return;
+    }
     if (uni_msgpack_read(&message, payload, size, NULL) < 0)
         return;
     if (type == UNI__REMOTE_HELLO) {
@@ -254,7 +268,8 @@ void uni__remote_on_frame(void *context, uni__link *link, int type, const uint8_
     memcpy(&rank, payload, sizeof rank);
     payload += sizeof rank;
     size -= sizeof rank;
-    if (type == UNI__REMOTE_HELLO || type == UNI__REMOTE_PROBED || type == UNI__REMOTE_ALL_DEAD)
+    if (type == UNI__REMOTE_HELLO || type == UNI__REMOTE_PROBED || type == UNI__REMOTE_ALL_DEAD ||
+        type == UNI__REMOTE_SIGNALLED || type == UNI__REMOTE_ORPHANED)
         take_of_host(group, host, type, payload, size);
     else if (rank >= 0 && rank < remote->num_ranks && remote->ranks[rank].host == host)
         take_of_rank(group, type, rank, payload, size);

@@ -285,6 +285,9 @@ static bool made_no_progress(const uni__run *run)
  * machine's limits kill a rank twice before it got anywhere. */
 static bool came_from_outside(const uni__cause *cause)
 {
+    if (cause->kind == UNI__CAUSE_HOST || cause->kind == UNI__CAUSE_LAUNCHER ||
+        cause->kind == UNI__CAUSE_LAUNCH)
+        return true;
     return cause->kind == UNI__CAUSE_SIGNAL &&
            (cause->signal == SIGKILL || cause->signal == SIGINT || cause->signal == SIGHUP ||
             cause->signal == SIGQUIT || cause->signal == SIGUSR1 || cause->signal == SIGUSR2);
@@ -295,7 +298,7 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
 {
     const uni_trainer_options *asked = &run->trainer->options;
     int budget = asked->max_failures == UNI_NO_RETRIES ? 0 : asked->max_failures;
-    bool counts = run->cause.kind != UNI__CAUSE_PREEMPTED;
+    bool counts = run->cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run);
     const uni__cause *before = &run->previous_cause;
     if (run->no_retry)
         return "";
@@ -375,7 +378,7 @@ void uni__run_after_deaths(uni__run *run)
                run->cause.error_code, "%.700s%s", run->cause.message, end);
         return;
     }
-    if (run->cause.kind != UNI__CAUSE_PREEMPTED)
+    if (run->cause.kind != UNI__CAUSE_PREEMPTED && !uni__hosts_is_patient(run))
         run->failures++;
     run->state = UNI__RUN_WAITING;
     uni__persist_find_resume(run->persist);
@@ -447,6 +450,8 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
                       ? BACKOFF_FIRST_MS << (run->quick_failures < 8 ? run->quick_failures - 2 : 6)
                       : 0;
     backoff = backoff < BACKOFF_MAX_MS ? backoff : BACKOFF_MAX_MS;
+    if (run->trainer->hosts && uni__hosts_backoff_ms(run) > backoff)
+        backoff = uni__hosts_backoff_ms(run);
     const char *from = path[0] ? path : run->resume_path;
     const char *name = strrchr(from, '/');
     uni_event event = { .kind = UNI_EVENT_RESTART,

@@ -8,10 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "group/launch.h"
 #include "train/hosts_internal.h"
+
+#define LAUNCH_BACKOFF_MS 1000 /* after the first launch that failed; doubled each time */
+#define LAUNCH_BACKOFF_MAX_MS 30000
+#define PATIENCE_NS 60000000000ull
 
 extern char **environ;
 
@@ -296,6 +301,8 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     launch.exe = uni_value_as_string(uni_list_get(argv, 0), "");
     launch.argv = argv;
     launch.names = names;
+    launch.foreign = hosts->foreign;
+    launch.term_is_stop = hosts->foreign || hosts->slurm;
     launch.environment = environment;
     status = uni__group_launch(run->group, &launch, err);
 done:
@@ -320,6 +327,21 @@ const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size)
         strcmp(hosts->launched.launcher, "slurm") == 0 ? "srun" : "mpirun",
         name ? name + 1 : "none");
     return sentence;
+}
+
+bool uni__hosts_is_patient(const uni__run *run)
+{
+    const uni__hosts *hosts = run->trainer->hosts;
+    return hosts && !hosts->foreign && hosts->was_placed && run->cause.kind == UNI__CAUSE_LAUNCH &&
+           run->trainer->options.max_failures != UNI_NO_RETRIES &&
+           uni__monotonic_ns() - hosts->lost_ns < PATIENCE_NS;
+}
+
+int uni__hosts_backoff_ms(const uni__run *run)
+{
+    int failed = run->trainer->hosts->failed_launches;
+    int backoff = failed > 0 ? LAUNCH_BACKOFF_MS << (failed < 6 ? failed - 1 : 5) : 0;
+    return backoff < LAUNCH_BACKOFF_MAX_MS ? backoff : LAUNCH_BACKOFF_MAX_MS;
 }
 
 /* ---- what a rank sees ---- */

@@ -110,6 +110,8 @@ void uni__hosts_placed(void *context)
     if (!run || run->state != UNI__RUN_RUNNING)
         return;
     remove_tokens(run);
+    run->trainer->hosts->was_placed = true;
+    run->trainer->hosts->failed_launches = 0;
     say_hosts(run);
     status = give_checkpoints(run, &err);
     for (int r = 0; r < run->num_workers && status == 0; r++) {
@@ -140,6 +142,8 @@ static void leave_out(uni__run *run, const char *name)
     for (int i = 0; i < hosts->num_hosts; i++) {
         if (strcmp(hosts->list[i].name, name) != 0)
             continue;
+        if (hosts->list[i].lost)
+            return; /* said already */
         hosts->list[i].lost = true;
         int room = uni__hosts_room(run->trainer);
         if (room < hosts->min_workers) {
@@ -174,13 +178,20 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     remove_tokens(run);
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
-    /* Launchers stumble now and then; twice in a row it is the command or the cluster. */
+    /* Launchers stumble now and then; twice in a row it is the command or the cluster. Hosts that were all there before may come back. */
     bool fewer = leave_out_again(run);
-    run->no_retry |= run->cause.kind == UNI__CAUSE_LAUNCH && !fewer;
+    if (run->trainer->hosts->failed_launches++ == 0)
+        run->trainer->hosts->lost_ns = uni__monotonic_ns();
+    run->no_retry |=
+        run->cause.kind == UNI__CAUSE_LAUNCH && !fewer && !run->trainer->hosts->was_placed;
     uni__run_fail(run, &cause);
     tail_of_launcher(run, tail, sizeof tail);
     if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)
         run->cause.log_tail = strdup(tail);
+    if (run->state == UNI__RUN_FAILING && uni__hosts_is_patient(run))
+        uni__run_tell(
+            run, UNI_EVENT_WARNING, -1, "%s will be started again in %d s; the hosts may come back",
+            run->trainer->hosts->slurm ? "srun" : "mpirun", uni__hosts_backoff_ms(run) / 1000);
 }
 
 void uni__hosts_silent(void *context, int first_rank, double seconds)
@@ -192,7 +203,7 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
     for (int r = 0; r < run->num_workers && uni__group_place(run->group, first_rank, &silent); r++)
         if (uni__group_place(run->group, r, &place) && place.node == silent.node)
             run->ranks[r].host_silent = seconds > 0;
-    uni__run_suspect(run, first_rank, seconds > 0);
+    /* Collectives go on waiting: TCP survives a link that is down for a moment. lost() comes when silent_timeout is over. */
     if (seconds > 0)
         uni__run_tell(run, UNI_EVENT_WARNING, first_rank,
                       "host %s (rank %d) has been silent for %.1f s",
@@ -210,10 +221,38 @@ void uni__hosts_lost(void *context, int first_rank, const char *sentence)
         return;
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_HOST, first_rank, UNI_EWORKER);
     snprintf(cause.message, sizeof cause.message, "%s", sentence);
-    if (run->state != UNI__RUN_RUNNING)
-        return;
-    leave_out(run, uni__rank_host(run, first_rank));
+    /* A survivor's error can overtake the news of the loss; the host is left out all the same. */
+    if (run->state == UNI__RUN_RUNNING || run->state == UNI__RUN_FAILING)
+        leave_out(run, uni__rank_host(run, first_rank));
     uni__run_fail(run, &cause);
+}
+
+void uni__hosts_unreachable(void *context, int first_rank)
+{
+    uni__run *run = run_of(context);
+    if (run && run->state != UNI__RUN_DONE)
+        leave_out(run, uni__rank_host(run, first_rank));
+}
+
+void uni__hosts_signalled(void *context, int signal)
+{
+    uni__run *run = run_of(context);
+    if (run && run->state == UNI__RUN_RUNNING)
+        uni__run_stop(run, UNI__STOPPING_PREEMPT);
+}
+
+void uni__hosts_launcher_lost(void *context, const char *sentence)
+{
+    uni__run *run = run_of(context);
+    char tail[TAIL_BYTES + 8];
+    if (!run || run->state != UNI__RUN_RUNNING)
+        return;
+    uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCHER, -1, UNI_EWORKER);
+    snprintf(cause.message, sizeof cause.message, "%s", sentence);
+    uni__run_fail(run, &cause);
+    tail_of_launcher(run, tail, sizeof tail);
+    if (tail[0] && !run->cause.log_tail)
+        run->cause.log_tail = strdup(tail);
 }
 
 void uni__hosts_blame(uni__run *run, uni__cause *cause)

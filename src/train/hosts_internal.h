@@ -23,7 +23,9 @@ struct uni__hosts {
     uni__address addresses[UNI__NETWORK_MAX];
     int num_addresses;
     char token_path[4200], join_path[4200]; /* "" when they are not there */
-    bool said_left_out;
+    bool was_placed; /* all hosts have been there once */
+    int failed_launches; /* in a row */
+    uint64_t lost_ns; /* when the first of them failed */
 };
 
 /* What a rank's host sees: all the same as here on one machine and where the storage is shared. */
@@ -45,6 +47,10 @@ void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* A sentence's end for a run that is not started again because it is foreign, or NULL. */
 const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
+/* A failed launch after a lost host or launcher: tried again, without counting, for a minute. */
+bool uni__hosts_is_patient(const uni__run *run);
+/* Milliseconds until the next launch is tried: more with every one that failed in a row. */
+int uni__hosts_backoff_ms(const uni__run *run);
 void uni__rank_view(const uni__run *run, int rank, uni__view *out);
 const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
 /* Where the list of hosts puts a rank, before anything is started; false when that is the launcher's to say. */
@@ -58,6 +64,9 @@ void uni__hosts_placed(void *context);
 void uni__hosts_launch_failed(void *context, const char *sentence);
 void uni__hosts_silent(void *context, int first_rank, double seconds);
 void uni__hosts_lost(void *context, int first_rank, const char *sentence);
+void uni__hosts_unreachable(void *context, int first_rank);
+void uni__hosts_signalled(void *context, int signal);
+void uni__hosts_launcher_lost(void *context, const char *sentence);
 void uni__hosts_region(void *context, int rank, int slot, uint64_t offset, uint64_t total,
                        const void *data, size_t size);
 void uni__hosts_log(void *context, int rank, const void *data, size_t size);

@@ -40,6 +40,7 @@ typedef struct uni__hosts uni__hosts;
     X(NO_PROGRESS, "no_progress", UNI_EXIT_TIME_LIMIT)                                             \
     X(AGENT, "agent", UNI_EXIT_INTERNAL)                                                           \
     X(HOST, "host_lost", UNI_EXIT_HOST_LOST)                                                       \
+    X(LAUNCHER, "launcher", UNI_EXIT_HOST_LOST)                                                    \
     X(LAUNCH, "launch", UNI_EXIT_NOT_STARTED)                                                      \
     X(CHECKPOINT, "checkpoint", UNI_EXIT_FAILURE)                                                  \
     X(INTERNAL, "internal", UNI_EXIT_INTERNAL)

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, describe, finish, why_not
+from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, why_not
 
 SKIP = why_not()
 
@@ -158,6 +158,45 @@ class Faults(Hosts):
                         if word.isdigit()]:
                 os.kill(pid, signal.SIGKILL)
             self.net.link_up("b")
+
+    def test_host_dies_at_once(self):
+        """Every process of the host ends in the same moment, as when it loses power: MPI, mpirun and the agents all notice, and the host is the cause."""
+        def die():
+            for pid in self.net.pids("b"):
+                os.kill(pid, signal.SIGKILL)
+        code, out = self.lose_b("dies", ["--hosts", "a:1,b:1,c:1", "-n", "2", "--", WORKER, "pause=20", "steps=60"], die)
+        run = self.good("dies", code, out, steps=60)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual((cause["class"], cause["host"]), ("host_lost", "b"), cause)
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "c"])
+
+    def test_short_outage(self):
+        """A link that is down for a moment is no reason to begin again: named after 1 s, given up after 5 s, and TCP sends again what was lost."""
+        def moment():
+            self.net.link_down("b")
+            self.wait_for(lambda: [line for line in Run(self.net.storage, "moment").events("warning") if "silent" in line["message"]])
+            self.net.link_up("b")
+        code, out = self.lose_b("moment", ["--hosts", "a:1,b:1", "--", WORKER, "pause=50", "steps=60"], moment)
+        run = self.good("moment", code, out, steps=60)
+        self.assertEqual(run.about()["attempt"], 1, out)
+        self.assertIn("host b is heard again", out)
+
+    def test_long_outage(self):
+        """No spare host: the same hosts are tried again until the link is back, which costs none of the allowed failures but the first."""
+        def outage():
+            self.net.link_down("b")
+            run = Run(self.net.storage, "outage")
+            try:
+                self.wait_for(lambda: len([line for line in run.events("cause") if line["cause"]["class"] == "launch"]) > 1, 60)
+            finally:
+                self.net.link_up("b")
+        code, out = self.lose_b("outage", ["--hosts", "a:1,b:1", "-f", "1", "--", WORKER, "pause=50", "steps=40"], outage)
+        run = self.good("outage", code, out, steps=40)
+        causes = [line["cause"] for line in run.events("cause")]
+        self.assertEqual((causes[0]["class"], causes[0]["host"]), ("host_lost", "b"), causes)
+        self.assertEqual({cause["class"] for cause in causes[1:]}, {"launch"}, causes)
+        times = [line["time"] for line in run.events("attempt")]
+        self.assertGreater(times[-1] - times[-2], times[2] - times[1] + 0.5, "each launch waits longer than the one before")
 
     def test_link_down_fewer_workers(self):
         code, out = self.lose_b("fewer", ["--hosts", "a:1,b:1", "--min-workers", "1", "--", WORKER, "pause=50", "steps=40"],
@@ -307,6 +346,51 @@ class Faults(Hosts):
                                  "steps=%d" % (last[0] + 5))
         self.assertEqual(code, 0, out)
         self.assertIn("begins after step %d" % last[0], run.log(1))
+
+
+class Launcher(Hosts):
+    """mpirun or its daemon on a host is killed: a failure with a name, never "asked to stop", and the run goes on."""
+
+    names = ("a", "b", "c")
+
+    def kill(self, name, program, host, words=("--hosts", "a:1,b:1")):
+        """Kills that program of mpirun's in the host's namespace while the run is under way."""
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--name", name, "-v", *words, "--", WORKER, "pause=50", "steps=40")
+        self.workers(name)
+        pids = [pid for pid in self.net.pids(host) if comm_of(pid) == program]
+        self.assertTrue(pids, [describe(pid) for pid in self.net.pids(host)])
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        return finish(process, 90)
+
+    def assert_went_on(self, name, code, out, says):
+        run = self.good(name, code, out, steps=40)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual(cause["class"], "launcher", cause)
+        self.assertIn(says, cause["message"])
+        self.assertEqual(run.about()["attempt"], 2)
+        self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "b"], "no host is left out")
+        self.assertNotIn("asked to stop", out)
+        return run
+
+    def test_mpirun_killed(self):
+        code, out = self.kill("mpirun", "mpirun", "k")
+        self.assert_went_on("mpirun", code, out, "mpirun was killed by signal 9")
+
+    def test_daemon_killed(self):
+        code, out = self.kill("orted", "orted", "b")
+        self.assert_went_on("orted", code, out, "on host b")
+
+    def test_daemon_killed_with_a_spare_host(self):
+        """The host itself is well: it is used again."""
+        code, out = self.kill("spared", "orted", "a", ("--hosts", "a:1,b:1,c:1", "-n", "2"))
+        self.assert_went_on("spared", code, out, "on host a")
+
+    def test_budget(self):
+        code, out = self.kill("once", "mpirun", "k", ("--hosts", "a:1,b:1", "-f", "0"))
+        self.assertEqual(code, 123, out)
+        self.assertEqual(Run(self.net.storage, "once").about()["status"], "failed")
+        self.assertIn("mpirun", out)
 
 
 class Storage(Hosts):

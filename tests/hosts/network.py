@@ -136,10 +136,10 @@ class Network:
     def unisono(self, name, *words, **options):
         return self.run(COMMAND, "run", "--launcher", "mpi", "--name", name, *words, **options)
 
-    def pids(self):
-        """Processes in any of our namespaces."""
+    def pids(self, *names):
+        """Processes in the namespaces of these hosts, or of all."""
         found = []
-        for name in self.names:
+        for name in names or self.names:
             found += [int(word) for word in sh("ip", "netns", "pids", self.prefix + name, check=False).stdout.split() if word.isdigit()]
         return found
 
@@ -168,6 +168,15 @@ def describe(pid):
             return "%d %s" % (pid, file.read().replace(b"\0", b" ").decode(errors="replace")[:120])
     except OSError:
         return str(pid)
+
+
+def comm_of(pid):
+    """Name of its program, or "" when it has ended."""
+    try:
+        with open("/proc/%d/comm" % pid, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def finish(process, timeout=60):

@@ -61,7 +61,9 @@ typedef struct host_agent {
     int num_workers;
     int *held_ports, num_held; /* sockets that keep them */
     double silent_timeout, cpus;
-    bool shares_storage, ending;
+    bool shares_storage, ending, orphaned;
+    int parent; /* the launcher's daemon on this host */
+    char parent_name[32];
     uint64_t pulse_ns;
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -91,6 +93,7 @@ void host_say_words(host_agent *self, int slot, bool even_if_same);
 void host_say_value(host_agent *self, int type, uni_value *message); /* takes it */
 void host_spawn_failed(void *self, int slot, const char *sentence);
 int host_slot_of(const host_agent *self, int rank); /* -1: it is on another host */
+void host_check_parent(host_agent *self); /* says once that the launcher's daemon is gone */
 void host_hold_when_full(host_agent *self); /* the rings are not read while much is queued */
 
 /* host_transfer.c */

@@ -162,6 +162,19 @@ static int work(host_agent *self, uni_error *err)
     return 0;
 }
 
+/* Its end is news for the controller (host_check_parent). */
+static void remember_parent(host_agent *self)
+{
+    char path[64], *name = NULL;
+    size_t size = 0;
+    self->parent = getppid();
+    snprintf(path, sizeof path, "/proc/%d/comm", self->parent);
+    bool known = uni__read_file(&name, &size, path, 4096, NULL) == 0;
+    snprintf(self->parent_name, sizeof self->parent_name, "%.*s",
+             known ? (int)strcspn(name, "\n") : 6, known ? name : "daemon");
+    free(name);
+}
+
 static void not_meant_for_us(int number) {}
 
 /* When the process of a rank ends without MPI_Finalize, Hydra tells the others of its host by SIGUSR1, which would be their end. Who ended is the agent's to say.
@@ -178,6 +191,7 @@ int main(void)
                                .cond = PTHREAD_COND_INITIALIZER };
     uni_error err = { 0 };
     overhear_hydra();
+    remember_parent(&self);
     int status = look_around(&self, &err);
     if (status == 0 && self.launched.local_rank > 0)
         return host_donate(&self);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -161,6 +162,8 @@ static void on_exited(void *context, int slot, const uni__exit *how)
 {
     host_agent *self = context;
     int32_t numbers[5] = { how->pid, how->exit_code, how->signal, how->core, how->oom };
+    /* MPI ends a process that has lost its daemon: the daemon's end is the cause. */
+    host_check_parent(self);
     /* What it had said before its end comes first. A checkpoint that is on its way is finished. */
     while (self->link && self->workers[slot].transfer.active) {
         host_transfer_pump(self);
@@ -224,6 +227,7 @@ static void on_tick(void *context)
     uint64_t now = uni__monotonic_ns();
     if (!self->link)
         return;
+    host_check_parent(self);
     for (int i = 0; i < self->num_workers; i++) {
         host_say_words(self, i, false);
         host_forward_log(self, i);
@@ -244,20 +248,24 @@ static void on_tick(void *context)
     }
 }
 
-/* SIGTERM from the launcher is preemption: all ranks stop together. A second one ends this host. */
+void host_check_parent(host_agent *self)
+{
+    if (self->orphaned || self->parent <= 1 || getppid() == self->parent || !self->link)
+        return;
+    self->orphaned = true;
+    host_say(self, -1, UNI__REMOTE_ORPHANED, self->parent_name, strlen(self->parent_name));
+}
+
+/* Whether SIGTERM is a wish to stop or the launcher's own trouble is the controller's to say. A second one ends this host. */
 static void on_signalled(void *context, int number)
 {
     host_agent *self = context;
+    int32_t said = number;
     if (self->ending)
         host_over(self, 128 + number);
     self->ending = true;
-    for (int i = 0; i < self->num_workers; i++) {
-        uni__page *page = uni__group_page(self->group, i);
-        uint32_t none = UNI__STOP_NONE;
-        if (page)
-            atomic_compare_exchange_strong(&page->stop_request, &none, UNI__STOP_PREEMPTED);
-        host_say_words(self, i, false);
-    }
+    host_check_parent(self);
+    host_say(self, -1, UNI__REMOTE_SIGNALLED, &said, sizeof said);
 }
 
 const uni__group_events host_group_events = {
