@@ -124,8 +124,8 @@ typedef struct uni_reduce_lr_options {
 UNI_API UNI_MUST_USE int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out,
                                                            const uni_reduce_lr_options *options,
                                                            uni_error *err);
-/* The rate for an epoch from its number and the present rate. */
-typedef double (*uni_lr_function)(void *context, int epoch, double rate);
+/* The rate for an epoch from its number and the present rate. On failure it sets err and returns NAN: fit ends with that error. */
+typedef double (*uni_lr_function)(void *context, int epoch, double rate, uni_error *err);
 UNI_API UNI_MUST_USE int uni_callback_learning_rate_scheduler(uni_fit_callback **out,
                                                               uni_lr_function function,
                                                               void *context, int verbose,

@@ -64,6 +64,8 @@ UNI_API uni_symbol *uni_graph_apply(uni_graph *graph, uni_layer *layer, uni_symb
 UNI_API uni_symbol *uni_graph_apply_n(uni_graph *graph, uni_layer *layer, int count,
                                       uni_symbol *const *inputs);
 UNI_API const uni_spec *uni_symbol_spec(const uni_symbol *symbol);
+/* This call of the layer always runs as in training (dropout that stays on in predict), or never does; without it the step decides. Returns the symbol. */
+UNI_API uni_symbol *uni_symbol_training(uni_symbol *symbol, bool training);
 /* Takes the graph, also when it fails. */
 UNI_API UNI_MUST_USE int uni_model_from_graph(uni_model **out, const char *name, uni_graph *graph,
                                               int num_inputs, uni_symbol *const *inputs,

@@ -44,10 +44,12 @@ UNI_API UNI_MUST_USE int uni_schedule_piecewise(uni_schedule **out, size_t count
 /* Linear from 0 (times `inner` when given, which is taken) over the first steps, then inner's own steps. */
 UNI_API UNI_MUST_USE int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target,
                                              uni_schedule *inner, uni_error *err);
-typedef double (*uni_schedule_function)(void *context, int64_t step);
+/* The rate of a step, counted from 0. On failure it sets err and returns NAN, and the step fails with that error. */
+typedef double (*uni_schedule_function)(void *context, int64_t step, uni_error *err);
 UNI_API UNI_MUST_USE int uni_schedule_custom(uni_schedule **out, uni_schedule_function function,
                                              void *context, uni_error *err);
-UNI_API double uni_schedule_at(const uni_schedule *schedule, int64_t step);
+/* NAN and *err when a function of the program's own failed, or gave a rate that is not finite. */
+UNI_API double uni_schedule_at(const uni_schedule *schedule, int64_t step, uni_error *err);
 UNI_API void uni_schedule_free(uni_schedule *schedule);
 
 /* ---- optimizers ---- */
@@ -99,7 +101,10 @@ UNI_API bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, 
 UNI_API uint64_t uni_optimizer_id(const uni_optimizer *optimizer);
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
 UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
-UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer); /* of the next step */
+/* Of the next step; NAN and *err when a schedule of the program's own failed. */
+UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer, uni_error *err);
+/* Takes the schedule; from now on the rate comes from it. */
+UNI_API void uni_optimizer_set_schedule(uni_optimizer *optimizer, uni_schedule *schedule);
 /* With a schedule it is UNI_ESTATE. */
 UNI_API UNI_MUST_USE int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate,
                                                          uni_error *err);

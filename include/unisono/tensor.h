@@ -171,6 +171,8 @@ UNI_API int uni_tape_threads(const uni_tape *tape);
 /* Starts a step: forgets all tensors and the error of the step before. Cheap; the memory is kept. */
 UNI_API void uni_tape_begin(uni_tape *tape, const uni_step *step);
 UNI_API const uni_step *uni_tape_step(const uni_tape *tape);
+/* Whether the operations from here on run as in training, for a layer that is called with training=True or False of its own. Returns what it was before. */
+UNI_API bool uni_tape_set_training(uni_tape *tape, bool training);
 /* 0, or the first error since begin. */
 UNI_API UNI_MUST_USE int uni_tape_status(const uni_tape *tape, uni_error *err);
 /* For operations and layers: sets the sticky error ("dense_1: ..." is put before it) and returns NULL. */

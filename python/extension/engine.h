@@ -96,7 +96,14 @@ typedef struct engine_optimizer {
     PyObject_HEAD uni_optimizer *raw; /* NULL: its model was compiled with another one */
     PyObject *owner; /* the model that took it */
     uni_gradients *scratch; /* for gradients that are not the tape's own */
+    PyObject *schedule; /* the user's own, in a capsule */
 } engine_optimizer;
+/* A function of the user that the engine calls. It lives in a capsule that the loss, metric or optimizer has, and the model that took it. */
+typedef struct engine_function {
+    engine_state *state;
+    PyObject *function;
+} engine_function;
+PyObject *engine_function_capsule(engine_state *state, PyObject *function, engine_function **out);
 typedef struct engine_loss {
     PyObject_HEAD uni_loss *raw;
     PyObject *function; /* the user's own */

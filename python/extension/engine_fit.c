@@ -117,7 +117,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
     options.num_losses = take_losses(state, object, losses, loss);
     options.num_metrics =
         options.num_losses < 0 ? -1 : take_metrics(state, object, metrics, metric, outputs);
-    if (options.num_metrics >= 0) {
+    if (options.num_metrics >= 0 && keep_function(object, taken->schedule) == 0) {
         if (options.num_losses == 1)
             options.loss = loss[0];
         options.losses = options.num_losses > 1 ? loss : NULL;

@@ -104,14 +104,15 @@ static PyObject *model_sequential(PyObject *type, PyObject *arguments)
     return engine_raise(state, &err);
 }
 
-/* One entry of a graph: ("name", (dtype, shape)) is an input, (Layer, (indices)) applies it. NULL with an exception set, or with the error on
+/* One entry of a graph: ("name", (dtype, shape)) is an input, (Layer, (indices), training) applies it, with training True, False or None. NULL with an exception set, or with the error on
  * the graph. */
 static uni_symbol *add_node(engine_state *state, uni_graph *graph, PyObject *entry, PyObject *model,
                             uni_symbol **symbols, Py_ssize_t done)
 {
-    PyObject *what, *how;
+    PyObject *what, *how, *training = Py_None;
     uni_spec spec;
-    if (!PyTuple_Check(entry) || !PyArg_ParseTuple(entry, "OO!", &what, &PyTuple_Type, &how))
+    if (!PyTuple_Check(entry) ||
+        !PyArg_ParseTuple(entry, "OO!|O", &what, &PyTuple_Type, &how, &training))
         return NULL;
     if (PyUnicode_Check(what)) {
         if (engine_spec_from(how, &spec) < 0)
@@ -140,7 +141,8 @@ static uni_symbol *add_node(engine_state *state, uni_graph *graph, PyObject *ent
         return NULL;
     }
     uni_layer *raw = layer->owner ? layer->raw : engine_layer_take(what, model);
-    return uni_graph_apply_n(graph, raw, (int)count, inputs);
+    uni_symbol *symbol = uni_graph_apply_n(graph, raw, (int)count, inputs);
+    return training == Py_None ? symbol : uni_symbol_training(symbol, training == Py_True);
 }
 
 static int pick(uni_symbol **out, PyObject *list, uni_symbol **symbols, Py_ssize_t total)
@@ -434,14 +436,15 @@ static PyObject *model_load_weights(PyObject *object, PyObject *arguments)
 
 /* ---- on a tape ---- */
 
-/* call(tape, inputs): a list of tensors */
+/* call(tape, inputs, training): a list of tensors */
 static PyObject *model_call(PyObject *object, PyObject *arguments)
 {
     engine_model *self = (engine_model *)object;
     PyObject *tape, *list;
+    int training;
     uni_tensor *inputs[UNI_MODEL_MAX_INPUTS], *outputs[UNI_MODEL_MAX_INPUTS] = { NULL };
     engine_state *state = engine_state_of(object);
-    if (!PyArg_ParseTuple(arguments, "O!O!", state->tape, &tape, &PyList_Type, &list))
+    if (!PyArg_ParseTuple(arguments, "O!O!p", state->tape, &tape, &PyList_Type, &list, &training))
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     bool built = uni_model_is_built(self->raw);
@@ -457,12 +460,14 @@ static PyObject *model_call(PyObject *object, PyObject *arguments)
             return NULL;
     uni_tape *raw = engine_tape_of(tape);
     int status;
+    bool as_step = uni_tape_set_training(raw, training);
     if (built) {
         Py_BEGIN_ALLOW_THREADS status = uni_model_call_n(self->raw, raw, inputs, outputs);
         Py_END_ALLOW_THREADS
     } else { /* builds it: nobody else may come along */
         status = uni_model_call_n(self->raw, raw, inputs, outputs);
     }
+    uni_tape_set_training(raw, as_step);
     int num_outputs = status < 0 ? 1 : uni_model_num_outputs(self->raw);
     PyObject *out = PyList_New(num_outputs);
     for (int i = 0; out && i < num_outputs; i++) {

@@ -28,15 +28,10 @@ static uni_value *config_from(engine_state *state, PyObject *object, int *status
 
 /* ---- losses ---- */
 
-typedef struct user_function {
-    engine_state *state;
-    PyObject *function; /* borrowed: the loss, the metric or the model has it */
-} user_function;
-
 static uni_tensor *call_loss(void *context, uni_tape *tape, uni_tensor *target,
                              uni_tensor *prediction)
 {
-    user_function *self = context;
+    engine_function *self = context;
     uni_tensor *inputs[2] = { target, prediction }, *out = NULL;
     uni_error err = { 0 };
     if (!target || !prediction)
@@ -53,17 +48,17 @@ static uni_tensor *call_loss(void *context, uni_tape *tape, uni_tensor *target,
 /* The context of a user's function lives in a capsule beside the function. */
 static void free_context(PyObject *capsule)
 {
-    user_function *self = PyCapsule_GetPointer(capsule, "unisono.function");
+    engine_function *self = PyCapsule_GetPointer(capsule, "unisono.function");
     Py_XDECREF(self->function);
     PyMem_Free(self);
 }
 
-static PyObject *function_capsule(engine_state *state, PyObject *function, user_function **out)
+PyObject *engine_function_capsule(engine_state *state, PyObject *function, engine_function **out)
 {
-    user_function *self = PyMem_Calloc(1, sizeof *self);
+    engine_function *self = PyMem_Calloc(1, sizeof *self);
     if (!self)
         return PyErr_NoMemory();
-    *self = (user_function){ state, Py_NewRef(function) };
+    *self = (engine_function){ state, Py_NewRef(function) };
     *out = self;
     return PyCapsule_New(self, "unisono.function", free_context);
 }
@@ -82,8 +77,8 @@ static PyObject *loss_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (!self)
         return NULL;
     if (PyCallable_Check(how)) {
-        user_function *context = NULL;
-        self->function = function_capsule(state, how, &context);
+        engine_function *context = NULL;
+        self->function = engine_function_capsule(state, how, &context);
         status = self->function ? uni_loss_custom(&self->raw, name, call_loss, context,
                                                   (uni_reduction)reduction, &err)
                                 : -1;
@@ -194,7 +189,7 @@ static PyObject *array_of(engine_state *state, const uni_tensor *tensor)
 static int call_metric(void *context, const uni_tensor *target, const uni_tensor *prediction,
                        const uni_tensor *weights, double *sum, double *count, uni_error *err)
 {
-    user_function *self = context;
+    engine_function *self = context;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *t = array_of(self->state, target), *p = array_of(self->state, prediction),
              *w = array_of(self->state, weights);
@@ -231,8 +226,8 @@ static PyObject *metric_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!self)
         return NULL;
     if (PyCallable_Check(how)) {
-        user_function *context = NULL;
-        self->function = function_capsule(state, how, &context);
+        engine_function *context = NULL;
+        self->function = engine_function_capsule(state, how, &context);
         status =
             self->function ? uni_metric_custom(&self->raw, name, call_metric, context, &err) : -1;
     } else {

@@ -6,6 +6,7 @@
  */
 #include "engine.h"
 
+#include <math.h>
 #include <string.h>
 
 static uni_optimizer *get(PyObject *object)
@@ -19,44 +20,37 @@ static uni_optimizer *get(PyObject *object)
     return raw;
 }
 
-/* A Python schedule: function(step) -> rate. The capsule lives with the optimizer's Python side. */
-static double call_schedule(void *context, int64_t step)
+/* A Python schedule: function(step) -> rate. Its exception fails the step and comes back as itself. */
+static double call_schedule(void *context, int64_t step, uni_error *err)
 {
+    engine_function *self = context;
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *out = PyObject_CallFunction(context, "L", (long long)step);
+    PyObject *out = PyObject_CallFunction(self->function, "L", (long long)step);
     PyObject *number = out ? PyNumber_Float(out) : NULL;
-    double rate = number ? PyFloat_AsDouble(number) : 0;
-    if (!number)
-        PyErr_WriteUnraisable(context);
+    double rate = number ? PyFloat_AsDouble(number) : -1;
+    if (PyErr_Occurred()) {
+        engine_keep_exception(self->state, err);
+        rate = NAN;
+    }
     Py_XDECREF(out);
     Py_XDECREF(number);
     PyGILState_Release(gil);
     return rate;
 }
 
-static int options_from(const uni_value *config, PyObject *schedule, uni_optimizer_options *out,
+static int set_schedule(engine_optimizer *self, engine_state *state, PyObject *function,
                         uni_error *err)
 {
-    *out = (uni_optimizer_options){
-        .momentum = uni_dict_get_float(config, "momentum", 0),
-        .nesterov = uni_dict_get_bool(config, "nesterov", false),
-        .beta_1 = uni_dict_get_float(config, "beta_1", 0),
-        .beta_2 = uni_dict_get_float(config, "beta_2", 0),
-        .rho = uni_dict_get_float(config, "rho", 0),
-        .epsilon = uni_dict_get_float(config, "epsilon", 0),
-        .centered = uni_dict_get_bool(config, "centered", false),
-        .amsgrad = uni_dict_get_bool(config, "amsgrad", false),
-        .initial_accumulator = uni_dict_get_float(config, "initial_accumulator_value", 0),
-        .weight_decay = uni_dict_get_float(config, "weight_decay", 0),
-        .clip_norm = uni_dict_get_float(config, "clipnorm", 0),
-        .clip_value = uni_dict_get_float(config, "clipvalue", 0),
-        .global_clip_norm = uni_dict_get_float(config, "global_clipnorm", 0),
-        .name = uni_dict_get_string(config, "name", NULL),
-    };
-    return uni_schedule_custom(&out->schedule, call_schedule, schedule, err);
+    engine_function *context = NULL;
+    uni_schedule *schedule = NULL;
+    self->schedule = engine_function_capsule(state, function, &context);
+    if (!self->schedule || uni_schedule_custom(&schedule, call_schedule, context, err) < 0)
+        return -1;
+    uni_optimizer_set_schedule(self->raw, schedule);
+    return 0;
 }
 
-/* Optimizer(class_name, config, schedule=None): schedule is a function of the step instead of config's learning_rate, kept by the caller */
+/* Optimizer(class_name, config, schedule=None): schedule is a function of the step instead of config's learning_rate */
 static PyObject *optimizer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     engine_state *state = PyType_GetModuleState(type);
@@ -68,14 +62,10 @@ static PyObject *optimizer_new(PyTypeObject *type, PyObject *arguments, PyObject
     uni_value *config = door_value_from(&state->door, object, NULL);
     engine_optimizer *self = config ? (engine_optimizer *)engine_new(type) : NULL;
     int status = self ? 0 : -1;
-    if (status == 0 && schedule != Py_None) {
-        uni_optimizer_options options;
-        status = options_from(config, schedule, &options, &err);
-        if (status == 0)
-            status = uni_optimizer_new(&self->raw, name, &options, &err);
-    } else if (status == 0) {
+    if (status == 0)
         status = uni_optimizer_from_config(&self->raw, name, config, &err);
-    }
+    if (status == 0 && schedule != Py_None)
+        status = set_schedule(self, state, schedule, &err);
     uni_value_free(config);
     if (status == 0)
         return (PyObject *)self;
@@ -92,6 +82,7 @@ static void optimizer_dealloc(PyObject *object)
         uni_optimizer_free(self->raw);
     else if (model->optimizer == object)
         model->optimizer = NULL;
+    Py_XDECREF(self->schedule);
     Py_XDECREF(self->owner);
     engine_free(object);
 }
@@ -264,7 +255,11 @@ static int set_iterations(PyObject *object, PyObject *value, void *unused)
 static PyObject *get_rate(PyObject *object, void *unused)
 {
     uni_optimizer *raw = get(object);
-    return raw ? PyFloat_FromDouble(uni_optimizer_learning_rate(raw)) : NULL;
+    uni_error err = { 0 };
+    double rate = raw ? uni_optimizer_learning_rate(raw, &err) : NAN;
+    if (raw && isnan(rate))
+        return engine_raise(engine_state_of(object), &err);
+    return raw ? PyFloat_FromDouble(rate) : NULL;
 }
 
 static int set_rate(PyObject *object, PyObject *value, void *unused)

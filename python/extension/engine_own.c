@@ -207,13 +207,14 @@ PyObject *engine_layer_add_child(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* call_layer(layer, inputs) of a tape */
+/* call_layer(layer, inputs, training=None) of a tape: None is the step's */
 PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments)
 {
     engine_state *state = engine_state_of(tape);
-    PyObject *layer, *list;
+    PyObject *layer, *list, *training = Py_None;
     uni_tensor *inputs[UNI_MODEL_MAX_INPUTS], *out;
-    if (!PyArg_ParseTuple(arguments, "O!O!", state->layer, &layer, &PyList_Type, &list))
+    if (!PyArg_ParseTuple(arguments, "O!O!|O", state->layer, &layer, &PyList_Type, &list,
+                          &training))
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     if (count < 1 || count > UNI_MODEL_MAX_INPUTS)
@@ -224,6 +225,9 @@ PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments)
             return NULL;
     uni_layer *raw = ((engine_layer *)layer)->raw;
     uni_tape *on = engine_tape_of(tape);
+    bool as_step = uni_tape_step(on)->training;
+    uni_tape_set_training(on, training == Py_None ? as_step : training == Py_True);
     Py_BEGIN_ALLOW_THREADS out = uni_layer_call(raw, on, (int)count, inputs);
-    Py_END_ALLOW_THREADS return engine_tensor_wrap(tape, out);
+    Py_END_ALLOW_THREADS uni_tape_set_training(on, as_step);
+    return engine_tensor_wrap(tape, out);
 }

@@ -152,6 +152,7 @@ typedef struct uni__model_node {
     uni_layer *layer; /* borrowed from the model's list */
     int num_inputs;
     int inputs[UNI_MODEL_MAX_INPUTS]; /* numbers of earlier nodes */
+    bool has_training, training; /* training= of this call; without it the step decides */
     uni_spec output;
 } uni__model_node;
 

@@ -75,6 +75,13 @@ void uni_tape_begin(uni_tape *tape, const uni_step *step)
     uni__onednn_begin(tape->onednn);
 }
 
+bool uni_tape_set_training(uni_tape *tape, bool training)
+{
+    bool before = tape->step.training;
+    tape->step.training = training;
+    return before;
+}
+
 const uni_step *uni_tape_step(const uni_tape *tape)
 {
     return &tape->step;

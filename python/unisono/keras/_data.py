@@ -69,7 +69,8 @@ class Source:
             try:
                 length = len(data)
             except TypeError:
-                pass
+                if hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):  # batches by index have a length: the error is the user's
+                    raise
         return _engine.Batches.iterator(self._begin, length)
 
     def _begin(self, epoch):

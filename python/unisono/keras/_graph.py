@@ -12,8 +12,9 @@ __all__ = ["KerasTensor", "Input"]
 class KerasTensor:
     """What a layer gives for a symbolic input: a node of the graph to come."""
 
-    def __init__(self, layer: Any = None, inputs: Any = (), spec: Any = None, name: str | None = None):
+    def __init__(self, layer: Any = None, inputs: Any = (), spec: Any = None, name: str | None = None, training: bool | None = None):
         self._layer, self._inputs, self._spec, self.name = layer, tuple(inputs), spec, name
+        self._training = training  # of this call; None: the step decides
 
     @property
     def shape(self) -> tuple:
@@ -123,4 +124,4 @@ def entry_of(node: Any, order: Any, native_of: Any) -> Any:
         dtype, shape = node._spec
         return (node.name or "input", (dtype, tuple(shape[1:])))
     places = {id(each): index for index, each in enumerate(order)}
-    return (native_of(node._layer), tuple(places[id(each)] for each in node._inputs))
+    return (native_of(node._layer), tuple(places[id(each)] for each in node._inputs), node._training)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
+
 from unisono import _engine
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._own import Own, overrides, snake_case, spec_of
-from unisono.keras._tensor import Tensor, Variable, as_array, context, raw_of
+from unisono.keras._tensor import Tensor, Variable, as_array, context, raw_of, tape_for
 
 __all__ = ["Layer"]
 
@@ -32,11 +34,37 @@ def _plain(value):
     return value
 
 
+def _numbers(value: Any) -> Any:
+    """What a layer computes with: text as it is, numbers as float32."""
+    if isinstance(value, Variable) or isinstance(value, Tensor) and value.dtype in ("float32", "string"):
+        return value
+    array = as_array(value)
+    return array if isinstance(array, _engine.Strings) else Tensor.of(np.asarray(array).astype(np.float32, copy=False))
+
+
+def _is_several(value: Any) -> bool:
+    """A list of tensors or arrays, rather than numbers or text in lists."""
+    return isinstance(value, (list, tuple)) and all(hasattr(each, "shape") for each in value)
+
+
+class Host:
+    """For the tape: a call of a layer, or of a model inside of another one, is a step of the engine's model that has it."""
+
+    def __init__(self, model: Any, seed: Any):
+        self._model, self._seed = model, seed
+
+    def _for_tape(self):
+        return self._model
+
+
 class Layer(Own):
     """Base of the layers. A layer of one's own has call(), and maybe build() with add_weight()."""
 
     _class: str | None = None
     _raw: Any = None  # the engine's layer, once it is needed
+    _owner: Any = None  # the engine's model that has it
+    _kept: Any = None  # weights on their way into a model
+    _has_symbols = False  # it was called in the functional API
 
     def __init__(self, *, name: str | None = None, trainable: bool = True, dtype: Any = None, input_shape: Any = None, **ignored: Any):
         if self._class is None and not overrides(self, Layer, "call"):
@@ -75,30 +103,39 @@ class Layer(Own):
     def __deepcopy__(self, memo: dict) -> Layer:
         twin = memo[id(self)] = type(self).__new__(type(self))
         for key, value in vars(self).items():
-            if key not in ("_raw", "_model"):
+            if key not in ("_raw", "_model", "_owner"):
                 vars(twin)[key] = copy.deepcopy(value, memo)
         twin._raw = None
         return twin
 
     def _forget(self) -> None:
         """The engine dropped its layer together with a model that could not be made."""
-        self._raw = None
+        self._raw = self._owner = None
         if self._class is None:
             for part in self._parts():
                 part._forget()
 
     def _check_free(self) -> None:
+        if "_model" in vars(self):  # it was built or called on its own: its weights go with it
+            self._kept = self.get_weights()
+            del self._model
+            self._forget()
+            self._was_built = False
         if self._native().taken:
             raise ValueError("the layer %r belongs to a model already; make a new one (and set_weights, if it shall begin with the same weights)" % self.name)
 
     def _settle(self, model: Any, moved: bool) -> None:
         """The engine's model that has this layer is there; moved: it was another one's before."""
+        self._owner = model
         if moved and self._raw is not None:
             self._raw.move(model)
         if self._class is None:
             self._begin_weights()
             for part in self._parts():
                 part._settle(model, moved)
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self.set_weights(kept)
 
     def _shown(self) -> Any:
         return self
@@ -117,42 +154,62 @@ class Layer(Own):
 
     # ---- what users see ----
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Symbols for symbols (the functional API), tensors for tensors."""
-        options.pop("training", None)
+    def __call__(self, *inputs: Any, training: bool | None = None, **options: Any) -> Any:
+        """Symbols for symbols (the functional API), tensors for tensors. training: of this call; None: what the model around it runs with, else False."""
+        training = None if training is None else bool(training)
         flat: list = []
         for each in inputs:
-            flat.extend(each if isinstance(each, (list, tuple)) else [each])
+            flat.extend(each if _is_several(each) else [each])
         flat += [options.pop(key) for key in ("value", "key") if options.get(key) is not None]
-        if options.pop("use_causal_mask", False) and self._class == "MultiHeadAttention" and not self._config.get("use_causal_mask"):
-            self._config["use_causal_mask"] = True
-            self._check_free()
-            self._forget()
+        if self._class == "MultiHeadAttention":
+            self._be_causal(bool(options.pop("use_causal_mask", False)))
         if options:
             raise TypeError("%s cannot be called with %s" % (type(self).__name__, ", ".join(sorted(options))))
         if any(isinstance(each, KerasTensor) for each in flat):
-            return KerasTensor(self, flat)
+            self._has_symbols = True
+            return KerasTensor(self, flat, training=training)
         here = context()
-        return self._alone(flat) if here.forced is None else self._inside(here, flat)
+        return self._alone(flat, training) if here.forced is None else self._inside(here, flat, training)
 
-    def _inside(self, here: Any, inputs: list) -> Tensor:
+    def _be_causal(self, causal: bool) -> None:
+        """use_causal_mask is a setting of the engine's layer: it is the same in all calls of one."""
+        if causal == bool(self._config.get("use_causal_mask")):
+            return
+        if self._has_symbols and "_model" not in vars(self):
+            raise NotImplementedError("%s was called with use_causal_mask=%s before; make one layer for each of the two" % (self.name, not causal))
+        self._check_free()
+        self._config["use_causal_mask"] = causal
+        self._forget()
+
+    def _inside(self, here: Any, inputs: list, training: bool | None) -> Tensor:
         """Called by the call() of another layer: on its tape, and the first time as its child."""
         raw = self._native()
         if not raw.built:
             if here.building is None:
                 raise ValueError("the layer %r was not called when the layer around it was built: call() must call the same layers every time" % self.name)
             here.building._engine_layer().add_child(raw, [spec_of(each) for each in inputs])
-        return Tensor(here.forced.call_layer(raw, [raw_of(each) for each in inputs]))
+        return Tensor(here.forced.call_layer(raw, [raw_of(each) for each in inputs], training))
 
-    def _alone(self, inputs: list) -> Any:
-        """Called with numbers: a model of this layer only, which keeps its weights."""
+    def _alone(self, inputs: list, training: bool | None) -> Any:
+        """Called with numbers, of any shape that fits its weights."""
+        arrays = [_numbers(each) for each in inputs]
+        if self._owner is None:
+            self._build_alone([("string" if isinstance(each, _engine.Strings) else "float32", (None,) + tuple(each.shape[1:])) for each in arrays])
+        tape = tape_for(Host(self._owner, None), training)
+        return Tensor(tape.call_layer(self._native(), [raw_of(each) for each in arrays], bool(training)))
+
+    def _build_from_outside(self, input_shape: Any) -> None:
+        if self._owner is None:
+            several = bool(input_shape) and isinstance(input_shape[0], (list, tuple))
+            dtype = "string" if self._class in ("TextVectorization", "SentenceEmbedding") else "float32"
+            self._build_alone([(dtype, (None,) + tuple(shape[1:])) for shape in (input_shape if several else [input_shape])])
+
+    def _build_alone(self, specs: list) -> None:
+        """A model of this layer only, which keeps its weights until another model takes it."""
         from unisono.keras.models import Model
 
-        if "_model" not in vars(self):
-            arrays = [as_array(each) for each in inputs]
-            symbols = [Input(array.shape[1:], dtype="string" if isinstance(array, _engine.Strings) else "float32") for array in arrays]
-            self._model = Model(symbols, self(symbols))
-        return self._model(list(inputs) if len(inputs) > 1 else inputs[0])
+        symbols = [Input(shape[1:], dtype=dtype) for dtype, shape in specs]
+        self._model = Model(symbols, self(symbols))
 
     @property
     def name(self) -> str:
@@ -263,6 +320,10 @@ class EngineLayer(Layer):
         super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
         self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None}, **self._config)
         self._native()  # wrong arguments are errors here
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the weights for inputs of this shape (with the batch); a list of shapes for several inputs."""
+        self._build_from_outside(input_shape)
 
     def _make(self) -> Any:
         return _engine.Layer(self._class, self._config)

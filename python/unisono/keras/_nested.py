@@ -15,7 +15,7 @@ from unisono.keras._graph import copier, entry_of, walk
 from unisono.keras._layer import Layer
 from unisono.keras._own import Own
 
-__all__ = ["Host", "Inside", "Nested"]
+__all__ = ["Inside", "Nested"]
 
 
 class Nested(Layer):
@@ -38,6 +38,7 @@ class Nested(Layer):
         self.model._come_back()
 
     def _settle(self, model: Any, moved: bool) -> None:
+        self._owner = model
         self._raw.move(model)
         self.model._settle_inside(model)
 
@@ -166,13 +167,3 @@ class Inside(Own):
         for key, value in vars(self).items():
             vars(twin)[key] = None if key in ("_raw", "_own_raw", "_nested", "_host", "_optimizer", "_strategy") else copy.deepcopy(value, memo)
         return twin
-
-
-class Host:
-    """For the tape: a call of a model inside of another one is a step of that one."""
-
-    def __init__(self, inner: Any):
-        self._inner, self._seed = inner, inner._seed
-
-    def _for_tape(self):
-        return self._inner._host

@@ -7,6 +7,7 @@ After that call() runs on the engine's own tape, in fit, predict, a GradientTape
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from typing import Any, Iterator
@@ -114,6 +115,23 @@ def _regularizer(value: Any) -> tuple[float, float]:
 
 class Own:
     """What the engine asks, for Layer and Model. A subclass has call()."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """build() of a user's class makes weights only while the engine asks for them; called by the user, it has the engine ask."""
+        super().__init_subclass__(**keywords)
+        written = vars(cls).get("build")
+        if written is None or cls.__module__.startswith("unisono.keras"):
+            return
+
+        @functools.wraps(written)
+        def build(self, *shapes, **options):
+            if context().building is self:
+                return written(self, *shapes, **options)
+            return self._build_from_outside(*shapes, **options)
+        setattr(cls, "build", build)
+
+    def _build_from_outside(self, input_shape: Any) -> None:
+        raise NotImplementedError
 
     def _own_set_up(self) -> None:
         self._declared: list = []  # (weight, how) of __init__

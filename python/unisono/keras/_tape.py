@@ -51,21 +51,19 @@ class GradientTape:
             native = None if model is None else model._for_tape()
             if here.tape is None:
                 here.tape = _engine.Tape(here.threads)
-            training = True if training is None else bool(training)
+            training = bool(training)
             seed = 0 if model is None else model._seed or 0
             if here.replica is not None:
                 here.replica.begin(here.tape, native, training, seed)
             else:
                 here.tape.begin(training, True, native, seed, here.steps)
             here.steps += 1
-            self._native, self._training = here.tape, training
+            self._native = here.tape
             self._store = None if native is None else native.store
         elif model is not None:
             if model._for_tape().store != self._store:
                 raise NotImplementedError("this tape records another model (or other operations came first): call one model in a GradientTape, "
                                           "before anything else in it")
-            if training is not None and bool(training) != self._training:
-                raise ValueError("this tape records with training=%s; a step is one or the other" % self._training)
         if model is not None:
             here.last_model = weakref.ref(model)
         return self._native

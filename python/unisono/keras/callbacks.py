@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
+
+import numpy as np
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
@@ -192,13 +195,19 @@ class LearningRateScheduler(Callback):
 
     def __init__(self, schedule: Any, verbose: int = 0):
         self.schedule, self.verbose = schedule, verbose
+        try:
+            inspect.signature(schedule).bind(0, 0.1)
+            self._takes_rate = True
+        except TypeError:
+            self._takes_rate = False  # schedule(epoch)
+        except ValueError:  # a function in C that does not tell
+            self._takes_rate = True
 
     def on_epoch_begin(self, epoch: Any, logs: Any = None) -> None:
         """Sets the rate of this epoch."""
-        try:
-            rate = self.schedule(epoch, self.model.optimizer.learning_rate)
-        except TypeError:
-            rate = self.schedule(epoch)
+        rate = self.schedule(epoch, self.model.optimizer.learning_rate) if self._takes_rate else self.schedule(epoch)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float, np.number)):
+            raise ValueError("schedule(epoch, rate) of a LearningRateScheduler must return a number, got %r" % (rate,))
         self.model.optimizer.learning_rate = float(rate)
         if self.verbose:
             print("\nEpoch %d: LearningRateScheduler setting learning rate to %s." % (epoch + 1, float(rate)))

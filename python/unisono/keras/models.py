@@ -15,8 +15,8 @@ from unisono import _engine
 from unisono.keras import optimizers as optimizers_module
 from unisono.keras._fit import Trains, as_list
 from unisono.keras._graph import KerasTensor, entry_of, walk
-from unisono.keras._layer import Layer, _parameters
-from unisono.keras._nested import Host, Inside
+from unisono.keras._layer import Host, Layer, _parameters
+from unisono.keras._nested import Inside
 from unisono.keras._own import overrides
 from unisono.keras._tensor import Tensor, Variable, context, next_seed, raw_of, shared, tape_for
 from unisono.keras.layers import InputLayer
@@ -119,6 +119,8 @@ class Model(Inside, Trains):
         out._set_up(raw.name)
         out._raw, out._seed = raw, None
         out._layers = [Layer._of(each) for each in raw.layers()]
+        for layer in out._layers:
+            layer._settle(raw, False)
         out._pending = []
         native = raw.optimizer()
         if native is not None:
@@ -148,6 +150,9 @@ class Model(Inside, Trains):
         if not raw.built:
             raw.build([("float32", (None,) + tuple(input_shape[1:]))])
             self._made()
+
+    def _build_from_outside(self, input_shape):
+        Model.build(self, input_shape)
 
     def _build_for(self, arrays):
         specs = [("string" if isinstance(array, _engine.Strings) else "float32", (None,) + tuple(array.shape[1:])) for array in arrays]
@@ -311,16 +316,16 @@ class Model(Inside, Trains):
 
     # ---- calling ----
 
-    def __call__(self, inputs, training=None, **ignored):
+    def __call__(self, inputs, training=None):
         """Forward: tensors for tensors; on a GradientTape when one is open."""
         flat = as_list(inputs) if not isinstance(inputs, dict) else [inputs[name] for name in self.input_names]
         if any(isinstance(each, KerasTensor) for each in flat):
-            return KerasTensor(self._as_part(), flat)
+            return KerasTensor(self._as_part(), flat, training=training)
         here = context()
         if here.building is not None or (here.forced is not None and self._nested is not None):
-            return self._as_part()._inside(here, flat)
+            return self._as_part()._inside(here, flat, training)
         if self._host is not None:
-            return Tensor(tape_for(Host(self), training).call_layer(self._nested._native(), [raw_of(each) for each in flat]))
+            return Tensor(tape_for(Host(self._host, self._seed), training).call_layer(self._nested._native(), [raw_of(each) for each in flat], bool(training)))
         if here.replica is not None and here.recording is not None and ((self._is_own and self._raw is None) or not self._native().built):
             raise ValueError("model %s has no weights yet, and a strategy needs them before its first run: give the first layer input_shape=, or call "
                              "model.build((None, ...)) before strategy.run" % self.name)
@@ -330,7 +335,7 @@ class Model(Inside, Trains):
         if not self._native().built:
             self._build_for([Tensor.of(each) if isinstance(each, (int, float)) else each for each in raws])
         tape = tape_for(self, training)
-        outputs = [Tensor(each) for each in self._raw.call(tape, raws)]
+        outputs = [Tensor(each) for each in self._raw.call(tape, raws, bool(training))]
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _many(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from unisono import _engine
@@ -78,6 +79,20 @@ class schedules:  # noqa: N801 (Keras's module)
     PiecewiseConstantDecay = PiecewiseConstantDecay
 
 
+def _by_step(rate: Any) -> Any:
+    """A rate of the user's own as the engine asks for it, with the step. A LearningRateSchedule gets the step; any other function is called without
+    arguments, as Keras does, unless it needs one: then that is the step."""
+    if isinstance(rate, LearningRateSchedule):
+        return rate
+    try:
+        inspect.signature(rate).bind()
+    except TypeError:
+        return rate
+    except ValueError:  # a function in C that does not tell
+        pass
+    return lambda step: rate()
+
+
 class Optimizer(Configured):
     """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
 
@@ -90,6 +105,10 @@ class Optimizer(Configured):
         if name:
             self._config["name"] = name
         self._steps = config.get("gradient_accumulation_steps") or 0
+        if config.get("gradient_accumulation_steps") is not None and self._steps < 2:
+            raise ValueError("gradient_accumulation_steps must be an integer of at least 2 (or None), got %r" % config["gradient_accumulation_steps"])
+        self._waiting: dict = {}  # sums of gradients of apply_gradients that wait for their update, by variable
+        self._waits = 0
         self._others = {}  # of variables that no model has: by store
         self._native = self._make()
         from unisono.tf import distribute
@@ -101,7 +120,7 @@ class Optimizer(Configured):
         if isinstance(self._rate, _Known):
             return _engine.Optimizer(self._class, dict(config, learning_rate=self._rate._object()))
         if callable(self._rate):
-            return _engine.Optimizer(self._class, config, self._rate)
+            return _engine.Optimizer(self._class, config, _by_step(self._rate))
         return _engine.Optimizer(self._class, dict(config, learning_rate=float(self._rate)))
 
     def _for_model(self):
@@ -142,6 +161,8 @@ class Optimizer(Configured):
             raise ValueError("no gradients were given for any variable: the loss does not depend on them")
         if any(isinstance(gradient, LazyGradient) for gradient, _ in pairs):
             return self._apply_in_replica(pairs)
+        if self._steps:
+            pairs = self._accumulate(pairs)
         stores = {}
         for gradient, variable in pairs:
             if not isinstance(variable, Variable):
@@ -154,6 +175,19 @@ class Optimizer(Configured):
             self._of(store).apply(some, threads)
         return None
 
+    def _accumulate(self, pairs):
+        """The mean of the last gradient_accumulation_steps gradients; nothing while they are fewer."""
+        for gradient, variable in pairs:
+            key = variable._p.handle
+            before = self._waiting[key][0] if key in self._waiting else 0
+            self._waiting[key] = (before + np.asarray(gradient, np.float32), variable)
+        self._waits += 1
+        if self._waits < self._steps:
+            return []
+        self._waits, waiting = 0, list(self._waiting.values())
+        self._waiting = {}
+        return [(total / np.float32(self._steps), variable) for total, variable in waiting]
+
     def _of(self, store):
         """One of the engine's optimizers a store of variables, because its state has the store's layout."""
         if not self._others:
@@ -163,6 +197,8 @@ class Optimizer(Configured):
         return self._others[store]
 
     def _apply_in_replica(self, pairs):
+        if self._steps:
+            raise NotImplementedError("gradient_accumulation_steps inside of strategy.run is not supported: use fit, or add the losses up")
         replica, losses = context().replica, {id(gradient.loss) for gradient, _ in pairs if isinstance(gradient, LazyGradient)}
         if replica is None or len(losses) != 1 or not all(isinstance(gradient, LazyGradient) for gradient, _ in pairs):
             raise ValueError("inside of strategy.run apply_gradients takes the gradients of one loss, as tape.gradient gave them")
@@ -255,7 +291,8 @@ def of_native(native: Any) -> Optimizer:
     out = cls.__new__(cls)
     rate = config.pop("learning_rate", None)
     out._rate = rate if isinstance(rate, (int, float)) else native.learning_rate
-    out._config, out._steps, out._others, out._native = {key: value for key, value in config.items() if value is not None}, 0, {}, native
+    out._config, out._others, out._native = {key: value for key, value in config.items() if value is not None}, {}, native
+    out._steps, out._waiting, out._waits = config.get("gradient_accumulation_steps") or 0, {}, 0
     return out
 
 

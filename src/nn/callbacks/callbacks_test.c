@@ -130,7 +130,7 @@ static int spoil_weights(void *self, uni_model *model, int epoch, const uni_logs
 static const uni_fit_callback_class keeper_class = { .name = "keeper", .epoch_end = spoil_weights };
 
 /* A learning rate that ruins the model after two epochs: the best weights come back. */
-static double ruin(void *context, int epoch, double rate)
+static double ruin(void *context, int epoch, double rate, uni_error *err)
 {
     return epoch < 2 ? 0.05 : 50;
 }
@@ -178,11 +178,11 @@ static void reduce_on_plateau(void **state)
     /* epochs:              best  w1   w2->0.4 cool  w1   w2->0.2 cool w1  w2->0.15 */
     const double losses[] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     play(callback, inner.class_, inner.self, model, losses, 3);
-    assert_true(fabs(uni_optimizer_learning_rate(uni_model_optimizer(model)) - 0.4) < 1e-7);
+    assert_true(fabs(uni_optimizer_learning_rate(uni_model_optimizer(model), NULL) - 0.4) < 1e-7);
     OK(uni_optimizer_set_learning_rate(uni_model_optimizer(model), 0.8, err));
     play(callback, inner.class_, inner.self, model, losses, 9);
-    assert_true(fabs(uni_optimizer_learning_rate(uni_model_optimizer(model)) - 0.2) < 1e-7 ||
-                fabs(uni_optimizer_learning_rate(uni_model_optimizer(model)) - 0.15) < 1e-7);
+    assert_true(fabs(uni_optimizer_learning_rate(uni_model_optimizer(model), NULL) - 0.2) < 1e-7 ||
+                fabs(uni_optimizer_learning_rate(uni_model_optimizer(model), NULL) - 0.15) < 1e-7);
     uni_fit_callback_free(callback);
     REFUSED(
         UNI_EINVAL, "factor", "2",

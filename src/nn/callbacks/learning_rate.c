@@ -42,7 +42,9 @@ static int plateau_begin(void *self, uni_model *model, const uni_fit_info *info,
 
 static int reduce(struct plateau *plateau, uni_optimizer *optimizer, int epoch, uni_error *err)
 {
-    double rate = uni_optimizer_learning_rate(optimizer);
+    double rate = uni_optimizer_learning_rate(optimizer, err);
+    if (isnan(rate))
+        return UNI_EFUNCTION;
     if (!(rate > plateau->options.min_lr))
         return 0;
     double reduced = fmax(rate * plateau->options.factor, plateau->options.min_lr);
@@ -118,8 +120,11 @@ static int scheduler_epoch_begin(void *self, uni_model *model, int epoch, uni_er
     struct scheduler *scheduler = self;
     UNI_TRY(need_optimizer(model, "LearningRateScheduler", err));
     uni_optimizer *optimizer = uni_model_optimizer(model);
-    double rate =
-        scheduler->function(scheduler->context, epoch, uni_optimizer_learning_rate(optimizer));
+    uni_error failure = { 0 };
+    double rate = scheduler->function(scheduler->context, epoch,
+                                      uni_optimizer_learning_rate(optimizer, &failure), &failure);
+    if (failure.code != 0)
+        return uni_error_set(err, failure.code, "%s", failure.message);
     if (!isfinite(rate))
         return uni_error_set(err, UNI_EINVAL,
                              "LearningRateScheduler: the function gave %g for epoch %d", rate,

@@ -206,7 +206,7 @@ static int epoch_end(void *self, uni_model *model, int epoch, const uni_logs *lo
     const uni_optimizer *optimizer = uni_model_optimizer(model);
     if (optimizer != NULL)
         UNI_TRY(write_scalar(&board->train, "epoch_", "learning_rate", "",
-                             uni_optimizer_learning_rate(optimizer), epoch, err));
+                             uni_optimizer_learning_rate(optimizer, err), epoch, err));
     struct histogram_context where = { board, epoch };
     if (board->histogram_freq > 0 && epoch % board->histogram_freq == 0)
         for (size_t i = 0; i < uni_model_num_layers(model); i++)

@@ -92,7 +92,7 @@ static int copy_variable(uni_model *model, const uni__variable *variable, const 
         *variable->data = (float)number_of(item);
         return 0;
     case UNI__VARIABLE_ITERATION:
-        uni_optimizer_set_iterations(optimizer, (int64_t)number_of(item));
+        uni__optimizer_set_batches(optimizer, (int64_t)number_of(item));
         return 0;
     case UNI__VARIABLE_RATE:
         return uni_optimizer_set_learning_rate(optimizer, number_of(item), err);

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "nn/files/files.h"
+#include "nn/optimizer/optimizer.h"
 #include "nn/files/safetensors.h"
 
 enum format { FORMAT_KERAS, FORMAT_WEIGHTS, FORMAT_SAFETENSORS };
@@ -83,12 +84,12 @@ static uni__h5_variable written_variable(struct writing *writing, size_t i,
                             .shape = from->shape,
                             .data = from->data };
     if (from->kind == UNI__VARIABLE_RATE) {
-        writing->rate = (float)uni_optimizer_learning_rate(optimizer);
+        writing->rate = (float)uni_optimizer_learning_rate(optimizer, NULL);
         to.data = &writing->rate;
     } else if (from->kind == UNI__VARIABLE_ITERATION || from->kind == UNI__VARIABLE_COUNT) {
         writing->integers[i] = from->kind == UNI__VARIABLE_COUNT
                                    ? (int64_t)*from->data
-                                   : uni_optimizer_iterations(optimizer);
+                                   : uni__optimizer_batches(optimizer);
         to.dtype = UNI_I64;
         to.data = &writing->integers[i];
     }

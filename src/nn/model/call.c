@@ -46,6 +46,16 @@ static uni_tensor *fit_input(const uni_model *model, uni_tape *tape, int index, 
     return spec->dtype == UNI_F32 && dtype != UNI_F32 ? uni_op_cast(tape, x, UNI_F32) : x;
 }
 
+static uni_tensor *call_node(const uni__model_node *node, uni_tape *tape, uni_tensor *const *inputs)
+{
+    if (!node->has_training)
+        return uni_layer_call(node->layer, tape, node->num_inputs, inputs);
+    bool before = uni_tape_set_training(tape, node->training);
+    uni_tensor *out = uni_layer_call(node->layer, tape, node->num_inputs, inputs);
+    uni_tape_set_training(tape, before);
+    return out;
+}
+
 int uni__model_run(const uni_model *model, uni_tape *tape, uni_tensor *const *inputs,
                    uni_tensor **outputs)
 {
@@ -65,7 +75,7 @@ int uni__model_run(const uni_model *model, uni_tape *tape, uni_tensor *const *in
         uni_tensor *taken[UNI_MODEL_MAX_INPUTS];
         for (int j = 0; j < node->num_inputs; j++)
             taken[j] = results[node->inputs[j]];
-        results[i] = uni_layer_call(node->layer, tape, node->num_inputs, taken);
+        results[i] = call_node(node, tape, taken);
         if (results[i] == NULL)
             break;
     }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/optimizer/optimizer.h"
+
 void uni__compiled_free(uni__compiled *compiled)
 {
     if (compiled == NULL)
@@ -95,16 +97,6 @@ static int make_named(uni__compiled *compiled, const uni_compile_options *option
     return 0;
 }
 
-static int read_clipping(uni__compiled *compiled, uni_error *err)
-{
-    uni_value *config = NULL;
-    UNI_TRY(uni_optimizer_get_config(compiled->optimizer, &config, err));
-    compiled->norm_clipping = uni_dict_get_float(config, "clipnorm", 0) != 0 ||
-                              uni_dict_get_float(config, "global_clipnorm", 0) != 0;
-    uni_value_free(config);
-    return 0;
-}
-
 int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_error *err)
 {
     uni_compile_options none = { 0 };
@@ -117,7 +109,8 @@ int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_
     int status = 0;
     UNI_TRY_GOTO(take_objects(compiled, options, err), fail);
     UNI_TRY_GOTO(make_named(compiled, options, err), fail);
-    UNI_TRY_GOTO(read_clipping(compiled, err), fail);
+    compiled->norm_clipping =
+        compiled->optimizer->clip_norm != 0 || compiled->optimizer->global_clip_norm != 0;
     if (options->gradient_accumulation_steps < 0)
         UNI_TRY_GOTO(uni_error_set(err, UNI_EINVAL,
                                    "gradient_accumulation_steps must be at least 1, got %d",
@@ -125,6 +118,8 @@ int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_
                      fail);
     compiled->accumulation =
         options->gradient_accumulation_steps > 0 ? options->gradient_accumulation_steps : 1;
+    compiled->optimizer->accumulation = compiled->accumulation;
+    compiled->optimizer->waiting = 0;
     for (int i = 0; i < UNI_MODEL_MAX_INPUTS; i++)
         compiled->loss_weights[i] = 1;
     int outputs = model->built ? uni_model_num_outputs(model) : 1;

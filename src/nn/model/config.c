@@ -139,6 +139,8 @@ static int call_value(const uni_model *model, const uni__model_node *node, uni_v
 {
     const uni_layer *layer = node->layer;
     bool attention = layer->class_ == &uni__class_multi_head_attention;
+    if (node->has_training)
+        UNI_TRY(uni_dict_take(kwargs, "training", uni_value_bool(node->training)));
     if (takes_list(layer) && node->num_inputs > 1)
         return uni_list_take(args, tensor_list(model, node, 0));
     UNI_TRY(uni_list_take(args, tensor_value(model, node->inputs[0])));

@@ -170,7 +170,6 @@ static int add_keywords(const struct functional *f, struct entry *entry, const u
     }
     uni__attention_set_causal(entry->layer, uni_dict_get_bool(kwargs, "use_causal_mask", false));
     UNI_TRY(uni__config_refuse(kwargs, "mask", NULL, err));
-    UNI_TRY(uni__config_refuse(kwargs, "training", NULL, err));
     return uni__config_refuse(kwargs, "return_attention_scores", NULL, err);
 }
 
@@ -184,8 +183,11 @@ static int apply_next(struct functional *f, struct entry *entry, uni_error *err)
     if (inputs.waits)
         return 0;
     entry->taken = true;
-    entry->symbols[entry->done++] =
-        uni_graph_apply_n(f->graph, entry->layer, inputs.count, inputs.symbols);
+    const uni_value *training = uni_dict_get(uni_dict_get(call, "kwargs"), "training");
+    uni_symbol *symbol = uni_graph_apply_n(f->graph, entry->layer, inputs.count, inputs.symbols);
+    if (uni_value_type_of(training) == UNI_TYPE_BOOL)
+        symbol = uni_symbol_training(symbol, uni_value_as_bool(training, false));
+    entry->symbols[entry->done++] = symbol;
     return 1;
 }
 

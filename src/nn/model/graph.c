@@ -144,6 +144,16 @@ uni_symbol *uni_graph_apply(uni_graph *graph, uni_layer *layer, uni_symbol *inpu
     return uni_graph_apply_n(graph, layer, 1, &input);
 }
 
+uni_symbol *uni_symbol_training(uni_symbol *symbol, bool training)
+{
+    if (symbol != NULL) {
+        uni__model_node *node = &symbol->graph->model->nodes[symbol->node];
+        node->has_training = true;
+        node->training = training;
+    }
+    return symbol;
+}
+
 const uni_spec *uni_symbol_spec(const uni_symbol *symbol)
 {
     return symbol != NULL ? &symbol->graph->model->nodes[symbol->node].output : NULL;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/cpus.h"
+#include "nn/optimizer/optimizer.h"
 
 /* A training step runs on replica threads instead of threaded kernels, when not told, as long as it
  * is short (floating-point operations) and the weights are few: each replica writes a whole
@@ -205,7 +206,9 @@ static int finish_training(uni__runner *runner, const uni__job *job, uni_error *
         uni_optimizer_end(compiled->optimizer);
     double samples = job->replica != NULL ? runner->sums[1] : uni__runner_samples(runner);
     runner->pending = runner->update ? 0 : runner->pending + 1;
-    runner->pending_samples = runner->update ? 0 : runner->pending_samples + samples;
+    runner->pending_samples =
+        runner->update ? 0 : runner->pending_samples + samples * runner->factor;
+    compiled->optimizer->waiting = runner->pending;
     for (int i = 0; runner->update && i < runner->count; i++)
         runner->shares[i].pending = false;
     runner->model->steps++;
@@ -223,6 +226,22 @@ static int make_gradients(uni__runner *runner, uni_error *err)
     return 0;
 }
 
+/* Keras's accumulation averages the gradients of batches, not of samples. */
+static void weigh(uni__runner *runner)
+{
+    const uni__job *job = runner->job;
+    double size = (double)(job->batch->global_size > 0 ? job->batch->global_size
+                           : job->replica == NULL      ? job->batch->size
+                                                       : 0);
+    runner->factor = 1;
+    if (job->kind != UNI__RUN_TRAIN || runner->model->compiled->accumulation < 2)
+        return;
+    if (runner->pending == 0)
+        runner->reference = size;
+    if (size > 0 && runner->reference > 0)
+        runner->factor = runner->reference / size;
+}
+
 int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
 {
     uint64_t begin = uni__monotonic_ns();
@@ -231,6 +250,7 @@ int uni__runner_run(uni__runner *runner, const uni__job *job, uni_error *err)
     runner->active = job->batch->size >= runner->count ? runner->count : 1;
     runner->update = training && runner->pending + 1 >= runner->model->compiled->accumulation;
     runner->stopping = false;
+    weigh(runner);
     if (training)
         UNI_TRY(make_gradients(runner, err));
     if (runner->active > 1)

@@ -62,6 +62,9 @@ struct uni__runner {
     const uni__job *job;
     int pending; /* batches since the last update */
     double pending_samples;
+    /* Batches that wait for one update count alike, whatever their sizes: the samples of the first
+     * one, and what this batch's gradient is multiplied by. */
+    double reference, factor;
     bool update; /* this batch completes an update */
     bool stopping; /* some process wants to stop */
     uint64_t phases[UNI__PHASES]; /* nanoseconds of the last batch; input is fit's */

@@ -256,6 +256,8 @@ static int run(uni__share *share, int64_t begin, int64_t end)
         return 0;
     uni_descent descent;
     bool descends = prepare_descent(share, &descent);
+    if (runner->factor != 1)
+        total = uni_op_scale(share->tape, total, (float)runner->factor, 0);
     UNI_TRY(uni_tape_gradient(share->tape, total,
                               &(uni_gradient_options){ .accumulate = share->pending,
                                                        .consume = true,

@@ -61,7 +61,7 @@ static float scale_for(double samples)
 
 static int begin_update(uni__runner *runner, uni_error *err)
 {
-    double samples = runner->pending_samples + (double)runner->job->batch->size;
+    double samples = runner->pending_samples + (double)runner->job->batch->size * runner->factor;
     return uni_optimizer_begin(runner->model->compiled->optimizer, runner->shares[0].gradients,
                                scale_for(samples), err);
 }
@@ -139,7 +139,7 @@ int uni__runner_update_alone(uni__runner *runner, uni_error *err)
     for (int i = 0; i < runner->count; i++)
         runner->buffers[i] = uni_gradients_data(runner->shares[i].gradients, &size);
     add_up(runner, (uni_span){ 0, size });
-    double samples = runner->pending_samples + uni__runner_samples(runner);
+    double samples = runner->pending_samples + uni__runner_samples(runner) * runner->factor;
     return uni_optimizer_apply(runner->model->compiled->optimizer, runner->shares[0].gradients,
                                scale_for(samples), runner->tape_threads, err);
 }
@@ -218,8 +218,9 @@ static int update_with_others(uni__runner *runner, const uni_replica *replica, u
     uni_gradients_data(gradients, &size);
     uni_span span =
         replica->slice != NULL ? replica->slice(replica->context, size) : (uni_span){ 0, size };
-    UNI_TRY(uni_optimizer_begin(optimizer, gradients,
-                                scale_for(runner->pending_samples + runner->sums[1]), err));
+    UNI_TRY(uni_optimizer_begin(
+        optimizer, gradients, scale_for(runner->pending_samples + runner->sums[1] * runner->factor),
+        err));
     uni_span parts[MAX_SPANS];
     size_t count = parts_of(gradients, span, parts), each = replica->add_up != NULL ? PIECE : size;
     for (size_t i = 0; i < count; i++)

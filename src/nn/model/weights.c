@@ -8,6 +8,7 @@
  */
 #include "nn/model/compile.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,8 +217,10 @@ static int get_optimizer(const uni_model *model, uni_value *state, uni_error *er
     const uni_optimizer *optimizer = model->compiled->optimizer;
     UNI_TRY(put(state, "name", uni_value_string(uni_optimizer_name(optimizer)), err));
     UNI_TRY(put(state, "iterations", uni_value_int(uni_optimizer_iterations(optimizer)), err));
-    UNI_TRY(
-        put(state, "learning_rate", uni_value_float(uni_optimizer_learning_rate(optimizer)), err));
+    double rate = uni_optimizer_learning_rate(optimizer, err);
+    if (isnan(rate))
+        return UNI_EFUNCTION;
+    UNI_TRY(put(state, "learning_rate", uni_value_float(rate), err));
     return get_slots(model, state, err);
 }
 

@@ -13,9 +13,10 @@ static uni_value *number_or_null(double value)
     return value != 0 ? uni_value_float(value) : uni_value_null();
 }
 
-static int put_rate(const uni_optimizer *optimizer, uni_value *config)
+static int put_rate(const uni_optimizer *optimizer, uni_value *config, uni_error *err)
 {
     uni_value *schedule = NULL;
+    double rate = 0;
     if (optimizer->schedule != NULL) {
         uni_error failure = { 0 };
         int status = uni__schedule_to_value(optimizer->schedule, &schedule, &failure);
@@ -25,15 +26,16 @@ static int put_rate(const uni_optimizer *optimizer, uni_value *config)
             uni__warn("%s: %s; the present learning rate is saved in its place", optimizer->name,
                       failure.message);
     }
-    return uni_dict_take(
-        config, "learning_rate",
-        schedule != NULL ? schedule : uni_value_float(uni_optimizer_learning_rate(optimizer)));
+    if (schedule == NULL && isnan(rate = uni_optimizer_learning_rate(optimizer, err)))
+        return UNI_EFUNCTION;
+    return uni_dict_take(config, "learning_rate",
+                         schedule != NULL ? schedule : uni_value_float(rate));
 }
 
-static int put_config(const uni_optimizer *optimizer, uni_value *config)
+static int put_config(const uni_optimizer *optimizer, uni_value *config, uni_error *err)
 {
     UNI_TRY(uni_dict_take(config, "name", uni_value_string(optimizer->name)));
-    UNI_TRY(put_rate(optimizer, config));
+    UNI_TRY(put_rate(optimizer, config, err));
     UNI_TRY(uni_dict_take(config, "weight_decay", number_or_null(optimizer->weight_decay)));
     UNI_TRY(uni_dict_take(config, "clipnorm", number_or_null(optimizer->clip_norm)));
     UNI_TRY(uni_dict_take(config, "global_clipnorm", number_or_null(optimizer->global_clip_norm)));
@@ -50,11 +52,13 @@ int uni_optimizer_get_config(const uni_optimizer *optimizer, uni_value **out, un
 {
     *out = NULL;
     uni_value *config = uni_value_dict();
-    int status = config != NULL ? put_config(optimizer, config) : UNI_ENOMEM;
+    int status = config != NULL ? put_config(optimizer, config, err) : UNI_ENOMEM;
     if (status < 0) {
         uni_value_free(config);
-        return uni_error_set(err, status, "no memory for the config of the optimizer %s",
-                             optimizer->name);
+        return status == UNI_EFUNCTION
+                   ? status
+                   : uni_error_set(err, status, "no memory for the config of the optimizer %s",
+                                   optimizer->name);
     }
     *out = config;
     return 0;

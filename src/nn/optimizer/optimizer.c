@@ -275,8 +275,11 @@ static void find_clip_factors(uni_optimizer *optimizer, uni_gradients *gradients
 int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, float scale,
                         uni_error *err)
 {
+    uni_error failure = { 0 };
     UNI_TRY(uni_optimizer_build(optimizer, uni_gradients_store(gradients), err));
-    double rate = uni_optimizer_learning_rate(optimizer);
+    double rate = uni_optimizer_learning_rate(optimizer, &failure);
+    if (isnan(rate))
+        return uni_error_set(err, failure.code, "%s", failure.message);
     optimizer->iterations++;
     double step = (double)optimizer->iterations;
     optimizer->rate = (float)rate;
@@ -295,9 +298,11 @@ int uni_optimizer_begin(uni_optimizer *optimizer, uni_gradients *gradients, floa
 bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, uni_descent *out)
 {
     if (optimizer->class_ != &uni__optimizer_sgd || optimizer->momentum != 0 ||
-        optimizer->clip_norm != 0 || optimizer->clip_value != 0 || optimizer->global_clip_norm != 0)
+        optimizer->clip_norm != 0 || optimizer->clip_value != 0 ||
+        optimizer->global_clip_norm != 0 ||
+        (optimizer->schedule != NULL && uni__schedule_is_custom(optimizer->schedule)))
         return false;
-    double rate = uni_optimizer_learning_rate(optimizer);
+    double rate = uni_optimizer_learning_rate(optimizer, NULL);
     *out = (uni_descent){ .rate = (float)rate * (scale != 0 ? scale : 1),
                           .keep = 1.0f - (float)(rate * optimizer->weight_decay) };
     return true;
@@ -395,10 +400,29 @@ void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations)
     optimizer->iterations = iterations;
 }
 
-double uni_optimizer_learning_rate(const uni_optimizer *optimizer)
+int64_t uni__optimizer_batches(const uni_optimizer *optimizer)
 {
-    return optimizer->schedule != NULL ? uni_schedule_at(optimizer->schedule, optimizer->iterations)
-                                       : optimizer->learning_rate;
+    int64_t each = optimizer->accumulation > 1 ? optimizer->accumulation : 1;
+    return optimizer->iterations * each + optimizer->waiting;
+}
+
+void uni__optimizer_set_batches(uni_optimizer *optimizer, int64_t batches)
+{
+    optimizer->iterations = batches / (optimizer->accumulation > 1 ? optimizer->accumulation : 1);
+}
+
+double uni_optimizer_learning_rate(const uni_optimizer *optimizer, uni_error *err)
+{
+    if (optimizer->schedule == NULL)
+        return optimizer->learning_rate;
+    /* As in Keras, schedules count batches, also those that only add to the gradients. */
+    return uni_schedule_at(optimizer->schedule, uni__optimizer_batches(optimizer), err);
+}
+
+void uni_optimizer_set_schedule(uni_optimizer *optimizer, uni_schedule *schedule)
+{
+    uni_schedule_free(optimizer->schedule);
+    optimizer->schedule = schedule;
 }
 
 int uni_optimizer_set_learning_rate(uni_optimizer *optimizer, double rate, uni_error *err)

@@ -34,7 +34,9 @@ struct uni_optimizer {
     double momentum, beta_1, beta_2, rho, epsilon, initial_accumulator, weight_decay;
     double clip_norm, clip_value, global_clip_norm;
     bool nesterov, centered, amsgrad;
-    int64_t iterations;
+    int64_t iterations; /* updates */
+    /* Batches an update, and those whose gradients wait for it; the model sets both. */
+    int accumulation, waiting;
 
     uni_parameters *store; /* the slots are of this store */
     size_t size; /* floats of a slot */
@@ -52,12 +54,18 @@ struct uni_optimizer {
 extern const uni__optimizer_class uni__optimizer_sgd, uni__optimizer_adam, uni__optimizer_adamw,
     uni__optimizer_rmsprop, uni__optimizer_adagrad;
 
+/* Batches so far: what Keras's files call the iteration. Setting it forgets batches that wait. */
+int64_t uni__optimizer_batches(const uni_optimizer *optimizer);
+void uni__optimizer_set_batches(uni_optimizer *optimizer, int64_t batches);
+
 /* Keras's framed object, and back (a name is fine, too). */
 int uni__optimizer_to_value(const uni_optimizer *optimizer, uni_value **out,
                             uni_error *err) UNI_MUST_USE;
 int uni__optimizer_from_value(uni_optimizer **out, const uni_value *value,
                               uni_error *err) UNI_MUST_USE;
 
+/* The program's own function: it is called once a step, because it may count its calls. */
+bool uni__schedule_is_custom(const uni_schedule *schedule);
 /* Of a schedule: UNI_EUNSUPPORTED for those that Keras has not (warm-up alone, the user's own). */
 int uni__schedule_to_value(const uni_schedule *schedule, uni_value **out,
                            uni_error *err) UNI_MUST_USE;

@@ -192,7 +192,7 @@ static void test_schedules_equal_to_keras(void **state)
                         values = reference_get(&file, "value", 0);
         for (size_t i = 0; i < steps.count; i++) {
             double want = (double)((const float *)values.data)[i];
-            double got = uni_schedule_at(schedule, ((const int64_t *)steps.data)[i]);
+            double got = uni_schedule_at(schedule, ((const int64_t *)steps.data)[i], NULL);
             if (fabs(got - want) > 1e-7 + 1e-6 * want)
                 fail_msg("%s at %lld: %.9g, Keras has %.9g", entry->d_name,
                          (long long)((const int64_t *)steps.data)[i], got, want);
@@ -209,7 +209,7 @@ static void test_schedules_equal_to_keras(void **state)
     assert_true(files >= 6);
 }
 
-static double thousandth(void *context, int64_t step)
+static double thousandth(void *context, int64_t step, uni_error *err)
 {
     return 0.001 * (double)step;
 }
@@ -219,16 +219,16 @@ static void test_warmup_and_own(void **state)
     uni_schedule *warmup = NULL, *inner = NULL, *own_one = NULL;
     assert_int_equal(uni_schedule_exponential(&inner, 0.5, 10, 0.5, false, NULL), 0);
     assert_int_equal(uni_schedule_warmup(&warmup, 5, 0, inner, NULL), 0);
-    assert_float_equal(uni_schedule_at(warmup, 0), 0, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 4), 0.4, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 5), 0.5, 1e-12);
-    assert_float_equal(uni_schedule_at(warmup, 15), 0.25, 1e-12);
+    assert_float_equal(uni_schedule_at(warmup, 0, NULL), 0, 1e-12);
+    assert_float_equal(uni_schedule_at(warmup, 4, NULL), 0.4, 1e-12);
+    assert_float_equal(uni_schedule_at(warmup, 5, NULL), 0.5, 1e-12);
+    assert_float_equal(uni_schedule_at(warmup, 15, NULL), 0.25, 1e-12);
     assert_int_equal(uni_schedule_custom(&own_one, thousandth, NULL, NULL), 0);
     uni_optimizer *sgd = NULL;
     assert_int_equal(
         uni_optimizer_new(&sgd, "sgd", &(uni_optimizer_options){ .schedule = own_one }, NULL), 0);
     uni_optimizer_set_iterations(sgd, 7);
-    assert_float_equal(uni_optimizer_learning_rate(sgd), 0.007, 1e-12);
+    assert_float_equal(uni_optimizer_learning_rate(sgd, NULL), 0.007, 1e-12);
     uni_error err = { 0 };
     assert_int_equal(uni_optimizer_set_learning_rate(sgd, 1, &err), UNI_ESTATE);
     assert_non_null(strstr(err.message, "schedule"));
@@ -241,6 +241,44 @@ static void test_warmup_and_own(void **state)
                      UNI_EINVAL);
     assert_non_null(strstr(err.message, "rise"));
     assert_null(bad);
+}
+
+static double fails(void *context, int64_t step, uni_error *err)
+{
+    if (step < 1)
+        return context != NULL ? INFINITY : 0.5;
+    uni_error_set(err, UNI_EFUNCTION, "no rate for step %lld", (long long)step);
+    return NAN;
+}
+
+/* A schedule that fails, or gives no number, fails the step: weights and iterations stay. */
+static void test_a_schedule_that_fails(void **state)
+{
+    for (int infinite = 0; infinite < 2; infinite++) {
+        reference file = reference_open("optimizers/adam.safetensors");
+        struct trial trial = trial_new(&file);
+        uni_schedule *schedule = NULL;
+        uni_optimizer *sgd = NULL;
+        uni_error err = { 0 };
+        assert_int_equal(uni_schedule_custom(&schedule, fails, infinite ? &err : NULL, NULL), 0);
+        assert_int_equal(uni_optimizer_new(&sgd, "sgd", NULL, NULL), 0);
+        uni_optimizer_set_schedule(sgd, schedule);
+        uni_optimizer_set_iterations(sgd, infinite ? 0 : 1);
+        add_gradients(&trial, &file, 0, 1);
+        uni_descent descent;
+        assert_false(uni_optimizer_descent(sgd, 1, &descent)); /* it would not see the failure */
+        assert_int_equal(uni_optimizer_apply(sgd, trial.gradients, 1, 1, &err),
+                         infinite ? UNI_EINVAL : UNI_EFUNCTION);
+        assert_string_equal(err.message, infinite ? "the learning-rate function returned inf for "
+                                                    "step 0; a rate is a finite number"
+                                                  : "no rate for step 1");
+        assert_int_equal(uni_optimizer_iterations(sgd), infinite ? 0 : 1);
+        reference_array start = reference_get(&file, "var.0", 0);
+        assert_close("unchanged", uni_parameter_data(trial.parameters[0]), &start, 0, 0);
+        uni_optimizer_free(sgd);
+        trial_free(&trial);
+        reference_close(&file);
+    }
 }
 
 /* A frozen parameter stays as it is, also when it is thawed later its slots are there; a store that
@@ -292,9 +330,9 @@ static void test_names_and_numbers(void **state)
 {
     uni_optimizer *optimizer = NULL;
     assert_int_equal(uni_optimizer_new(&optimizer, "RMSprop", NULL, NULL), 0);
-    assert_float_equal(uni_optimizer_learning_rate(optimizer), 0.001, 0);
+    assert_float_equal(uni_optimizer_learning_rate(optimizer, NULL), 0.001, 0);
     assert_int_equal(uni_optimizer_set_learning_rate(optimizer, 0.5, NULL), 0);
-    assert_float_equal(uni_optimizer_learning_rate(optimizer), 0.5, 0);
+    assert_float_equal(uni_optimizer_learning_rate(optimizer, NULL), 0.5, 0);
     uni_optimizer_free(optimizer);
     expect_error("adm", NULL, UNI_ENOTFOUND, "\"adam\"");
     expect_error("adamm", NULL, UNI_ENOTFOUND, "\"adam\"");
@@ -384,9 +422,13 @@ static void test_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_to_keras),    cmocka_unit_test(test_schedules_equal_to_keras),
-        cmocka_unit_test(test_warmup_and_own),    cmocka_unit_test(test_frozen_and_grown),
-        cmocka_unit_test(test_names_and_numbers), cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_equal_to_keras),
+        cmocka_unit_test(test_schedules_equal_to_keras),
+        cmocka_unit_test(test_warmup_and_own),
+        cmocka_unit_test(test_frozen_and_grown),
+        cmocka_unit_test(test_names_and_numbers),
+        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_a_schedule_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

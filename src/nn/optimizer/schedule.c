@@ -118,9 +118,15 @@ int uni_schedule_warmup(uni_schedule **out, int64_t steps, double target, uni_sc
     int status = 0;
     UNI_TRY_GOTO(check_steps("warm-up steps", steps, err), fail);
     UNI_TRY_GOTO(check_rate("warm-up target", target, err), fail);
+    if (target == 0 && inner != NULL)
+        target = uni_schedule_at(inner, 0, err);
+    if (isnan(target)) {
+        status = UNI_EFUNCTION;
+        goto fail;
+    }
     UNI_TRY_GOTO(make(out, WARMUP, err), fail);
     (*out)->warmup_steps = steps;
-    (*out)->target = target != 0 || inner == NULL ? target : uni_schedule_at(inner, 0);
+    (*out)->target = target;
     (*out)->inner = inner;
     return 0;
 fail:
@@ -174,7 +180,24 @@ static double piecewise_at(const uni_schedule *schedule, int64_t step)
     return schedule->values[piece];
 }
 
-double uni_schedule_at(const uni_schedule *schedule, int64_t step)
+/* The program's own function: its error, or one that says what it gave. */
+static double custom_at(const uni_schedule *schedule, int64_t step, uni_error *err)
+{
+    uni_error failure = { 0 };
+    double rate = schedule->function(schedule->context, step, &failure);
+    if (failure.code == 0 && isfinite(rate))
+        return rate;
+    if (failure.code != 0)
+        uni_error_set(err, failure.code, "%s", failure.message);
+    else
+        uni_error_set(err, UNI_EINVAL,
+                      "the learning-rate function returned %g for step %lld; a rate is a finite "
+                      "number",
+                      rate, (long long)step);
+    return NAN;
+}
+
+double uni_schedule_at(const uni_schedule *schedule, int64_t step, uni_error *err)
 {
     switch (schedule->kind) {
     case EXPONENTIAL: {
@@ -189,12 +212,18 @@ double uni_schedule_at(const uni_schedule *schedule, int64_t step)
         if (step < schedule->warmup_steps)
             return schedule->target * (double)step / (double)schedule->warmup_steps;
         return schedule->inner != NULL
-                   ? uni_schedule_at(schedule->inner, step - schedule->warmup_steps)
+                   ? uni_schedule_at(schedule->inner, step - schedule->warmup_steps, err)
                    : schedule->target;
     case CUSTOM:
-        return schedule->function(schedule->context, step);
+        return custom_at(schedule, step, err);
     }
     return 0;
+}
+
+bool uni__schedule_is_custom(const uni_schedule *schedule)
+{
+    return schedule->kind == CUSTOM ||
+           (schedule->inner != NULL && uni__schedule_is_custom(schedule->inner));
 }
 
 /* ---- configs ---- */
@@ -311,10 +340,11 @@ int uni__schedule_from_value(uni_schedule **out, const uni_value *value, uni_err
     if (uni__same_name(name, names[1])) {
         const uni_value *target = uni_dict_get(config, "warmup_target");
         bool has_warmup = uni_value_is_number(target);
-        return uni_schedule_cosine(out, initial, steps, uni_dict_get_float(config, "alpha", 0),
-                                   uni_value_as_float(target, 0),
-                                   has_warmup ? uni_dict_get_int(config, "warmup_steps", 0) : 0,
-                                   err);
+        int64_t warmup = has_warmup ? uni_dict_get_int(config, "warmup_steps", 0) : 0;
+        /* As in Keras, a target without steps is where the decay starts. */
+        return uni_schedule_cosine(
+            out, has_warmup && warmup == 0 ? uni_value_as_float(target, 0) : initial, steps,
+            uni_dict_get_float(config, "alpha", 0), uni_value_as_float(target, 0), warmup, err);
     }
     if (uni__same_name(name, names[2]) || uni__same_name(name, "PiecewiseConstant"))
         return read_piecewise(out, config, err);

@@ -109,7 +109,7 @@ static void add_result(void *context, int status, const void *data, size_t size)
 /* A rate that a callback has set becomes the servers'. */
 static int tell_rate(fit *f, uni_error *err)
 {
-    double rate = uni_optimizer_learning_rate(f->ps->optimizer);
+    double rate = uni_optimizer_learning_rate(f->ps->optimizer, NULL);
     if (f->has_schedule || rate == f->rate)
         return 0;
     f->rate = rate;
@@ -324,7 +324,7 @@ int uni__ps_fit(uni__ps *ps, uni_model *model, const uni_fit_options *asked, uni
     /* As without a strategy, but the coordinator's model decides: all members shuffle and drop out alike. */
     f->seed = asked->seed ? asked->seed : ps->board.header->shape.seed;
     uni_optimizer *optimizer = ps->optimizer;
-    f->rate = uni_optimizer_learning_rate(optimizer);
+    f->rate = uni_optimizer_learning_rate(optimizer, NULL);
     f->has_schedule = uni_optimizer_set_learning_rate(optimizer, f->rate, NULL) == UNI_ESTATE;
     uni__ps_begin_phase(ps);
     status = open_global(f, asked, err);

@@ -37,7 +37,7 @@ int uni__store_open(uni__store *store, const uni__board *board, int server, uni_
     UNI_TRY(uni_optimizer_build(store->optimizer, parameters, err));
     UNI_TRY(uni_gradients_new(&store->gradients, parameters, err));
     store->num_slots = uni_optimizer_num_slots(store->optimizer);
-    double rate = uni_optimizer_learning_rate(store->optimizer);
+    double rate = uni_optimizer_learning_rate(store->optimizer, NULL);
     store->has_schedule =
         uni_optimizer_set_learning_rate(store->optimizer, rate, NULL) == UNI_ESTATE;
     if (!is_synchronous(store))
@@ -118,7 +118,7 @@ static void write_log(uni__store *store, uint64_t id, uint64_t number, const flo
     entry->number = number;
     entry->samples = samples;
     entry->has_states = states != NULL;
-    entry->rate = uni_optimizer_learning_rate(store->optimizer);
+    entry->rate = uni_optimizer_learning_rate(store->optimizer, NULL);
     atomic_store(&entry->version, store->version + 1);
 }
 
@@ -146,7 +146,7 @@ static int update(uni__store *store, const float *gradient, double samples, cons
 
 static int use_rate(uni__store *store, double rate, uni_error *err)
 {
-    if (store->has_schedule || rate == uni_optimizer_learning_rate(store->optimizer))
+    if (store->has_schedule || rate == uni_optimizer_learning_rate(store->optimizer, NULL))
         return 0;
     return uni_optimizer_set_learning_rate(store->optimizer, rate, err);
 }

@@ -1,0 +1,192 @@
+"""unisono.keras: exceptions of the user's code come back as themselves, training= reaches the layers, layers stand on their own."""
+
+import traceback
+import unittest
+
+import numpy as np
+
+import support
+from unisono import keras
+import unisono.tf as tf
+
+X = np.random.RandomState(0).rand(12, 4).astype("float32")
+Y = X.sum(axis=1)
+
+
+def compiled(rate, **options):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate, **options), "mse")
+    return model
+
+
+class Mine(Exception):
+    """Of the user."""
+
+
+class Exceptions(unittest.TestCase):
+    def comes_back(self, function, *arguments, **options):
+        try:
+            function(*arguments, **options)
+        except Mine as error:
+            self.assertEqual(str(error), "why")
+            self.assertIn("the_user_s_function", "".join(traceback.format_tb(error.__traceback__)))
+        else:
+            self.fail("%s swallowed the exception" % function)
+
+    def test_learning_rates(self):
+        def the_user_s_function(step):
+            raise Mine("why")
+
+        class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+            def __call__(self, step):
+                return the_user_s_function(step)
+
+        for rate in (the_user_s_function, Schedule(), lambda: the_user_s_function(0)):
+            model = compiled(rate)
+            before = model.get_weights()
+            self.comes_back(model.fit, X, Y, verbose=0)
+            self.comes_back(model.train_on_batch, X, Y)
+            self.comes_back(getattr, model.optimizer, "learning_rate")
+            self.comes_back(model.get_state)
+            for a, b in zip(before, model.get_weights()):
+                np.testing.assert_array_equal(a, b)
+        self.comes_back(compiled(the_user_s_function).fit, X, Y, verbose=0, replicas=2, batch_size=6)
+
+    def test_a_rate_that_is_no_number(self):
+        with self.assertRaises(TypeError):
+            compiled(lambda: None).fit(X, Y, verbose=0)
+        with self.assertRaises(ValueError) as caught:
+            compiled(lambda: float("nan")).fit(X, Y, verbose=0)
+        self.assertIn("returned nan for step 0", str(caught.exception))
+
+    def test_a_rate_without_arguments_is_asked_once_a_step(self):
+        asked = []
+
+        def rate():
+            asked.append(None)
+            return 0.1
+
+        compiled(rate).fit(X, Y, batch_size=4, epochs=2, verbose=0, replicas=1)
+        self.assertEqual(len(asked), 6)
+
+    def test_scheduler_does_not_hide_a_type_error(self):
+        def the_user_s_function(epoch, rate):
+            raise TypeError("mine")
+
+        with self.assertRaises(TypeError) as caught:
+            compiled(0.1).fit(X, Y, verbose=0, callbacks=[keras.callbacks.LearningRateScheduler(the_user_s_function)])
+        self.assertEqual(str(caught.exception), "mine")
+        seen = []
+        compiled(0.1).fit(X, Y, epochs=2, verbose=0, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: seen.append(epoch) or 0.5)])
+        self.assertEqual(seen, [0, 1])
+
+    def test_length_of_batches_by_index(self):
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                raise TypeError("why")
+
+        with self.assertRaises(TypeError) as caught:
+            compiled(0.1).fit(Batches(), verbose=0)
+        self.assertEqual(str(caught.exception), "why")
+
+
+class Training(unittest.TestCase):
+    def test_layers_alone(self):
+        layer, x = keras.layers.Dropout(0.5), np.ones((4, 50), "float32")
+        self.assertTrue((np.asarray(layer(x)) == 1).all())
+        self.assertTrue((np.asarray(layer(x, training=False)) == 1).all())
+        self.assertFalse((np.asarray(layer(x, training=True)) == 1).all())
+        norm = keras.layers.BatchNormalization()
+        values = np.random.RandomState(1).rand(64, 3).astype("float32") * 9
+        np.testing.assert_allclose(np.asarray(norm(values, training=True)).mean(axis=0), 0, atol=1e-5)
+        self.assertGreater(np.asarray(norm(values)).mean(), 1)
+
+    def test_inside_of_a_call(self):
+        class Frozen(keras.Model):
+            def __init__(self, flag):
+                super().__init__()
+                self.dropout, self.head, self.flag = keras.layers.Dropout(0.5), keras.layers.Dense(1, kernel_initializer="ones"), flag
+
+            def call(self, x, training=None):
+                return self.head(self.dropout(x, training=training if self.flag is None else self.flag))
+
+        x = np.ones((4, 50), "float32")
+
+        def constant(model, **options):
+            return np.unique(np.asarray(model(x, **options))).size == 1
+
+        self.assertTrue(constant(Frozen(None)))
+        self.assertFalse(constant(Frozen(None), training=True))
+        self.assertTrue(constant(Frozen(False), training=True))
+        self.assertFalse(constant(Frozen(True), training=False))
+        self.assertEqual(np.unique(Frozen(None).predict(x)).size, 1)
+        self.assertGreater(np.unique(Frozen(True).predict(x)).size, 1)
+
+    def test_of_a_call_in_a_graph(self):
+        inputs = keras.Input((50,))
+        model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs, training=True))
+        x = np.ones((4, 50), "float32")
+        self.assertFalse((model.predict(x) == 1).all())
+        again = keras.Model.from_config(model.get_config())
+        self.assertFalse((again.predict(x) == 1).all())
+
+    def test_on_a_tape(self):
+        model, x = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.5)]), np.ones((4, 50), "float32")
+        with tf.GradientTape():
+            quiet, loud = np.array(model(x)), np.array(model(x, training=True))
+        self.assertTrue((quiet == 1).all())
+        self.assertFalse((loud == 1).all())
+
+
+class Layers(unittest.TestCase):
+    def test_build_and_shapes(self):
+        layer = keras.layers.Dense(3)
+        layer.build((None, 4))
+        kernel = layer.get_weights()[0]
+        self.assertEqual(kernel.shape, (4, 3))
+        for shape in ((2, 4), (5, 4), (2, 7, 4), (2, 3, 5, 4)):
+            x = np.random.RandomState(2).rand(*shape).astype("float32")
+            np.testing.assert_allclose(np.asarray(layer(x)), x @ kernel, rtol=1e-5, atol=1e-6)
+        with self.assertRaises(ValueError):
+            layer(np.ones((2, 5), "float32"))
+        model = keras.Sequential([keras.Input((4,)), layer])
+        np.testing.assert_array_equal(model.get_weights()[0], kernel)
+        np.testing.assert_allclose(np.asarray(layer(X)), model.predict(X), rtol=1e-5)
+
+    def test_build_of_one_s_own(self):
+        class Scale(keras.layers.Layer):
+            def build(self, input_shape):
+                self.gain = self.add_weight(shape=(input_shape[-1],), initializer="ones", name="gain")
+
+            def call(self, x):
+                return x * self.gain
+
+        layer = Scale()
+        layer.build((None, 4))
+        self.assertEqual([each.shape for each in layer.weights], [(4,)])
+        np.testing.assert_array_equal(np.asarray(layer(X)), X)
+        self.assertEqual(len(keras.Sequential([keras.Input((4,)), layer]).get_weights()), 1)
+
+    def test_numbers_of_any_type(self):
+        layer = keras.layers.Dense(2, kernel_initializer="ones")
+        for x in ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]], "float64"), np.array([[1, 2], [3, 4]], "uint8")):
+            np.testing.assert_array_equal(np.asarray(layer(x)), [[3, 3], [7, 7]])
+
+
+class Accumulation(unittest.TestCase):
+    def test_apply_gradients_waits(self):
+        weight = tf.Variable([1.0, 2.0])
+        optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+        optimizer.apply_gradients([(np.array([1.0, 0.0], "float32"), weight)])
+        np.testing.assert_array_equal(weight.numpy(), [1, 2])
+        optimizer.apply_gradients([(np.array([0.0, 1.0], "float32"), weight)])
+        np.testing.assert_array_equal(weight.numpy(), [0.5, 1.5])
+
+    def test_too_few_steps(self):
+        for steps in (0, 1):
+            with self.assertRaises(ValueError):
+                keras.optimizers.SGD(gradient_accumulation_steps=steps)
+
+
+if __name__ == "__main__":
+    support.main()
