@@ -50,6 +50,8 @@ UNI_API uni_value *uni_tune_randint(int64_t lower, int64_t upper); /* upper is n
 UNI_API uni_value *uni_tune_qrandint(int64_t lower, int64_t upper,
                                      int64_t q); /* upper is included */
 UNI_API uni_value *uni_tune_lograndint(int64_t lower, int64_t upper); /* upper is not included */
+UNI_API uni_value *uni_tune_qlograndint(int64_t lower, int64_t upper,
+                                        int64_t q); /* upper is included */
 UNI_API uni_value *uni_tune_normal(double mean, double deviation);
 UNI_API uni_value *uni_tune_qnormal(double mean, double deviation, double q);
 /* The value that the sampler of that name gives for the rest of the config. */

@@ -25,6 +25,7 @@ static const struct mark {
     { "$randint", UNI__DOMAIN_INT, LOW_HIGH, false, true, true },
     { "$qrandint", UNI__DOMAIN_INT, LOW_HIGH_Q, false, true, false },
     { "$lograndint", UNI__DOMAIN_INT, LOW_HIGH, true, true, true },
+    { "$qlograndint", UNI__DOMAIN_INT, LOW_HIGH_Q, true, true, false },
     { "$normal", UNI__DOMAIN_NORMAL, MEAN_DEVIATION, false, false, false },
     { "$qnormal", UNI__DOMAIN_NORMAL, MEAN_DEVIATION_Q, false, false, false },
     { "$sample_from", UNI__DOMAIN_FUNCTION, NAME, false, false, false },
@@ -105,9 +106,9 @@ int uni__domain_read(const uni_value *value, const char *path, uni__domain *out,
                                  path, name, marks[i].name);
     if (!mark && name[0] == '$')
         return uni_error_set(err, UNI_EINVAL,
-                             "\"%s\": \"%s\" is no kind of parameter; there are grid_search, "
+                             "\"%s\": \"%s\" is not a kind of parameter; there are grid_search, "
                              "choice, uniform, quniform, loguniform, qloguniform, randint, "
-                             "qrandint, lograndint, normal, qnormal, sample_from",
+                             "qrandint, lograndint, qlograndint, normal, qnormal, sample_from",
                              path, name);
     if (!mark)
         return 0;
@@ -278,6 +279,11 @@ uni_value *uni_tune_qrandint(int64_t lower, int64_t upper, int64_t q)
 uni_value *uni_tune_lograndint(int64_t lower, int64_t upper)
 {
     return numbers("$lograndint", uni_value_int(lower), uni_value_int(upper), NULL);
+}
+
+uni_value *uni_tune_qlograndint(int64_t lower, int64_t upper, int64_t q)
+{
+    return numbers("$qlograndint", uni_value_int(lower), uni_value_int(upper), uni_value_int(q));
 }
 
 uni_value *uni_tune_normal(double mean, double deviation)

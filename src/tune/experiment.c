@@ -210,6 +210,21 @@ static int set_text(char **slot, const char *text)
     return text && !*slot ? UNI_ENOMEM : 0;
 }
 
+/* A path of the journal: inside of the experiment's directory, whoever wrote it. */
+static int set_path(char **slot, const char *path, const char *dir, uni_error *err)
+{
+    bool leaves = path && path[0] == '/';
+    for (const char *at = path; at && !leaves; at = strchr(at, '/')) {
+        at += *at == '/';
+        leaves = strncmp(at, "..", 2) == 0 && (at[2] == '/' || !at[2]);
+    }
+    if (leaves)
+        return uni_error_set(err, UNI_ECORRUPT,
+                             "the journal of %s names a checkpoint outside of it: \"%.200s\"", dir,
+                             path);
+    return set_text(slot, path) < 0 ? no_memory(err) : 0;
+}
+
 static int begin_experiment(uni__experiment *experiment, const uni_value *record, uni_error *err)
 {
     uni_value_free(experiment->spec);
@@ -333,7 +348,8 @@ static int add_report(uni__experiment *experiment, uni__trial *trial, const uni_
     return status < 0 || !trial->last ? no_memory(err) : 0;
 }
 
-static int end_trial(uni__trial *trial, const uni_value *record, uni_error *err)
+static int end_trial(const uni__experiment *experiment, uni__trial *trial, const uni_value *record,
+                     uni_error *err)
 {
     static const struct {
         const char *name;
@@ -351,7 +367,8 @@ static int end_trial(uni__trial *trial, const uni_value *record, uni_error *err)
     status |= set_text(&trial->why, uni_dict_get_string(record, "w", NULL));
     trial->start_iteration = uni_dict_get_int(record, "i", trial->iteration);
     if (uni_dict_get(record, "from"))
-        status |= set_text(&trial->start_checkpoint, uni_dict_get_string(record, "from", NULL));
+        UNI_TRY(set_path(&trial->start_checkpoint, uni_dict_get_string(record, "from", NULL),
+                         experiment->dir, err));
     const uni_value *config = uni_dict_get(record, "c");
     if (config) {
         uni_value_free(trial->config);
@@ -363,15 +380,18 @@ static int end_trial(uni__trial *trial, const uni_value *record, uni_error *err)
     return status < 0 ? no_memory(err) : 0;
 }
 
-static int add_checkpoint(uni__trial *trial, const uni_value *record, uni_error *err)
+static int add_checkpoint(const uni__experiment *experiment, uni__trial *trial,
+                          const uni_value *record, uni_error *err)
 {
     trial->checkpoint_number = uni_dict_get_int(record, "number", 0);
     trial->checkpoint_iteration = uni_dict_get_int(record, "i", 0);
-    int status = set_text(&trial->checkpoint, uni_dict_get_string(record, "path", NULL));
-    status |= set_text(&trial->best_checkpoint, uni_dict_get_string(record, "best", NULL));
-    status |= set_text(&trial->start_checkpoint, NULL); /* its own are newer */
+    const char *path = uni_dict_get_string(record, "path", NULL);
+    const char *best = uni_dict_get_string(record, "best", NULL);
+    UNI_TRY(set_path(&trial->checkpoint, path, experiment->dir, err));
+    UNI_TRY(set_path(&trial->best_checkpoint, best, experiment->dir, err));
+    UNI_TRY(set_path(&trial->start_checkpoint, NULL, NULL, err)); /* its own are newer */
     forget_old(trial);
-    return status < 0 ? no_memory(err) : 0;
+    return 0;
 }
 
 int uni__experiment_apply(uni__experiment *experiment, const uni_value *record, uni_error *err)
@@ -400,9 +420,9 @@ int uni__experiment_apply(uni__experiment *experiment, const uni_value *record, 
     if (strcmp(event, "report") == 0)
         return add_report(experiment, trial, record, err);
     if (strcmp(event, "end") == 0)
-        return end_trial(trial, record, err);
+        return end_trial(experiment, trial, record, err);
     if (strcmp(event, "checkpoint") == 0)
-        return add_checkpoint(trial, record, err);
+        return add_checkpoint(experiment, trial, record, err);
     return 0;
 }
 

@@ -100,22 +100,21 @@ void uni__space_clear(uni__space *space)
     *space = (uni__space){ 0 };
 }
 
-/* A list is rebuilt with the one item changed: lists have no way to replace an item. */
-static int put_in_list(uni_value *parent, const char *key, uni_value *list, const char *path,
-                       uni_value *value);
+static uni_value *rebuilt(const uni_value *list, const char *path, uni_value *value);
 
+/* Takes the value, also when it fails. */
 static int put_in(uni_value *tree, const char *path, uni_value *value)
 {
-    const char *dot = strchr(path, '.');
     /* Keys with dots of their own: the longest key that is there wins. */
-    for (; dot; dot = strchr(dot + 1, '.')) {
+    for (const char *dot = strchr(path, '.'); dot && !uni_dict_get(tree, path);
+         dot = strchr(dot + 1, '.')) {
         char *key = strndup(path, (size_t)(dot - path));
         const uni_value *below = key ? uni_dict_get(tree, key) : NULL;
         int status = UNI_ENOTFOUND;
-        if (uni_value_type_of(below) == UNI_TYPE_DICT && !uni_dict_get(tree, path))
+        if (uni_value_type_of(below) == UNI_TYPE_DICT)
             status = put_in((uni_value *)below, dot + 1, value);
         else if (uni_value_type_of(below) == UNI_TYPE_LIST)
-            status = put_in_list(tree, key, (uni_value *)below, dot + 1, value);
+            status = uni_dict_take(tree, key, rebuilt(below, dot + 1, value));
         free(key);
         if (status != UNI_ENOTFOUND)
             return status;
@@ -123,24 +122,33 @@ static int put_in(uni_value *tree, const char *path, uni_value *value)
     return uni_dict_take(tree, path, value);
 }
 
-static int put_in_list(uni_value *parent, const char *key, uni_value *list, const char *path,
-                       uni_value *value)
+/* A copy of the list with the one item changed: lists have no way to replace an item. Takes the value; NULL without memory. */
+static uni_value *rebuilt(const uni_value *list, const char *path, uni_value *value)
 {
     char *end;
     size_t index = strtoul(path, &end, 10);
-    uni_value *rebuilt = uni_value_list();
-    int status = 0;
+    uni_value *out = uni_value_list();
+    int status = index < uni_list_size(list) ? 0 : UNI_EINVAL;
+    if (status < 0)
+        uni_value_free(value);
     for (size_t i = 0; i < uni_list_size(list); i++) {
-        uni_value *item = i == index && !*end ? value : uni_value_copy(uni_list_get(list, i));
-        if (i == index && *end == '.' && uni_value_type_of(item) == UNI_TYPE_DICT)
-            status |= put_in(item, end + 1, value);
-        status |= uni_list_take(rebuilt, item);
+        const uni_value *old = uni_list_get(list, i);
+        uni_value *item;
+        if (i == index && !*end) {
+            item = value;
+        } else if (i == index && uni_value_type_of(old) == UNI_TYPE_LIST) {
+            item = rebuilt(old, end + 1, value);
+        } else {
+            item = uni_value_copy(old);
+            if (i == index)
+                status |= put_in(item, end + 1, value);
+        }
+        status |= uni_list_take(out, item);
     }
-    if (status < 0) {
-        uni_value_free(rebuilt);
-        return UNI_ENOMEM;
-    }
-    return uni_dict_take(parent, key, rebuilt);
+    if (status == 0)
+        return out;
+    uni_value_free(out);
+    return NULL;
 }
 
 int uni__space_put(uni_value *tree, const char *path, uni_value *value)

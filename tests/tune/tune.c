@@ -72,7 +72,8 @@ static void every_domain(uni_program *program)
         "{\"$randint\": [0, 3]}, \"f\": {\"$qrandint\": [2, 10, 4]}, \"g\": {\"$lograndint\": [1, "
         "1000]}, \"h\": {\"$normal\": [5, 0.5]}, \"i\": {\"$sample_from\": \"doubled\"}, \"j\": "
         "{\"$choice\": [{\"k\": {\"$randint\": [7, 9]}}, {\"k\": 1}]}, \"l\": [1, {\"$choice\": "
-        "[4]}], \"m\": 3}");
+        "[4]}], \"m\": 3, \"n\": [[0, {\"$uniform\": [0, 1]}]], \"o\": {\"$qlograndint\": [4, 64, "
+        "4]}}");
     const uni_tune_sampler samplers[] = { { "doubled", doubled, NULL }, { NULL, NULL, NULL } };
     bool seen[3] = { false };
     double sum = 0, squares = 0;
@@ -94,6 +95,9 @@ static void every_domain(uni_program *program)
         CHECK(uni_dict_get_float(config, "i", 0) == 2 * a && (k == 1 || k == 7 || k == 8));
         CHECK(uni_value_as_int(uni_value_path(config, "l.1"), 0) == 4);
         CHECK(uni_dict_get_int(config, "m", 0) == 3);
+        double n = uni_value_as_float(uni_value_path(config, "n.0.1"), -1);
+        int64_t o = uni_dict_get_int(config, "o", 0);
+        CHECK(n >= 0 && n < 1 && o >= 4 && o <= 64 && o % 4 == 0);
         seen[e] = true;
         sum += h;
         squares += h * h;
@@ -137,7 +141,7 @@ static void bad_input(uni_program *program)
         { SPACE("\"x\": {\"$randint\": [3, 3]}"), "has no number" },
         { SPACE("\"x\": {\"$randint\": [1, 2, 3]}"), "a list of 2 numbers" },
         { SPACE("\"x\": {\"$uniform\": []}"), "a list of 2 numbers" },
-        { SPACE("\"x\": {\"$unifrom\": [0, 1]}"), "is no kind of parameter" },
+        { SPACE("\"x\": {\"$unifrom\": [0, 1]}"), "is not a kind of parameter" },
         { SPACE("\"x\": {\"$quniform\": [0, 1, 0]}"), "must be positive" },
         { "{\"function\": \"square\", \"metric\": \"loss\"}", "has no mode" },
         { "{\"function\": \"square\", \"metric\": \"loss\", \"mode\": \"best\"}", "\"min\" or" },

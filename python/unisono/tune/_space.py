@@ -88,7 +88,7 @@ def lograndint(lower: float, upper: float, base: float = 10) -> Domain:
 
 def qlograndint(lower: float, upper: float, q: float, base: float = 10) -> Domain:
     """The same, rounded to multiples of q."""
-    raise NotImplementedError("tune.qlograndint is not offered; use tune.lograndint or tune.qloguniform")
+    return Domain("qlograndint", lower, upper, q)
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
