@@ -130,6 +130,35 @@ class Order(unittest.TestCase):
         self.assertEqual([sorted(first[i:i + 20]) for i in range(0, 100, 20)], [list(range(i, i + 20)) for i in range(0, 100, 20)])
         self.assertNotEqual(first, list(range(100)))
 
+    def test_a_loader_that_was_made_before_the_epochs(self):
+        ds = data.range(100).random_shuffle(seed=3)
+        for loader, ids in ((ds.iter_batches(batch_size=7), lambda batch: batch["id"].tolist()), (ds.iter_rows(), lambda row: [row["id"]]), (ds, lambda row: [row["id"]])):
+            epochs = [[i for each in loader for i in ids(each)] for _ in range(3)]
+            for epoch in epochs:
+                self.assertEqual(sorted(epoch), list(range(100)))
+            self.assertNotEqual(epochs[0], epochs[1])  # each in its own order
+        pipe = ds.repeat(2)
+        for loader, count in ((pipe.iter_batches(batch_size=7), 30), (pipe.iter_rows(), 200)):
+            self.assertEqual([len(list(loader)) for _ in range(2)], [count, count])
+
+    def test_a_pass_by_hand(self):
+        loader = data.range(10).iter_batches(batch_size=4)
+        self.assertEqual(next(loader)["id"].tolist(), [0, 1, 2, 3])
+        self.assertEqual([batch["id"].tolist() for batch in loader], [[4, 5, 6, 7], [8, 9]])  # goes on
+        self.assertEqual([len(batch["id"]) for batch in loader], [4, 4, 2])
+        self.assertEqual([len(next(loader)["id"]) for _ in range(3)], [4, 4, 2])
+        self.assertRaises(StopIteration, next, loader)
+        self.assertEqual([len(batch["id"]) for batch in loader], [4, 4, 2])
+
+    def test_a_worker_s_pipeline_is_read_once_and_says_so(self):
+        from unisono.data._cursor import Cursor
+
+        pipe = shard_of(data.range(10).repeat(2), 0, 1)
+        pipe._shard, pipe._cursor = None, Cursor(tracked=True)
+        self.assertEqual(len(list(pipe.iter_rows())), 20)
+        with self.assertRaisesRegex(RuntimeError, "all 2 epochs of this pipeline were read"):
+            list(pipe.iter_rows())
+
     def test_resume(self):
         ds = data.range(100).random_shuffle(seed=3)
         whole = self.ids(data.range(100).random_shuffle(seed=3))

@@ -102,7 +102,7 @@ class Shares(unittest.TestCase):
                     for attempt, workers in enumerate(counts):
                         size, last = chance.choice((3, 8)), attempt == 2
                         shards = self.shards(name, workers, place)
-                        iterators = [shard.iter_batches(batch_size=size) for shard in shards]
+                        iterators = [iter(shard.iter_batches(batch_size=size)) for shard in shards]
                         steps = 10 ** 6 if last else chance.randint(1, 30)
                         for iterator in iterators:
                             for batch in itertools.islice(iterator, steps):
@@ -158,7 +158,7 @@ class Shares(unittest.TestCase):
         self.assertEqual([len(each) for each in whole], [len(whole[0])] * 3)
         self.assertEqual(sorted(i for each in whole for batch in each for i in batch), list(range(rows)))
         before = [shard_of(make(), rank, 2, equal=True) for rank in range(2)]
-        iterators = [shard.iter_batches(batch_size=8) for shard in before]  # who lets them go has left the epoch
+        iterators = [iter(shard.iter_batches(batch_size=8)) for shard in before]  # who lets them go has left the epoch
         used = [i for iterator in iterators for batch in itertools.islice(iterator, 9) for i in batch["id"].tolist()]
         after = [shard_of(make(), rank, 3, equal=True) for rank in range(3)]
         for shard in after:

@@ -34,6 +34,8 @@ class Tensors(unittest.TestCase):
         self.assertEqual(sorted(several[0]), ["x", "y"])
         text = next(iter(data.from_items([{"s": "a"}, {"s": "\u00e9"}]).to_tf(feature_columns="s", batch_size=2)))
         self.assertEqual([value.decode() for value in text.numpy()], ["a", "\u00e9"])
+        loader = ds.iter_tf_batches(batch_size=4)
+        self.assertEqual([[int(batch["x"].shape[0]) for batch in loader] for _ in range(3)], [[4, 4, 2]] * 3)
         typed = next(ds.iter_tf_batches(batch_size=3, dtypes=tf.float64))
         self.assertEqual((typed["x"].dtype, typed["x"].shape[0]), (tf.float64, 3))
 

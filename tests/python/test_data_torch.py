@@ -68,6 +68,20 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "is text"):
             next(data.from_items([{"s": "a"}]).iter_torch_batches())
 
+    def test_a_loader_that_was_made_before_the_epochs(self):
+        loader = data.range(20).iter_torch_batches(batch_size=8)
+        self.assertEqual([[len(batch["id"]) for batch in loader] for _ in range(3)], [[8, 8, 4]] * 3)
+
+    def test_collate_fn_is_the_only_one_that_makes_tensors(self):
+        collated = next(data.range(4).iter_torch_batches(collate_fn=lambda batch: torch.tensor(batch["id"], dtype=torch.float16), device="auto"))
+        self.assertEqual(collated.dtype, torch.float16)
+        for options in ({"dtypes": torch.float32}, {"device": "cpu"}, {"dtypes": {"id": torch.int32}, "device": "meta"}):
+            with self.assertRaisesRegex(ValueError, "collate_fn makes the tensors itself, so that %s" % next(iter(options))):
+                data.range(4).iter_torch_batches(collate_fn=len, **options)
+        self.assertEqual(next(data.range(4).iter_torch_batches(device="meta"))["id"].device.type, "meta")
+        with self.assertRaisesRegex(KeyError, "no column 'x'"):
+            data.range(4).iter_torch_batches(dtypes={"x": torch.int32})
+
     def test_processes_of_a_data_loader(self):
         made = two_columns().to_torch(label_column="label", batch_size=16)
         alone = [label[:, 0].tolist() for _, label in made]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from unisono.data import _convert, _passes, _recipe
 from unisono.data._cursor import Cursor, merge
@@ -17,6 +17,34 @@ def tables_of(owner: Any, **options: Any) -> Iterator[Any]:
                 yield table
         finally:
             owner._last_stats = made.finish()
+
+
+class Batches:
+    """What iter_batches and its like return. Each iter() of it is a new pass, the next epoch: a loader that was made before the loop over the epochs gives every epoch its
+    rows. next() goes through one pass by hand, which a for loop behind it goes on with."""
+
+    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+        self._make = make
+        self._by_hand: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        begun, self._by_hand = self._by_hand, None
+        return self._make() if begun is None else begun
+
+    def __next__(self) -> Any:
+        if self._by_hand is None:
+            self._by_hand = self._make()
+        try:
+            return next(self._by_hand)
+        except BaseException:  # at its end, or broken: what comes next is a new pass
+            self._by_hand = None
+            raise
+
+    def close(self) -> None:
+        """Leaves the pass that next() began."""
+        begun, self._by_hand = self._by_hand, None
+        if begun is not None:
+            begun.close()  # type: ignore[attr-defined]
 
 
 class Iterating:
@@ -82,18 +110,26 @@ class Iterating:
 
     def iter_batches(self, *, batch_size: int | None = 256, batch_format: str | None = "default", drop_last: bool = False,
                      prefetch_batches: int | None = None, prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None,
-                     local_shuffle_seed: int | None = None) -> Iterator[Any]:
-        """One epoch of batches: dictionaries of NumPy arrays that share the library's memory, or as batch_format says ("pandas", "pyarrow"). In a worker all ranks
-        get as many batches."""
-        convert = _convert.converter(batch_format)
-        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
-                               seed=local_shuffle_seed):
-            yield convert(table)
+                     local_shuffle_seed: int | None = None) -> Batches:
+        """An epoch of batches each time that it is iterated: dictionaries of NumPy arrays that share the library's memory, or as batch_format says ("pandas", "pyarrow"). In a
+        worker all ranks get as many batches."""
+        _convert.converter(batch_format)  # a format that is none is an error now
 
-    def iter_rows(self, *, prefetch_blocks: int | None = None) -> Iterator[dict]:
-        """One epoch of rows, as dictionaries."""
-        for table in tables_of(self, batch_size=1024):
-            yield from _convert.to_rows(table)
+        def epoch() -> Iterator[Any]:
+            convert = _convert.converter(batch_format)
+            for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                                   seed=local_shuffle_seed):
+                yield convert(table)
+
+        return Batches(epoch)
+
+    def iter_rows(self, *, prefetch_blocks: int | None = None) -> Batches:
+        """An epoch of rows, as dictionaries, each time that it is iterated."""
+        def epoch() -> Iterator[dict]:
+            for table in tables_of(self, batch_size=1024):
+                yield from _convert.to_rows(table)
+
+        return Batches(epoch)
 
     def __iter__(self) -> Iterator[dict]:
-        return self.iter_rows()
+        return iter(self.iter_rows())

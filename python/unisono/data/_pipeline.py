@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator
 
 from unisono.data._cursor import Cursor
 from unisono.data._dataset import Dataset, check_split
+from unisono.data._iterating import Batches
 from unisono.data._options import whole
 from unisono.data._recipe import seed_of
 from unisono.data._tf import TensorflowBatches
@@ -35,9 +36,10 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
         self._times, self._shard, self._equal = times, shard, False
         self._cursor = Cursor()
         self._last_stats: dict = {}
+        self._read_through = False  # a worker's shard gives its epochs once
 
     def __getstate__(self) -> dict:
-        return dict(self.__dict__, _cursor=Cursor(), _last_stats={})
+        return dict(self.__dict__, _cursor=Cursor(), _last_stats={}, _read_through=False)
 
     def _with(self, dataset: Dataset | None = None, times: int | None = 0) -> "DatasetPipeline":
         out = DatasetPipeline(dataset if dataset is not None else self._dataset, times=self._times if times == 0 else times, shard=self._shard)
@@ -98,9 +100,12 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
     def iter_epochs(self, max_epoch: int = -1) -> Iterator[Dataset]:
         """One Dataset an epoch, each in its own order. After a restart the first one is what is left of the epoch that the checkpoint was made in."""
         first = number = self._cursor.epoch if self._cursor.tracked else 0
+        if self._read_through and self._times is not None and number >= self._times:
+            raise RuntimeError("all %d epochs of this pipeline were read: repeat(n) with a larger n has more, and a Dataset can be iterated any number of times" % self._times)
         while (self._times is None or number < self._times) and (max_epoch < 0 or number - first < max_epoch):
             yield self._epoch_dataset(number)
             number += 1
+            self._read_through = number == self._times
 
     def iter_datasets(self) -> Iterator[Dataset]:
         """As iter_epochs."""
@@ -130,16 +135,18 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
             if self._is_over(empty):
                 return
 
-    def iter_batches(self, **options: Any) -> Iterator[Any]:
+    def iter_batches(self, **options: Any) -> Batches:
         """The batches of all epochs; options as of Dataset.iter_batches."""
-        return self._all("iter_batches", options)
+        self._dataset.iter_batches(**options)  # mistakes are told now
+        return Batches(lambda: self._all("iter_batches", options))
 
-    def iter_rows(self, **options: Any) -> Iterator[dict]:
+    def iter_rows(self, **options: Any) -> Batches:
         """The rows of all epochs."""
-        return self._all("iter_rows", options)
+        self._dataset.iter_rows(**options)
+        return Batches(lambda: self._all("iter_rows", options))
 
     def __iter__(self) -> Iterator[dict]:
-        return self.iter_rows()
+        return iter(self.iter_rows())
 
     def state_dict(self) -> dict:
         """As Dataset.state_dict, of a worker's shard."""

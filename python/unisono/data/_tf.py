@@ -16,6 +16,7 @@ import numpy
 from unisono._unisono import Table
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
+from unisono.data._iterating import Batches
 from unisono.data._options import check_columns, names_of, whole
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
@@ -29,23 +30,29 @@ class TensorflowBatches:
     _passes: Callable[..., Iterator[Any]]
 
     def iter_tf_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False, prefetch_batches: int | None = None,
-                        prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
-        """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}."""
+                        prefetch_blocks: int | None = None, local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Batches:
+        """An epoch of dictionaries of tensors each time that it is iterated. dtypes: one for all, or {column: dtype}."""
         import tensorflow as tf
 
-        for made in self._passes(batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
-                                 seed=local_shuffle_seed):
-            try:
-                if self._cursor.tracked:  # Keras may take batches long before it trains on them
-                    self._cursor.read_ahead(_used(lambda: made.taken))
-                while (table := made.next()) is not None:
-                    if self._cursor.tracked:
-                        self._cursor.note()
-                    _convert.refuse_objects(table.schema())
-                    yield {name: _column(tf, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
-                           for name, column in _convert.to_numpy(table).items()}
-            finally:
-                self._last_stats = made.finish()
+        if isinstance(dtypes, dict):
+            check_columns(self.schema().names, list(dtypes))
+
+        def epoch() -> Iterator[Any]:
+            for made in self._passes(batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                                     seed=local_shuffle_seed):
+                try:
+                    if self._cursor.tracked:  # Keras may take batches long before it trains on them
+                        self._cursor.read_ahead(_used(lambda made=made: made.taken))
+                    while (table := made.next()) is not None:
+                        if self._cursor.tracked:
+                            self._cursor.note()
+                        _convert.refuse_objects(table.schema())
+                        yield {name: _column(tf, name, column, dtypes.get(name) if isinstance(dtypes, dict) else dtypes)
+                               for name, column in _convert.to_numpy(table).items()}
+                finally:
+                    self._last_stats = made.finish()
+
+        return Batches(epoch)
 
     def to_tf(self, feature_columns: Any = None, label_columns: Any = None, *, label_column: Any = None, output_signature: Any = None,
               batch_size: int = 1, prefetch_batches: int | None = None, prefetch_blocks: int | None = None, drop_last: bool = False,

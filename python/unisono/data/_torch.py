@@ -10,7 +10,7 @@ import numpy
 
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
-from unisono.data._iterating import tables_of
+from unisono.data._iterating import Batches, tables_of
 from unisono.data._options import check_columns, names_of
 
 
@@ -124,6 +124,19 @@ def _iterable(torch: Any, make: Callable[[], Iterator[Any]], tracked: bool) -> A
     return TorchIterable()
 
 
+def _device_of(torch: Any, device: Any) -> Any:
+    """Where tensors go; None: they stay on the CPU. "auto" is the device of a trainer's worker."""
+    if device != "auto":
+        return device
+    from unisono import _session
+
+    if _session.current() is None or not torch.cuda.is_available():
+        return None
+    from unisono.train.torch import get_device
+
+    return get_device()
+
+
 class TorchBatches:
     """What Dataset and DatasetPipeline have for PyTorch."""
 
@@ -131,21 +144,31 @@ class TorchBatches:
 
     def iter_torch_batches(self, *, batch_size: int | None = 256, dtypes: Any = None, device: Any = None, collate_fn: Any = None,
                            drop_last: bool = False, prefetch_batches: int | None = None, prefetch_blocks: int | None = None,
-                           local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
-        """One epoch of dictionaries of tensors. dtypes: one for all, or {column: dtype}; collate_fn makes what is wanted of a batch of NumPy arrays."""
+                           local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Batches:
+        """An epoch of dictionaries of tensors each time that it is iterated. dtypes: one for all, or {column: dtype}; device: where they shall be ("auto": that of the trainer's
+        worker, otherwise the CPU). collate_fn makes what is wanted of a batch of NumPy arrays, and is then the only one that says types and devices."""
         import torch
 
-        make, names = None, ()
-        for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
-                               seed=local_shuffle_seed):
-            if collate_fn is not None:
-                yield collate_fn(_convert.to_user(table))
-                continue
-            if make is None:
-                names = tuple(field[0] for field in table.schema())
-                make = _tensors(torch, names, [dtypes.get(name) if isinstance(dtypes, dict) else dtypes for name in names], False)
-            tensors = make(table)
-            yield dict(zip(names, tensors if device in (None, "auto") else [tensor.to(device) for tensor in tensors]))
+        if collate_fn is not None and not (dtypes is None and device in (None, "auto")):
+            raise ValueError("iter_torch_batches: collate_fn makes the tensors itself, so that %s cannot be given with it: convert them in collate_fn"
+                             % ("dtypes" if dtypes is not None else "device"))
+        if isinstance(dtypes, dict):
+            check_columns(self.columns(), list(dtypes))
+
+        def epoch() -> Iterator[Any]:
+            make, names, to = None, (), _device_of(torch, device)
+            for table in tables_of(self, batch_size=batch_size, drop_last=drop_last, prefetch=prefetch_batches, buffer=local_shuffle_buffer_size,
+                                   seed=local_shuffle_seed):
+                if collate_fn is not None:
+                    yield collate_fn(_convert.to_user(table))
+                    continue
+                if make is None:
+                    names = tuple(field[0] for field in table.schema())
+                    make = _tensors(torch, names, [dtypes.get(name) if isinstance(dtypes, dict) else dtypes for name in names], False)
+                tensors = make(table)
+                yield dict(zip(names, tensors if to is None else [tensor.to(to) for tensor in tensors]))
+
+        return Batches(epoch)
 
     def to_torch(self, *, label_column: str | None = None, feature_columns: Any = None, label_column_dtype: Any = None,
                  feature_column_dtypes: Any = None, batch_size: int | None = 1, prefetch_batches: int | None = None,
