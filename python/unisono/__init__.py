@@ -6,6 +6,8 @@ Submodules are imported when they are first used: ``import unisono`` takes milli
 
 from __future__ import annotations
 
+import os as _os
+
 from unisono._unisono import Error, version as __version__  # noqa: F401
 
 TYPE_CHECKING = False  # type checkers take it for True; importing typing would be half of the import's time
@@ -15,9 +17,14 @@ if TYPE_CHECKING:
     from unisono._runtime import (available_resources as available_resources, cluster_resources as cluster_resources, get as get, init as init,
                                   is_initialized as is_initialized, nodes as nodes, shutdown as shutdown)
 
-_SUBMODULES = {"air", "data", "train", "tune", "util", "keras", "tf", "horovod"}
+_SUBMODULES = {"air", "data", "train", "tune", "util", "keras", "tf", "horovod", "samples"}
 _RUNTIME = {"init", "is_initialized", "shutdown", "nodes", "cluster_resources", "available_resources", "get"}
 __all__ = ["Error", "air", "init", "is_initialized", "shutdown", "train", "util"]
+
+if _os.environ.get("UNISONO_OFFLINE", "0") not in ("", "0"):  # the user asks for samples instead of downloads
+    from unisono.samples import use_offline as _use_offline
+
+    _use_offline()
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,7 @@ docs/signatures.md lists all of them; tests/differential/signatures.py compares 
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -27,14 +25,44 @@ class Refused(NamedTuple):
 
     default: Any  # the peer's: asks for nothing
     why: str  # "… is not supported: <why>", with what to use instead
+    also: tuple = ()  # other values that ask for nothing, such as False where the default is None
 
 
 # function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
-HARMLESS: dict[str, dict[str, str]] = {}
+HARMLESS: dict[str, dict[str, str]] = {
+    "unisono.init": {
+        "ignore_reinit_error": "init may be called again at any time",
+        "dashboard_host": "there is no dashboard; include_dashboard=True is refused",
+        "dashboard_port": "there is no dashboard; include_dashboard=True is refused",
+        "object_store_memory": "there is no object store; data is streamed from files",
+        "configure_logging": "unisono leaves the logging module's configuration alone",
+        "logging_level": "the level of Ray's own messages, not of the program's",
+        "logging_format": "the form of Ray's own messages, not of the program's",
+        "logging_config": "the form of Ray's own messages, not of the program's",
+        "namespace": "there are no named actors that a namespace could hold apart",
+    },
+    "unisono.shutdown": {
+        "wait_for_processes": "no process of a run outlives it, so there is none to wait for",
+        "_exiting_interpreter": "Ray's own atexit handler passes it; the order of shutdown is the same here",
+    },
+    "unisono.train.SyncConfig": {
+        "sync_period": "files are written to storage_path directly: there is no copy that could be late",
+        "sync_timeout": "files are written to storage_path directly: there is no copy that could be late",
+        "sync_artifacts_on_checkpoint": "only says when artifacts are copied, and sync_artifacts=True is refused",
+    },
+    "unisono.train.DataConfig": {
+        "enable_shard_locality": "every worker reads its shard from the files itself: locality is only speed",
+    },
+    "unisono.train.torch.prepare_data_loader": {
+        "auto_transfer": "overlaps the copies of batches to a GPU with compute: only speed",
+    },
+}
 
 
 def near(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown argument: the nearest one, or all that there are."""
+    import difflib
+
     known = list(known)
     found = difflib.get_close_matches(name, known, 1, 0.6)
     if found:
@@ -43,16 +71,22 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and isinstance(value, (bool, int, float, str, tuple, type(None))) and value == default)
+    return value is default or (type(value) is type(default) and isinstance(value, (bool, int, float, str, tuple, list, dict, type(None))) and value == default)
+
+
+def _short(what: str) -> str:
+    """unisono.train.Checkpoint.to_directory -> Checkpoint.to_directory"""
+    parts = what.split(".")
+    return ".".join(parts[-2:] if len(parts) > 2 and parts[-2][:1].isupper() else parts[-1:])
 
 
 def check(what: str, given: Mapping[str, Any], known: Iterable[str] = (), refused: Mapping[str, Refused] | None = None) -> None:
     """A TypeError for every name in `given` that is neither known nor harmless. `what` is the public name, "unisono.init"."""
     known, refused = list(known), refused or {}
-    short = what.rpartition(".")[2]
+    short = _short(what)
     for name, value in given.items():
         if name in refused:
-            if not _is_default(value, refused[name].default):
+            if not any(_is_default(value, each) for each in (refused[name].default, *refused[name].also)):
                 raise TypeError("%s(%s=%.40r) is not supported: %s" % (short, name, value, refused[name].why))
         elif name not in known and name not in HARMLESS.get(what, ()):
             raise TypeError("%s() got an unexpected keyword argument %r%s" % (short, name, near(name, known)))
@@ -64,30 +98,62 @@ def public_name(function: Any) -> str:
     return ".".join(part for part in parts if not part.startswith("_") or part.startswith("__"))
 
 
-def strict(refused: Mapping[str, Refused] | None = None, *, name: str | None = None) -> Callable[[_Function], _Function]:
+def _declared(function: Any) -> tuple[list[str], bool]:
+    """(names of the arguments, whether it takes **keywords). Without the module inspect, whose import costs a worker 10 ms."""
+    code = function.__code__
+    return list(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]), bool(code.co_flags & 8)
+
+
+def strict(refused: Mapping[str, Refused] | None = None, *, name: str | None = None, also: Iterable[str] = ()) -> Callable[[_Function], _Function]:
     """Decorates a function (or an __init__) that takes only the arguments it declares: any other one is a TypeError that helps, and those in
-    `refused` are refused by name. A refused argument may also be declared, where the peer's scripts pass it by position."""
-    refused = dict(refused or {})
+    `refused` are refused by name. A refused argument may also be declared, where the peer's scripts pass it by position. also: names that the
+    function passes on through its **keywords."""
+    refused, also = dict(refused or {}), list(also)
 
     def wrap(function: _Function) -> _Function:
-        what, signature = name or public_name(function), inspect.signature(function)
-        kinds = {parameter.kind for parameter in signature.parameters.values()}
-        assert inspect.Parameter.VAR_KEYWORD not in kinds, "%s takes any keyword: call check() in it" % what
-        declared = set(signature.parameters)
-        offered = [each for each in signature.parameters if each not in refused and each not in ("self", "cls")]
-        by_position = declared.intersection(refused)
+        what, (positional, passes_on) = name or public_name(function), _declared(function)
+        assert passes_on == bool(also), "%s takes any keyword: name them with also=, or call check() in it" % what
+        declared = {*positional, *also}
+        offered = [each for each in positional + also if each not in refused and each not in ("self", "cls")]
+        places = [(index, each) for index, each in enumerate(positional) if each in refused]
 
         @functools.wraps(function)
         def call(*arguments: Any, **given: Any) -> Any:
             if not declared.issuperset(given):
                 check(what, given, offered, refused)
                 given = {key: value for key, value in given.items() if key in declared}
-            if by_position:
-                bound = signature.bind(*arguments, **given).arguments
-                check(what, {key: bound[key] for key in by_position.intersection(bound)}, offered, refused)
+            if places:
+                asked = {each: arguments[index] for index, each in places if index < len(arguments)}
+                check(what, dict(asked, **{key: value for key, value in given.items() if key in refused}), offered, refused)
             return function(*arguments, **given)
 
-        call.__refused__, call.__public__ = refused, what  # type: ignore[attr-defined]
+        call.__refused__, call.__public__, call.__also__ = refused, what, also  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
+
+    return wrap
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def strict_class(refused: Mapping[str, Refused] | None = None, *, also: Iterable[str] = (),
+                 methods: Mapping[str, Mapping[str, Refused]] | None = None) -> Callable[[_Class], _Class]:
+    """Decorates a class: its __init__ (with `refused` and `also`) and its public methods (with `methods`) are strict. Methods that take keywords of
+    their own stay as they are. Stands above @dataclass."""
+
+    def wrap(cls: _Class) -> _Class:
+        prefix = public_name(cls)
+        for key, value in list(vars(cls).items()):
+            function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+            if not hasattr(function, "__code__") or (key.startswith("_") and key != "__init__") or hasattr(function, "__refused__"):
+                continue
+            if key == "__init__":
+                made = strict(refused, name=prefix, also=also)(function)
+            elif _declared(function)[1]:
+                continue
+            else:
+                made = strict((methods or {}).get(key), name="%s.%s" % (prefix, key))(function)
+            setattr(cls, key, type(value)(made) if isinstance(value, (classmethod, staticmethod)) else made)
+        return cls
 
     return wrap

@@ -39,6 +39,75 @@ def dumps(value: Any) -> bytes:
     return _pickler().dumps(value)
 
 
+class Unsendable:
+    """In the place of a value that cannot be pickled."""
+
+    def __init__(self, why: str):
+        self.why = why
+
+
+def dumps_value(value: Any) -> bytes:
+    """A train function's return value. One that cannot be pickled does not fail the run: it is an Unsendable that says why."""
+    try:
+        return dumps(unwrapped(value))
+    except Exception as error:
+        return dumps(Unsendable("a %s cannot be pickled (%s: %s)" % (type(value).__name__, type(error).__name__, error)))
+
+
+def dumps_call(function: Any, config: Any, *more: Any) -> bytes:
+    """A train function with its config, for the workers. The error names the variable that cannot be pickled."""
+    try:
+        return dumps((function, config, *more))
+    except Exception as error:
+        culprit = _culprit(function, config)
+        if culprit is None:
+            raise
+        raise TypeError("the train function %s cannot be sent to the workers: %s cannot be pickled (%s); make it inside the function"
+                        % (getattr(function, "__name__", function), culprit, error)) from error
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _culprit(function: Any, config: Any) -> str | None:
+    """The variable that keeps a function, or the key that keeps its config, from being pickled."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if not _can_be_pickled(value):
+            return "config[%r], a %s," % (key, type(value).__name__)
+    inner = getattr(function, "func", function)  # functools.partial
+    inner = getattr(inner, "__func__", inner)
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        return None
+    cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, inner.__closure__ or ()) if cell is not None}
+    used = {name: inner.__globals__[name] for name in code.co_names if name in inner.__globals__}
+    for kind, values in (("the variable", cells), ("the global variable", used)):
+        for name, value in values.items():
+            if not _can_be_pickled(value):
+                deeper = _culprit(value, None) if callable(value) and value is not function else None
+                return deeper or "%s %r, a %s," % (kind, name, type(value).__name__)
+    return None
+
+
+def unwrapped(value: Any) -> Any:
+    """Models out of torch's DistributedDataParallel, which only a process of the group can unpickle; also inside a dictionary, a list or a tuple."""
+    parallel = sys.modules.get("torch.nn.parallel")
+    if parallel is None:
+        return value
+    if isinstance(value, parallel.DistributedDataParallel):
+        return value.module
+    if type(value) is dict:
+        return {key: unwrapped(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(unwrapped(item) for item in value)
+    return value
+
+
 def loads(data: Any) -> Any:
     """What dumps wrote; only for bytes of this user's own processes."""
     import pickle
@@ -158,7 +227,7 @@ def encode(value: Any) -> Any:
     if kind is complex:
         return {TAG: "complex", "items": [value.real, value.imag]}
     plain = _encode_framework(value)
-    return _encode_pickle(value) if plain is None else plain
+    return _encode_pickle(unwrapped(value)) if plain is None else plain
 
 
 def encode_dict(value: Any) -> Any:

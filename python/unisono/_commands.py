@@ -11,12 +11,17 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from multiprocessing.connection import Client, Listener
 from typing import Any, Callable, Sequence
 
 from unisono import _codec, _driver, _session
 
-__all__ = ["Commands"]
+__all__ = ["Commands", "Unanswered"]
+
+
+class Unanswered(TimeoutError):
+    """The time to wait for an answer is over; the call is still under way."""
 
 
 class Failed:
@@ -139,12 +144,15 @@ class Commands:
         except ConnectionError:
             self._raise()
 
-    def receive(self, rank: int) -> Any:
-        """The next answer of a worker; raises the exception of the method, or why the worker has ended."""
+    def receive(self, rank: int, until: float | None = None) -> Any:
+        """The next answer of a worker; raises the exception of the method, or why the worker has ended. until: of time.monotonic(), then
+        Unanswered."""
         try:
             while not self._connections[rank].poll(0.1):
                 if self._done.is_set():
                     self._raise()
+                if until is not None and time.monotonic() >= until:
+                    raise Unanswered("rank %d has not answered yet" % rank)
             answer = _codec.loads(self._connections[rank].recv_bytes())
         except (EOFError, ConnectionError):
             self._raise()
@@ -158,6 +166,11 @@ class Commands:
         for rank in ranks:
             self.send(rank, command, arguments)
         return [self.receive(rank) for rank in ranks]
+
+    def kill(self) -> None:
+        """Ends the workers in the middle of what they do."""
+        self._group.trainer.stop(True)
+        self._done.wait()
 
     def stop(self) -> None:
         """Ends the workers."""

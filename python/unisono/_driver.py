@@ -80,10 +80,15 @@ def environment_of(backend):
 
 
 class _Tail:
-    """Whole lines of a file of the run directory, as they come."""
+    """Whole lines of a file of the run directory, as they come; of a run that is resumed, only the new ones."""
 
-    def __init__(self, *parts):
-        self.parts, self.file, self.rest = parts, None, b""
+    def __init__(self, resumed, *parts):
+        self.parts, self.file, self.rest, self.skip = parts, None, b"", 0
+        if resumed is not None:
+            try:
+                self.skip = os.path.getsize(os.path.join(resumed, *parts))
+            except OSError:
+                pass
 
     def lines(self, run_dir):
         if self.file is None:
@@ -91,6 +96,7 @@ class _Tail:
                 self.file = open(os.path.join(run_dir, *self.parts), "rb", buffering=0)
             except OSError:
                 return
+            self.file.seek(min(self.skip, os.fstat(self.file.fileno()).st_size))
         data = self.file.read(1 << 20)
         if not data and os.fstat(self.file.fileno()).st_size < self.file.tell():
             self.file.seek(0)  # it was rotated
@@ -121,21 +127,25 @@ def _settled(line):
     return bytes(left)
 
 
-def _write(stream, text):
+def write(stream, text):
+    """To a stream that may be closed or missing; what its encoding cannot say is escaped."""
     try:
-        stream.write(text)
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
         stream.flush()
-    except (OSError, ValueError, AttributeError):  # closed, or there is none: nobody wants to see it
+    except (OSError, ValueError, AttributeError):  # closed, or there is none
         pass
 
 
 class LogFollower:
-    """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front; restarts and warnings go to stderr."""
+    """Copies the lines of logs/rank_N.log to this process's stdout, with the rank in front (unless it is quiet); restarts and warnings go to stderr."""
 
-    def __init__(self, trainer, num_workers, before):
+    def __init__(self, trainer, num_workers, before, quiet, resumed):
         self.trainer, self.before = trainer, before
-        self.logs = [_Tail("logs", "rank_%d.log" % rank) for rank in range(num_workers)]
-        self.journal, self.cause, self.began = _Tail("journal.jsonl"), "", time.time()
+        self.logs = [] if quiet else [_Tail(resumed, "logs", "rank_%d.log" % rank) for rank in range(num_workers)]
+        self.journal, self.cause, self.began = _Tail(None, "journal.jsonl"), "", time.time()
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._follow, name="unisono-logs", daemon=True)
         self.thread.start()
@@ -156,7 +166,7 @@ class LogFollower:
     def _show(self, rank, lines):
         text = "".join("(rank %d) %s\n" % (rank, _settled(line).decode("utf-8", "replace")) for line in lines)
         if text:
-            _write(sys.stdout, text)
+            write(sys.stdout, text)
 
     def _tell(self, line):
         """One event of the journal. The last cause is the exception's, so only those that a restart follows are told."""
@@ -172,10 +182,13 @@ class LogFollower:
         if kind == "cause":
             self.cause = event["cause"].get("message", "")
         elif kind == "warning":
-            _write(sys.stderr, "unisono: warning: %s\n" % event.get("message"))
+            write(sys.stderr, "unisono: warning: %s\n" % event.get("message"))
         elif kind == "attempt" and event.get("attempt", 1) > 1:
             origin = "the checkpoint in memory" if event.get("from_memory") else os.path.basename(event.get("from_checkpoint") or "") or "the beginning"
-            _write(sys.stderr, "unisono: %s\nunisono: restart %d from %s\n" % (self.cause, event["attempt"] - 1, origin))
+            if self.cause:
+                write(sys.stderr, "unisono: %s\nunisono: restart %d from %s\n" % (self.cause, event["attempt"] - 1, origin))
+            else:
+                write(sys.stderr, "unisono: resuming from %s\n" % origin)
 
     def end(self):
         self.stop.set()
@@ -190,7 +203,7 @@ class LogFollower:
 
 
 def call_in_thread(function, argument, interrupt):
-    """function(argument) in a thread. KeyboardInterrupt here calls interrupt(), waits for the end, and goes on."""
+    """function(argument) in a thread. An exception here (KeyboardInterrupt, a signal handler's) calls interrupt(), waits for the end, and goes on."""
     box, done = {}, threading.Event()
 
     def work():
@@ -206,8 +219,8 @@ def call_in_thread(function, argument, interrupt):
     while not done.is_set():
         try:
             done.wait()
-        except KeyboardInterrupt as error:
-            interrupted = error
+        except BaseException as error:
+            interrupted = interrupted or error
             interrupt()
     if interrupted is not None:
         raise interrupted
@@ -220,8 +233,12 @@ def call_in_thread(function, argument, interrupt):
 
 
 class Group:
-    def __init__(self, backend="none", backend_config=None, mode="v2", quiet=False, **options):
+    def __init__(self, backend="none", backend_config=None, mode="v2", quiet=False, names=None, **options):
+        """names: what the caller's arguments are called, where the library's error names its own."""
+        from unisono import _runtime
+
         check_backend(backend)
+        quiet = quiet or _runtime.is_quiet()
         self.backend, self.mode, self.quiet = backend, mode, quiet
         self.backend_config = backend_config or {}
         self.secret = os.urandom(32)
@@ -231,15 +248,18 @@ class Group:
         program = [sys.executable, "-P", os.path.join(_PACKAGE, "_worker.py")]
         environment = environment_of(backend) + options.pop("environment", [])
         self.may_fork = not options.get("use_gpu")
-        self.trainer = _unisono.Trainer(worker_program=program, backend=backend, fresh_workers=backend != "none", environment=environment,
-                                        **options)
+        try:
+            self.trainer = _unisono.Trainer(worker_program=program, backend=backend, fresh_workers=backend != "none", environment=environment,
+                                            **options)
+        except Error as error:
+            raise _renamed(error, names or RAY_NAMES) from None
 
     def options(self, function, config=None, hook=None, extra=None, **run):
         """The run's options. `extra` is plain data for the worker's session."""
         arity = check_arity(function)
         self._choose_workers(function)
         payload = {
-            "call": _codec.dumps((function, config if arity else None, arity, hook)),
+            "call": _codec.dumps_call(function, config if arity else None, arity, hook),
             "path": [os.path.abspath(entry) for entry in sys.path],
             "secret": self.secret,
             "mode": self.mode,
@@ -258,12 +278,13 @@ class Group:
         if self.may_fork and _runtime.is_local() and (self.backend != "none" or not self.trainer.is_started):
             _template.use(self.trainer, function, self.backend)
 
-    def follow_logs(self):
-        return None if self.quiet else LogFollower(self.trainer, self.num_workers, self.trainer.latest_run_dir)
+    def follow_logs(self, options=None):
+        resumed = (options or {}).get("resume_run")
+        return LogFollower(self.trainer, self.num_workers, self.trainer.latest_run_dir, self.quiet, resumed)
 
     def call(self, method, options):
         """trainer.run or trainer.fit; what the run left."""
-        logs = self.follow_logs()
+        logs = self.follow_logs(options)
         try:
             return call_in_thread(method, options, lambda: self.trainer.stop(True))
         finally:
@@ -317,6 +338,18 @@ class Group:
         return error
 
 
+# The library's names of options, and what Ray's scripts call them.
+RAY_NAMES = {"cpus_per_worker": 'resources_per_worker={"CPU": ...}', "gpus_per_worker": 'resources_per_worker={"GPU": ...}'}
+
+
+def _renamed(error, names):
+    """The library's error in the words of the caller's arguments."""
+    text = error.message
+    for ours, theirs in names.items():
+        text = text.replace(ours, theirs)
+    return _error(error.code, error.status, text)
+
+
 def _error(code, status, message):
     error = Error(message)
     error.code, error.status, error.message = code, status, message
@@ -324,5 +357,12 @@ def _error(code, status, message):
 
 
 def returned(result):
-    """What the functions returned, by rank."""
-    return [None if value is None else _codec.loads(value) for value in result["returned"]]
+    """What the functions returned, by rank. What could not be sent is None, with a warning that says why."""
+    import warnings
+
+    values = [None if value is None else _codec.loads(value) for value in result["returned"]]
+    for rank, value in enumerate(values):
+        if isinstance(value, _codec.Unsendable):
+            warnings.warn("the train function's return value on rank %d is lost: %s" % (rank, value.why), RuntimeWarning, stacklevel=4)
+            values[rank] = None
+    return values

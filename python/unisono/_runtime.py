@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from unisono._arguments import Refused, strict
+
 LAUNCHERS = ("local", "mpi", "slurm")
-_state: dict[str, Any] = {"initialized": False, "before": {}}
+_state: dict[str, Any] = {"initialized": False, "before": {}, "quiet": False, "resources": {}}
 
 
 def _set(name: str, value: str | None) -> None:
@@ -16,12 +18,27 @@ def _set(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: int | None = None, hosts: Any = None, launcher: str | None = None,
-         **ignored: Any) -> dict[str, Any]:
+_REFUSED = {
+    "labels": Refused(None, "machines have no labels; say where the workers run with hosts="),
+    "local_mode": Refused(False, "workers are processes; call the train function itself to run it in this one"),
+    "include_dashboard": Refused(None, "there is no dashboard; `unisono plot -f RUN` shows a run", (False,)),
+    "job_config": Refused(None, "there is no cluster that takes jobs"),
+    "runtime_env": Refused(None, "workers have this process's environment and import path; set os.environ before fit()", ({},)),
+    "enable_resource_isolation": Refused(False, "use the cgroups of the machine's own service manager"),
+    "cgroup_path": Refused(None, "use the cgroups of the machine's own service manager"),
+    "system_reserved_cpu": Refused(None, "ask for fewer CPUs with resources_per_worker"),
+    "system_reserved_memory": Refused(None, "ask for less memory with resources_per_worker"),
+    "proxy_server_url": Refused(None, "there is no server"),
+}
+
+
+@strict(_REFUSED, name="unisono.init")
+def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: int | None = None, resources: dict[str, float] | None = None,
+         log_to_driver: bool | None = None, hosts: Any = None, launcher: str | None = None) -> dict[str, Any]:
     """Nothing needs to be started. launcher: "local", "mpi" or "slurm"; hosts: "a:2,b:2" or a dictionary {"a": 2, "b": 2} (then mpi is meant).
 
-    address: None, "auto" or "local". There is no server to connect to: what `ray up` and --address did, hosts= and launcher= do. Other
-    arguments of ray.init are accepted and have no meaning here."""
+    address: None, "auto" or "local". There is no server to connect to: what `ray up` and --address did, hosts= and launcher= do.
+    num_cpus, num_gpus, resources: what cluster_resources() says. log_to_driver=False: what workers print stays in the run's logs."""
     if address not in (None, "auto", "local"):
         raise NotImplementedError("init(address=%r): there is no cluster to connect to; say where the workers run with hosts=\"a:2,b:2\" or "
                                   "launcher=\"slurm\" (or UNISONO_HOSTS, UNISONO_LAUNCHER)" % (address,))
@@ -33,9 +50,15 @@ def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: i
         raise ValueError("launcher must be one of %s, not %r" % (", ".join(LAUNCHERS), launcher))
     _set("UNISONO_LAUNCHER", launcher)
     _set("UNISONO_HOSTS", hosts)
-    _state["initialized"] = True
-    return {"address": None, "num_cpus": num_cpus or os.cpu_count(), "launcher": os.environ.get("UNISONO_LAUNCHER", "local"),
+    said = {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}
+    _state.update(initialized=True, quiet=log_to_driver is False, resources={key: float(value) for key, value in said.items() if value is not None})
+    return {"address": None, "num_cpus": int(cluster_resources()["CPU"]), "launcher": os.environ.get("UNISONO_LAUNCHER", "local"),
             "hosts": os.environ.get("UNISONO_HOSTS")}
+
+
+def is_quiet() -> bool:
+    """init(log_to_driver=False) was said."""
+    return bool(_state["quiet"])
 
 
 def is_local() -> bool:
@@ -48,13 +71,14 @@ def is_initialized() -> bool:
     return _state["initialized"]
 
 
-def shutdown(*_: Any, **__: Any) -> None:
+@strict(name="unisono.shutdown")
+def shutdown() -> None:
     """Takes back what init said, and ends the templates of workers that were kept for the next fit."""
     import sys
 
     if "unisono._template" in sys.modules:
         sys.modules["unisono._template"].shutdown()
-    _state["initialized"] = False
+    _state.update(initialized=False, quiet=False, resources={})
     for name, value in _state["before"].items():
         if value is None:
             os.environ.pop(name, None)
@@ -63,9 +87,10 @@ def shutdown(*_: Any, **__: Any) -> None:
     _state["before"] = {}
 
 
+@strict(name="unisono.cluster_resources")
 def cluster_resources() -> dict[str, float]:
-    """What this machine has."""
-    return {"CPU": float(len(os.sched_getaffinity(0)))}
+    """What this machine has, or what init said that it has."""
+    return {"CPU": float(len(os.sched_getaffinity(0))), **_state["resources"]}
 
 
 available_resources = cluster_resources
@@ -76,11 +101,16 @@ def nodes() -> list[dict[str, Any]]:
     return [{"Alive": True, "NodeManagerAddress": "127.0.0.1", "Resources": cluster_resources()}]
 
 
-def get(futures: Any, *, timeout: float | None = None) -> Any:
-    """The answers of a worker group's methods (Trainer.to_worker_group): of one future, or of a list of them."""
-    if isinstance(futures, (list, tuple)):
-        return [get(each) for each in futures]
-    if not hasattr(futures, "result"):
+@strict({"_use_object_store": Refused(False, "there is no object store")}, name="unisono.get")
+def get(object_refs: Any, *, timeout: float | None = None) -> Any:
+    """The answers of a worker group's methods (Trainer.to_worker_group): of one future, or of a list of them. timeout: seconds for all of them,
+    then a TimeoutError."""
+    import time
+
+    until = None if timeout is None else time.monotonic() + timeout
+    if isinstance(object_refs, (list, tuple)):
+        return [get(each, timeout=None if until is None else max(0.0, until - time.monotonic())) for each in object_refs]
+    if not hasattr(object_refs, "result"):
         raise TypeError("get waits for what worker.method.remote(...) gave, not for %s: there is no object store; Trainer.run returns a list"
-                        % type(futures).__name__)
-    return futures.result()
+                        % type(object_refs).__name__)
+    return object_refs.result(timeout)

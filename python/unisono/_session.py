@@ -14,6 +14,7 @@ import warnings
 from typing import Any
 
 from unisono import _codec, _unisono
+from unisono._arguments import Refused, check, strict
 
 _current = None
 _warned = set()
@@ -128,8 +129,31 @@ def _is_checkpoint(value):
     return isinstance(value, Checkpoint)
 
 
-def report(metrics: Any = None, *, checkpoint: Any = None, **more: Any) -> Any:
-    """One iteration of this rank: metrics as a dictionary or as keywords, and maybe a Checkpoint."""
+_NAMED_BY_RUN = "the run names its checkpoints"
+_REFUSED = {
+    "checkpoint_dir_name": Refused(None, _NAMED_BY_RUN + ": result.best_checkpoints has their metrics"),
+    "checkpoint_upload_mode": Refused(None, "report() hands the checkpoint over and does not wait for the disk"),
+    "delete_local_checkpoint_after_upload": Refused(None, "the directory is yours: delete it after report()", (False,)),
+    "checkpoint_upload_fn": Refused(None, "checkpoints are written below storage_path"),
+    "validation": Refused(False, "validate in the train function, and report the metric"),
+}
+
+
+def _metrics(here: Any, metrics: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """v1 takes metrics as keywords, 2.x takes a dictionary and keywords of its own."""
+    if metrics is None:
+        return more
+    if not isinstance(metrics, dict):
+        raise TypeError("metrics must be a dictionary, not %s" % type(metrics).__name__)
+    if here is None or here.mode == "v1":
+        return dict(metrics, **more) if more else metrics
+    if more:
+        check("unisono.train.report", more, ["metrics", "checkpoint"], _REFUSED)
+    return metrics
+
+
+def report(metrics: Any = None, checkpoint: Any = None, **more: Any) -> Any:
+    """One iteration of this rank: metrics as a dictionary, or as keywords, and maybe a Checkpoint."""
     here = current()
     if checkpoint is not None and not _is_checkpoint(checkpoint):
         if here is None or here.mode == "v1":
@@ -137,12 +161,7 @@ def report(metrics: Any = None, *, checkpoint: Any = None, **more: Any) -> Any:
         else:
             raise TypeError("checkpoint must be a Checkpoint, not %s; make one with Checkpoint.from_directory or Checkpoint.from_dict"
                             % type(checkpoint).__name__)
-    if metrics is None:
-        metrics = more
-    elif not isinstance(metrics, dict):
-        raise TypeError("metrics must be a dictionary, not %s" % type(metrics).__name__)
-    elif more:
-        metrics = dict(metrics, **more)
+    metrics = _metrics(here, metrics, more)
     if here is None:
         return outside("report")
     datasets = here.note_datasets()
@@ -274,12 +293,13 @@ def node_rank() -> int:
     return 0 if here is None else here.session.node_rank
 
 
-def get_dataset_shard(name: str | None = None) -> Any:
+@strict(name="unisono.train.get_dataset_shard")
+def get_dataset_shard(dataset_name: str | None = None) -> Any:
     """This worker's part of a dataset that the trainer was given; each iteration over it is an epoch."""
     here = current()
     if here is None:
         return outside("get_dataset_shard")
-    return here.dataset_shard(name)
+    return here.dataset_shard(dataset_name)
 
 
 def should_stop() -> Any:

@@ -23,6 +23,7 @@ def _prepare(attachment):
 
         ray.install()
 
+
 def _set_up_backend(session, attachment):
     """What the backend does before the function, and afterwards."""
     backend = attachment["backend"]
@@ -73,7 +74,7 @@ def _run(session, function_name):
             if hook is not None:
                 hook()
             value = function(config if config is not None else {}) if arity else function()
-            answer = None if value is None else _codec.dumps(value)
+            answer = None if value is None else _codec.dumps_value(value)
         finish()
         return answer
     except BaseException as error:
@@ -91,5 +92,10 @@ def main():
     sys.stdout.flush()
     sys.stderr.flush()
     if any(name in sys.modules for name in ("torch", "tensorflow", "horovod")):
-        os._exit(code)  # their threads make an ordinary end slow, and sometimes fatal
+        import atexit
+
+        atexit._run_exitfuncs()  # the user's, and those that remove temporary files
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the frameworks' threads make an ordinary end slow, and sometimes fatal
     sys.exit(code)

@@ -169,7 +169,7 @@ class Errors(unittest.TestCase):
                 (lambda: CheckpointConfig(checkpoint_frequency=-1), ValueError, "checkpoint_frequency"),
                 (lambda: CheckpointConfig(checkpoint_score_order="up"), ValueError, "'up'"),
                 (lambda: RunConfig(local_dir="x"), DeprecationWarning, "storage_path"),
-                (lambda: RunConfig(storage_filesystem=object()), ValueError, "storage_path"),
+                (lambda: RunConfig(storage_filesystem=object()), TypeError, "storage_path"),
                 (lambda: DataParallelTrainer(lambda a, b: None), ValueError, "0 or 1 arguments"),
                 (lambda: DataParallelTrainer(nothing, datasets=[1]), TypeError, 'dictionary such as {"train": dataset}, not list'),
                 (lambda: DataParallelTrainer(nothing, datasets={"train": 1}).fit(), TypeError, "'train' must be a Dataset.*not int"),

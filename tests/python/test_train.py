@@ -220,17 +220,16 @@ class Failures(unittest.TestCase):
                      lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0}), lambda: CheckpointConfig(num_to_keep=0),
                      lambda: CheckpointConfig(checkpoint_score_order="best"), lambda: CheckpointConfig(checkpoint_frequency=-1),
                      lambda: FailureConfig(max_failures=-2), lambda: FailureConfig(fail_fast="yes"),
-                     lambda: FailureConfig(fail_fast=True, max_failures=1), lambda: DataParallelTrainer(lambda a, b: None),
-                     lambda: RunConfig(progress_reporter=object())):
+                     lambda: FailureConfig(fail_fast=True, max_failures=1), lambda: DataParallelTrainer(lambda a, b: None)):
             with self.assertRaises(ValueError):
                 call()
         with self.assertRaises(DeprecationWarning):
             RunConfig(local_dir="x")
         with self.assertRaises(TypeError):
             DataParallelTrainer(lambda: None, resume_from_checkpoint={"a": 1})
-        with self.assertRaisesRegex(ValueError, "there is no checkpoint /not/there"):
+        with self.assertRaisesRegex(ValueError, "checkpoint /not/there does not exist"):
             DataParallelTrainer(lambda: None, resume_from_checkpoint=Checkpoint("/not/there"))
-        with self.assertRaisesRegex(ValueError, "there is no checkpoint /not/there"):
+        with self.assertRaisesRegex(ValueError, "checkpoint /not/there does not exist"):
             Checkpoint("/not/there").to_dict()
         with self.assertRaisesRegex(TypeError, "must be text, not 5"):
             RunConfig(name=5)

@@ -268,7 +268,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(group.run(function, config={"num_epochs": 5}, checkpoint=group.latest_checkpoint), [2, 2])
         self.assertEqual(group.run(function, config={"num_epochs": 6}, checkpoint=group.best_checkpoint_path), [5, 5])
         self.assertEqual(group.latest_checkpoint["parts"], (1, {2}))
-        with self.assertRaisesRegex(ValueError, "no checkpoint"):
+        with self.assertRaisesRegex(ValueError, "checkpoint /nowhere does not exist"):
             group.run(function, config={"num_epochs": 6}, checkpoint="/nowhere")
         group.shutdown()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from unisono._arguments import Refused, strict_class
+
 
 class BackendConfig:
     """Base of the backends' configurations."""
@@ -16,6 +18,10 @@ class BackendConfig:
         """The class of the backend."""
         return Backend
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return dict(vars(self))
+
     def settings(self) -> Any:
         """Plain data for the worker's half."""
         return {}
@@ -26,9 +32,19 @@ class BackendConfig:
 
 
 class Backend:
-    """A backend of one's own is not offered: a train function can do the same at its start."""
+    """The base of Ray's backends. One of your own is refused: a train function does the same at its beginning."""
 
 
+def _check_hooks(config: Any) -> None:
+    """Hooks of a Backend of the user's own would never be called."""
+    kind = config.backend_cls
+    own = [name for base in getattr(kind, "__mro__", ()) if base not in (Backend, object) for name in vars(base) if not name.startswith("__")]
+    if kind is not Backend:
+        raise TypeError("%s.backend_cls=%s is not supported%s: do the same at the beginning of the train function (v1: initialization_hook)"
+                        % (type(config).__name__, getattr(kind, "__name__", kind), " (%s would not be called)" % ", ".join(sorted(set(own))) if own else ""))
+
+
+@strict_class()
 @dataclass
 class TorchConfig(BackendConfig):
     """How torch.distributed is set up: backend (None: nccl with GPUs, otherwise gloo), init_method "env" or "tcp", timeout_s."""
@@ -47,6 +63,7 @@ class TorchConfig(BackendConfig):
         return asdict(self)
 
 
+@strict_class()
 @dataclass
 class TensorflowConfig(BackendConfig):
     """TF_CONFIG is set for every worker.
@@ -76,9 +93,15 @@ class TensorflowConfig(BackendConfig):
         return {"servers": self.parameter_servers, "evaluators": self.evaluators}
 
 
+_NO_SSH = "unisono starts the workers: use unisono.init(hosts=) or unisono.init(launcher=)"
+
+
+@strict_class({"nics": Refused(None, "use UNISONO_INTERFACE or the launcher's own options"), "verbose": Refused(1, "use RunConfig(verbose=)"),
+               "key": Refused(None, _NO_SSH), "ssh_port": Refused(None, _NO_SSH), "ssh_identity_file": Refused(None, _NO_SSH),
+               "ssh_str": Refused(None, _NO_SSH), "placement_group_timeout_s": Refused(100, "nothing is placed: workers start at once")})
 @dataclass
 class HorovodConfig(BackendConfig):
-    """The HOROVOD_* environment is set for every worker. The ssh fields are accepted and not needed: unisono starts the workers."""
+    """The HOROVOD_* environment is set for every worker. timeout_s: how long Horovod's own start-up may take."""
 
     nics: set | None = None
     verbose: int = 1
@@ -101,6 +124,7 @@ _BY_NAME = {"torch": TorchConfig, "tensorflow": TensorflowConfig, "horovod": Hor
 def backend_config(backend: Any) -> Any:
     """A BackendConfig from what a user gives."""
     if isinstance(backend, BackendConfig):
+        _check_hooks(backend)
         return backend
     if isinstance(backend, str):
         if backend not in _BY_NAME:
@@ -121,10 +145,26 @@ def check_resources(resources: Any, use_gpu: bool) -> Any:
     if unknown:
         raise ValueError("workers can be given CPU, GPU and memory, not %s" % ", ".join(sorted(unknown)))
     out = {"use_gpu": bool(use_gpu)}
+    for name in ("CPU", "GPU", "memory"):
+        if resources.get(name) is not None and not resources[name] >= 0:
+            raise ValueError("resources_per_worker: %s must not be negative, it is %r" % (name, resources[name]))
     if resources.get("CPU"):
         out["cpus_per_worker"] = float(resources["CPU"])
     if gpus:
         out["gpus_per_worker"] = max(1, int(gpus))
-    if resources.get("memory"):
-        out["memory_per_worker"] = float(resources["memory"])
     return out
+
+
+def check_reserved(resources: Any, num_workers: int) -> None:
+    """Ray's "memory" reserves: more than this machine has would never be given. It limits nothing."""
+    import os
+
+    asked = (resources or {}).get("memory") or 0
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if asked * num_workers > has:
+        raise ValueError("%d workers with %s of memory each need %s, and this machine has %s: ask for fewer workers, or for less with "
+                         "resources_per_worker={\"memory\": ...}" % (num_workers, _size(asked), _size(asked * num_workers), _size(has)))
+
+
+def _size(count: float) -> str:
+    return "%.1f GiB" % (count / (1 << 30))

@@ -9,20 +9,20 @@ import shutil
 import tempfile
 from typing import Any, Iterator, Self
 
-from unisono import _codec, _unisono
+from unisono import _codec, _paths, _unisono
+from unisono._arguments import Refused, strict_class
 
 METADATA_FILE = ".metadata.json"
 PREPROCESSOR_FILE, _PREPROCESSOR_KEY = "preprocessor.json", "_preprocessor"
 MANIFEST = ".unisono-manifest.json"
 
 
+@strict_class({"filesystem": Refused(None, "a checkpoint is a directory of this machine")})
 class Checkpoint:
     """Checkpoint(path), Checkpoint.from_directory(path) or Checkpoint.from_dict(data)."""
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None):
-        if filesystem is not None:
-            raise ValueError("a checkpoint is a local directory: filesystem is not offered")
-        self._path, self._data = os.path.abspath(os.fspath(path)), None
+        self._path, self._data = os.path.abspath(_paths.local(path, "Checkpoint")), None
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
@@ -52,7 +52,7 @@ class Checkpoint:
     def _check(self):
         """A directory that is not there is an error."""
         if self._data is None and not os.path.isdir(self._path):
-            raise ValueError("there is no checkpoint %s" % self._path)
+            raise ValueError("checkpoint %s does not exist" % self._path)
 
     def _write(self, path):
         _unisono.checkpoint_write(path, _codec.encode_dict(self._data))
@@ -69,7 +69,7 @@ class Checkpoint:
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files to path (or to a new temporary directory), and returns it."""
-        target = os.path.abspath(os.fspath(path)) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
+        target = os.path.abspath(_paths.local(path, "to_directory")) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
         shutil.copytree(self.path, target, dirs_exist_ok=True)
         return target
 

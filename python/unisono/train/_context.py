@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _session
+from unisono._arguments import strict_class
 
 
+@strict_class()
 class TrainContext:
     """The worker that asks. Outside of a worker: a world of one."""
 
@@ -63,9 +65,9 @@ class TrainContext:
         here = _session.current()
         return {} if here is None else dict(here.resources)
 
-    def get_dataset_shard(self, name: str | None = None) -> Any:
+    def get_dataset_shard(self, dataset_name: str | None = None) -> Any:
         """This worker's part of the named dataset."""
-        return _session.get_dataset_shard(name)
+        return _session.get_dataset_shard(dataset_name)
 
 
 _context = TrainContext()

@@ -6,7 +6,8 @@ import json
 import os
 from typing import Any, Self
 
-from unisono import _unisono
+from unisono import _paths, _unisono
+from unisono._arguments import Refused, strict_class
 from unisono.train._checkpoint import Checkpoint
 
 # The library's autofilled metrics, and what they are called in Ray 2.x.
@@ -33,26 +34,31 @@ def _checkpoints(run_dir):
     return found
 
 
+_LOCAL = Refused(None, "results are in a directory of this machine")
+
+
+@strict_class({"_storage_filesystem": _LOCAL}, methods={"from_path": {"storage_filesystem": _LOCAL}})
 class Result:
-    """metrics (rank 0's last report), checkpoint (the latest), error, path, and more."""
+    """metrics (rank 0's last report), checkpoint (the latest), error, path, return_value (rank 0's), and more."""
 
     def __init__(self, metrics: dict[str, Any] | None = None, checkpoint: Checkpoint | None = None, error: BaseException | None = None,
-                 path: str = "", metrics_dataframe: Any = None, best_checkpoints: Any = None, config: dict[str, Any] | None = None):
-        self.metrics, self.checkpoint, self.error, self.path = metrics, checkpoint, error, path
+                 path: str = "", metrics_dataframe: Any = None, best_checkpoints: Any = None, config: dict[str, Any] | None = None,
+                 return_value: Any = None):
+        self.metrics, self.checkpoint, self.error, self.path, self.return_value = metrics, checkpoint, error, path, return_value
         self._dataframe, self._best, self._config = metrics_dataframe, best_checkpoints, config
 
     @classmethod
-    def _of(cls, left, error, config):
+    def _of(cls, left, error, config, value=None):
         metrics = renamed(left["metrics"][0] or {})
         latest = left["latest_checkpoint"]
-        return cls(metrics, Checkpoint(latest) if latest else None, error, left["run_dir"], config=config)
+        return cls(metrics, Checkpoint(latest) if latest else None, error, left["run_dir"], config=config, return_value=value)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Self:
         """The result of a run that is over, or of the newest one of an experiment."""
-        run_dir = find_run(os.fspath(path))
+        run_dir = find_run(_paths.local(path, "Result.from_path"))
         if run_dir is None:
-            raise RuntimeError("%s is not a run directory: it has no run.json" % path)
+            raise RuntimeError("%s is not a run directory: no run.json in it" % path)
         about = _unisono.run_description(run_dir)
         reports = _unisono.run_reports(run_dir, 0)
         latest = _unisono.checkpoint_latest(run_dir)

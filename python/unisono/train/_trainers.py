@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Self
 
-from unisono import _codec, _driver, _key, _unisono
+from unisono import _codec, _driver, _key, _paths, _unisono
+from unisono._arguments import Refused, strict_class
 from unisono._unisono import Error
-from unisono.train._backend import BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_resources
+from unisono.train._backend import (BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_reserved,
+                                    check_resources)
 from unisono.train._checkpoint import MANIFEST, Checkpoint
-from unisono.train._config import RunConfig, ScalingConfig, config_of
+from unisono.train._config import DataConfig, RunConfig, ScalingConfig, config_of
 from unisono.train._result import Result, find_run
-from unisono.train.callbacks import TrainingCallback, sink_of
+from unisono.train.callbacks import feed, finish, sinks_and_own
 
 _TRAINER_FILE = "trainer.pkl"
-_TRAINER_FILE_MAX = 32 << 20  # a function that brings more data along is not written
+_TRAINER_FILE_MAX = 32 << 20  # a function that brings more data along is not written, and fit() says so
 
 
 class TrainingFailedError(Error):
@@ -38,6 +40,14 @@ def _failed(cause, path):
     return error
 
 
+_REFUSED = {"validation_config": Refused(None, "validate in the train function, and report the metric"),
+            "placement_group_timeout_s": Refused(None, "nothing is placed: workers start at once")}
+# What all trainers take by keyword.
+_SHARED = ("train_loop_config", "scaling_config", "dataset_config", "run_config", "datasets", "metadata", "preprocessor", "resume_from_checkpoint")
+
+
+@strict_class(_REFUSED, methods={"restore": {"storage_filesystem": Refused(None, "runs are directories of this machine")},
+                                 "can_restore": {"storage_filesystem": Refused(None, "runs are directories of this machine")}})
 class DataParallelTrainer:
     """Runs train_loop_per_worker in every worker.
 
@@ -55,6 +65,9 @@ class DataParallelTrainer:
             raise TypeError("resume_from_checkpoint must be a Checkpoint, not %s" % type(resume_from_checkpoint).__name__)
         if resume_from_checkpoint is not None:
             resume_from_checkpoint._check()
+        for name, value in (("train_loop_config", train_loop_config), ("metadata", metadata)):
+            if value is not None and not isinstance(value, dict):
+                raise TypeError("%s must be a dictionary, not %s" % (name, type(value).__name__))
         self.train_loop_per_worker, self.train_loop_config = train_loop_per_worker, train_loop_config
         self.backend_config = _backend_config(backend_config) if backend_config is not None else self._default_backend()
         self.scaling_config = config_of(ScalingConfig, scaling_config)
@@ -62,6 +75,8 @@ class DataParallelTrainer:
         self.metadata, self.starting_checkpoint = metadata, resume_from_checkpoint
         if datasets is not None and not isinstance(datasets, dict):
             raise TypeError('datasets must be a dictionary such as {"train": dataset}, not %s' % type(datasets).__name__)
+        if dataset_config is not None and not isinstance(dataset_config, DataConfig):
+            raise TypeError("dataset_config must be a DataConfig, not %s" % type(dataset_config).__name__)
         self.datasets, self.preprocessor, self.dataset_config = datasets or {}, preprocessor, dataset_config
         self._resume_run = None
         _driver.check_backend(self.backend_config.name)
@@ -73,6 +88,8 @@ class DataParallelTrainer:
         failures = run.failure_config.max_failures
         if run.stop is not None:
             raise ValueError("RunConfig(stop=) is for a Tuner; end the train function's loop instead")
+        run.checkpoint_config._check_function(type(self).__name__)
+        check_reserved(scaling.resources_per_worker, scaling.num_workers)
         return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
                              num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
                              **self.backend_config.roles(), **check_resources(scaling.resources_per_worker, scaling.use_gpu))
@@ -97,40 +114,43 @@ class DataParallelTrainer:
 
     def _callbacks(self):
         """(sinks, callbacks of the user's own)"""
-        sinks, own = [], []
-        for callback in self.run_config.callbacks or []:
-            sink = sink_of(callback)
-            if sink is not None:
-                sinks.append(("tensorboard", dict(sink[1], prefix="ray/tune/")) if sink[0] == "tensorboard" else sink)
-            elif isinstance(callback, TrainingCallback):
-                own.append(callback)
-            else:
-                raise TypeError("callbacks are TrainingCallbacks or the loggers of unisono.train.callbacks, not %s" % type(callback).__name__)
-        return sinks, own
+        sinks, own = sinks_and_own(self.run_config.callbacks or [])
+        return [("tensorboard", dict(sink[1], prefix="ray/tune/")) if sink[0] == "tensorboard" else sink for sink in sinks], own
+
+    def _finished(self):
+        """The result of a restored run that is finished already; None when there is something to do."""
+        if self._resume_run is None or _unisono.run_description(self._resume_run).get("status") != "succeeded":
+            return None
+        import sys
+
+        _driver.write(sys.stderr, "unisono: the run in %s is finished: fit() returns its result\n" % self._resume_run)
+        return Result.from_path(self._resume_run)
 
     def fit(self) -> Result:
-        """Starts the workers, runs the loop, ends the workers."""
+        """Starts the workers, runs the loop, ends the workers. A restored run that is finished already gives its result."""
+        finished = self._finished()
+        if finished is not None:
+            return finished
         group = self._group()
         sinks, own = self._callbacks()
         options = self._options(group, sinks)
         self._save(group.trainer.logdir)
         left = self._fit_with(group, options, own) if own else group.call(group.trainer.fit, options)
         error = group.failure_of(left)
-        result = Result._of(left, error, self.train_loop_config)
+        result = Result._of(left, error, self.train_loop_config, None if error else _driver.returned(left)[0])
         if error is not None:
             raise _failed(error, result.path)
         return result
 
     def _fit_with(self, group, options, callbacks):
-        logs, failed = group.follow_logs(), True
+        logs, failed = group.follow_logs(options), True
         group.trainer.start()
         try:
             iterator = group.trainer.run_iterator(options)
             for callback in callbacks:
                 callback.start_training(logdir=group.trainer.latest_run_dir, config=self.train_loop_config or {})
             while (reports := iterator.next()) is not None:
-                for callback in callbacks:
-                    callback.process_results([report or {} for report in reports])
+                feed(callbacks, [report or {} for report in reports])
             left = iterator.result()
             failed = left["error"] is not None
             return left
@@ -141,18 +161,22 @@ class DataParallelTrainer:
             group.trainer.shutdown()
             if logs:
                 logs.end()
-            for callback in callbacks:
-                callback.finish_training(error=failed)
+            finish(callbacks, failed)
 
     # ---- restore ----
 
     def _save(self, logdir):
         """What restore needs. It is a pickle, so it carries a MAC by the user's own key."""
-        data = _codec.dumps({"trainer": type(self).__name__, "train_loop_per_worker": self.train_loop_per_worker,
-                             "train_loop_config": self.train_loop_config, "backend_config": self.backend_config,
-                             "scaling_config": self.scaling_config, "metadata": self.metadata, "run_config": self.run_config})
+        state = {"trainer": type(self).__name__, "train_loop_per_worker": self.train_loop_per_worker,
+                 "train_loop_config": self.train_loop_config, "backend_config": self.backend_config,
+                 "scaling_config": self.scaling_config, "metadata": self.metadata, "run_config": self.run_config}
+        data = _codec.dumps(state)
         if len(data) > _TRAINER_FILE_MAX:
-            return  # restore will ask for the function
+            import sys
+
+            _driver.write(sys.stderr, "unisono: warning: the train function and its config are %d MB, too large to be saved for restore: call "
+                          "%s.restore(path, train_loop_per_worker, train_loop_config)\n" % (len(data) >> 20, type(self).__name__))
+            data = _codec.dumps(dict(state, train_loop_per_worker=None, train_loop_config=None, too_large=len(data)))
         os.makedirs(logdir, mode=0o700, exist_ok=True)
         draft = os.path.join(logdir, ".%s.%d" % (_TRAINER_FILE, os.getpid()))
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -165,7 +189,7 @@ class DataParallelTrainer:
         """What _save wrote; when it wrote nothing, the caller must give the function."""
         if not os.path.exists(path):
             if function is None:
-                raise ValueError("%s is not there: give restore the train_loop_per_worker" % path)
+                raise ValueError("%s does not exist: give restore the train_loop_per_worker" % path)
             return dict.fromkeys(("train_loop_config", "backend_config", "scaling_config", "metadata", "run_config"))
         with open(path, "rb") as file:
             code, data = file.read(32), file.read()
@@ -174,12 +198,16 @@ class DataParallelTrainer:
         saved = _codec.loads(data)
         if saved["trainer"] != cls.__name__:
             raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
+        if function is None and saved["train_loop_per_worker"] is None:
+            raise ValueError("the train function of this run was too large to be saved (%d MB with its config): give restore the "
+                             "train_loop_per_worker and the train_loop_config" % (saved["too_large"] >> 20))
         return saved
 
     @classmethod
     def can_restore(cls, path: Any) -> bool:
         """Whether restore finds a run in this directory."""
-        run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
+        path = _paths.local(path, "can_restore")
+        run_dir = find_run(path) if os.path.isdir(path) else None
         return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE))
 
     @classmethod
@@ -187,7 +215,8 @@ class DataParallelTrainer:
                 datasets: dict[str, Any] | None = None, scaling_config: ScalingConfig | dict[str, Any] | None = None,
                 run_config: RunConfig | dict[str, Any] | None = None) -> Self:
         """A trainer that goes on with the run in path, from its last complete checkpoint."""
-        run_dir = find_run(os.fspath(path)) if os.path.isdir(os.fspath(path)) else None
+        path = _paths.local(path, "restore")
+        run_dir = find_run(path) if os.path.isdir(path) else None
         if run_dir is None:
             raise ValueError("%s is not a run: nothing can be restored from it" % path)
         saved = cls._load(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), train_loop_per_worker)
@@ -212,6 +241,7 @@ def _one_of(trainer, **given):
     return found[0][1] if found else None
 
 
+@strict_class(_REFUSED, also=_SHARED)
 class TorchTrainer(DataParallelTrainer):
     """torch.distributed is set up in every worker before the loop begins."""
 
@@ -223,6 +253,7 @@ class TorchTrainer(DataParallelTrainer):
                          **keywords)
 
 
+@strict_class(_REFUSED, also=_SHARED)
 class TensorflowTrainer(DataParallelTrainer):
     """TF_CONFIG is set in every worker, for MultiWorkerMirroredStrategy."""
 
@@ -235,6 +266,7 @@ class TensorflowTrainer(DataParallelTrainer):
         super().__init__(train_loop_per_worker, backend_config=given, **keywords)
 
 
+@strict_class(_REFUSED, also=_SHARED)
 class HorovodTrainer(DataParallelTrainer):
     """The HOROVOD_* environment is set in every worker."""
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from unisono import _codec, _driver, _unisono
-from unisono.train._backend import BackendConfig, backend_config, check_resources
-from unisono.train.callbacks import TrainingCallback, sink_of
+from unisono import _codec, _driver, _paths, _unisono
+from unisono._arguments import strict_class
+from unisono.train._backend import BackendConfig, backend_config, check_reserved, check_resources
+from unisono.train.callbacks import TrainingCallback, feed, finish, sink_of, sinks_and_own
 
 logger = logging.getLogger(__name__)
 _NOT_ACTIVE = "This Trainer is not active. It is either shut down already or never started: call `start` before `run`."
 
 
+@strict_class()
 @dataclass
 class CheckpointStrategy:
     """Which checkpoints stay on disk: num_to_keep (None: all, 0: none is written), scored by a number in the checkpoint."""
@@ -46,13 +48,14 @@ def _place(logdir):
     """(storage_path, name) for the library; both None for the defaults."""
     if logdir is None:
         return None, None
-    path = Path(logdir).expanduser()
+    path = Path(_paths.local(logdir, "logdir")).expanduser()
     if not path.is_absolute():
         path = Path(_unisono.storage(None)) / path
     path = path.resolve()
     return str(path.parent), path.name
 
 
+@strict_class()
 class Trainer:
     """A group of workers that run one function.
 
@@ -67,6 +70,7 @@ class Trainer:
         self._config = backend_config(backend)
         self._num_workers, self._use_gpu = num_workers, use_gpu
         self._resources = check_resources(resources_per_worker, use_gpu)
+        check_reserved(resources_per_worker, num_workers)
         self._max_retries = max_retries
         self._hook, self._last = None, {}
         self._iterator = lambda: None  # a weak reference to the last one
@@ -115,36 +119,35 @@ class Trainer:
         """Runs train_func in every worker; a list of what it returned, by rank."""
         self._check_active()
         callbacks = list(callbacks or [])
-        for callback in callbacks:
-            if not isinstance(callback, TrainingCallback):
-                raise TypeError("a callback must be a TrainingCallback, not %s" % type(callback).__name__)
-        sinks = [sink_of(callback) for callback in callbacks]
-        own = [callback for callback, sink in zip(callbacks, sinks) if sink is None]
-        options = self._options(train_func, config, dataset, checkpoint, checkpoint_strategy, [sink for sink in sinks if sink is not None])
+        sinks, own = sinks_and_own(callbacks)
+        options = self._options(train_func, config, dataset, checkpoint, checkpoint_strategy, sinks)
         try:
             if not own:
                 return self._finish(self._group.call(self._group.trainer.run, options))
             return self._run_with_callbacks(options, own, config or {})
         finally:
-            for callback, sink in zip(callbacks, sinks):
-                if sink is not None:
-                    callback._began(self.latest_run_dir)
+            self._began(callbacks)
+
+    def _began(self, callbacks):
+        """Loggers know their directory once a run has begun."""
+        for callback in callbacks:
+            if sink_of(callback) is not None:
+                callback._began(self.latest_run_dir)
 
     def _run_with_callbacks(self, options, callbacks, config):
         iterator = TrainingIterator(self, options)
         failed = True
         run_dir = self._group.trainer.latest_run_dir
         try:
+            self._began(callbacks)
             for callback in callbacks:
                 callback.start_training(logdir=run_dir, config=config)
             for results in iterator:
-                for callback in callbacks:
-                    callback.process_results(results)
+                feed(callbacks, results)
             failed = False
         finally:
             iterator.close()
-            for callback in callbacks:
-                callback.finish_training(error=failed)
+            finish(callbacks, failed)
         return iterator.get_final_results()
 
     def run_iterator(self, train_func: Callable[..., Any], config: dict[str, Any] | None = None, dataset: Any = None, checkpoint: Any = None,
@@ -205,17 +208,19 @@ class Trainer:
     @staticmethod
     def load_checkpoint_from_path(path: Any, allow_pickle: bool = False) -> Any:
         """The dictionary of a checkpoint directory."""
-        path = Path(path).expanduser()
+        path = Path(_paths.local(path, "load_checkpoint_from_path")).expanduser()
         if not path.exists():
-            raise ValueError("there is no checkpoint %s" % path)
+            raise ValueError("checkpoint %s does not exist" % path)
         return _codec.decode(_unisono.checkpoint_read(str(path)), allow_pickle)
 
     load_checkpoint = load_checkpoint_from_path
 
     def create_logdir(self, log_dir: Any = None) -> Path:
-        """Makes the directory of the runs and returns it."""
-        self.logdir.mkdir(parents=True, exist_ok=True)
-        return self.logdir
+        """Makes the directory of the runs, or log_dir (relative to the results directory), and returns it. Runs go where Trainer(logdir=) says."""
+        storage, name = _place(log_dir)
+        path = self.logdir if storage is None else Path(storage) / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     def create_run_dir(self) -> Path:
         """The directory of the latest run, as a Path; a run makes its own when it starts."""
@@ -273,12 +278,13 @@ class CheckpointManager:
         return self._trainer.best_checkpoint_path
 
 
+@strict_class()
 class TrainingIterator:
     """One list of dictionaries (by rank) for every train.report of all workers."""
 
     def __init__(self, trainer: Any, options: Any):
         self._trainer, self._group = trainer, trainer._group
-        self._logs = self._group.follow_logs()
+        self._logs = self._group.follow_logs(options)
         self._result = self._final = None
         try:
             self._iterator = self._group.trainer.run_iterator(options)

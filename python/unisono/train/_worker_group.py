@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Iterator
 
-from unisono._commands import Commands
+from unisono._commands import Commands, Unanswered
 
 __all__ = ["Future", "Worker", "WorkerGroup"]
 
@@ -22,17 +23,21 @@ class Future:
         self._value: Any = None
         self._error: BaseException | None = None
 
-    def _settle(self) -> None:
+    def _settle(self, until: float | None = None) -> None:
         try:
-            self._value = self._worker._commands.receive(self._worker._rank)
-        except BaseException as error:
+            self._value = self._worker._commands.receive(self._worker._rank, until)
+        except Unanswered:  # still under way
+            raise
+        except Exception as error:
             self._error = error
         self._done = True
 
-    def result(self) -> Any:
-        """What the method returned; raises what it raised."""
+    def result(self, timeout: float | None = None) -> Any:
+        """What the method returned; raises what it raised, or a TimeoutError after `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
         while not self._done:  # answers come in the order of the calls
-            self._worker._pending.pop(0)._settle()
+            self._worker._pending[0]._settle(until)
+            self._worker._pending.pop(0)
         if self._error is not None:
             raise self._error
         return self._value
@@ -87,9 +92,15 @@ class WorkerGroup:
         return iter(self._workers)
 
     def shutdown(self, patience_s: float = 5) -> None:
-        """Ends the workers after the calls that were made."""
+        """Ends the workers. Calls that were made have patience_s seconds to finish; their workers are killed then."""
+        until = time.monotonic() + patience_s
+        try:
+            for worker in self._workers:
+                while worker._pending:
+                    worker._pending[0]._settle(until)
+                    worker._pending.pop(0)
+        except Unanswered:
+            self._commands.kill()
         for worker in self._workers:
-            for future in worker._pending:
-                future._settle()
             worker._pending = []
         self._commands.stop()

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import Refused, strict
 from unisono._runtime import init as _init
 
 __all__ = ["connect", "sgd"]
 
 
-def connect(address: Any = None, **keywords: Any) -> Any:
-    """ray.util.connect's place: there is nothing to connect to."""
-    return _init(address, **keywords)
+_NO_SERVER = "there is no server to connect to; say where the workers run with unisono.init(hosts=) or unisono.init(launcher=)"
+
+
+@strict({"secure": Refused(False, _NO_SERVER), "metadata": Refused(None, _NO_SERVER), "connection_retries": Refused(3, _NO_SERVER),
+         "job_config": Refused(None, _NO_SERVER), "namespace": Refused(None, _NO_SERVER), "ignore_version": Refused(False, _NO_SERVER),
+         "_credentials": Refused(None, _NO_SERVER), "ray_init_kwargs": Refused(None, "call unisono.init with them")})
+def connect(conn_str: Any) -> Any:
+    """ray.util.connect's place. "auto" and "local" are this machine; any other address is refused: there is no server."""
+    return _init(conn_str)
 
 
 def __getattr__(name):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
+from unisono._arguments import Refused, strict_class
 from unisono.train.callbacks.results_preprocessors import ExcludedKeysResultsPreprocessor, IndexedResultsPreprocessor
 from unisono.train.callbacks.results_preprocessors import SequentialResultsPreprocessor
 
@@ -44,6 +46,7 @@ class TrainingCallback:
         self.handle_result(SequentialResultsPreprocessor(steps).preprocess(results), **info)
 
 
+@strict_class()
 class TrainCallbackLogdirManager:
     """Where a callback writes: its own directory, or the run's."""
 
@@ -77,10 +80,23 @@ class PrintCallback(TrainingCallback):
 
 
 class _Logger(TrainingCallback):
-    """A logger that is a sink of the library. Its methods do nothing: the run feeds the sink."""
+    """A logger that is a sink of the library: the run feeds the sink with every report. The methods of a subclass are called as well; what they would
+    write instead of the report is refused."""
 
     def __init__(self, logdir=None):
         self._manager = TrainCallbackLogdirManager(logdir)
+        self._reported = None
+
+    def process_results(self, results, **info):
+        """Remembers the report, then as every callback."""
+        self._reported = ExcludedKeysResultsPreprocessor(ALL_RESERVED_KEYS).preprocess(results)
+        super().process_results(results, **info)
+
+    def handle_result(self, results, **info):
+        """The sink has written the report already."""
+        if self._reported is not None and list(results) != self._reported:
+            raise NotImplementedError("%s writes each report as it was reported: its handle_result cannot be given other results. Report what is to "
+                                      "be logged, or derive from TrainingCallback" % type(self).__name__)
 
     @property
     def logdir(self):
@@ -96,6 +112,7 @@ class _Logger(TrainingCallback):
         return None if self._manager._logdir is None else str(self._manager._logdir)
 
 
+@strict_class()
 class JsonLoggerCallback(_Logger):
     """results.json: [[dictionaries of report 1], ...]; a valid document at every moment."""
 
@@ -113,6 +130,7 @@ class JsonLoggerCallback(_Logger):
         return "json", {"dir": self._place(), "filename": self._filename, "ranks": self._workers}
 
 
+@strict_class()
 class TBXLoggerCallback(_Logger):
     """TensorBoard's event files."""
 
@@ -124,6 +142,8 @@ class TBXLoggerCallback(_Logger):
         return "tensorboard", {"dir": self._place(), "prefix": "ray/train/", "rank": self._rank}
 
 
+@strict_class({"registry_uri": Refused(None, "no model is registered; register it with mlflow itself"),
+               "log_params_on_trial_end": Refused(False, "the config is logged when the run begins")})
 class MLflowLoggerCallback(_Logger):
     """MLflow: a tracking server, or files below the run's directory."""
 
@@ -139,6 +159,7 @@ class MLflowLoggerCallback(_Logger):
         return "mlflow", self._asked
 
 
+@strict_class()
 class TorchTensorboardProfilerCallback(TrainingCallback):
     """Writes the traces that the torch profiler's handler reports (train.torch.TorchWorkerProfiler)."""
 
@@ -167,8 +188,38 @@ def _one_rank(rank):
     return rank
 
 
+_LOGGERS = (JsonLoggerCallback, TBXLoggerCallback, MLflowLoggerCallback)
+
+
 def sink_of(callback: Any) -> Any:
-    """(name, options) when the library does this callback's work, otherwise None. A subclass is the user's own."""
-    if type(callback) in (JsonLoggerCallback, TBXLoggerCallback, MLflowLoggerCallback):
-        return callback._sink()
-    return None
+    """(name, options) when the library writes what this callback logs, otherwise None."""
+    return callback._sink() if isinstance(callback, _LOGGERS) else None
+
+
+def sinks_and_own(callbacks: Any) -> tuple[list[Any], list[TrainingCallback]]:
+    """The sinks of the loggers, and the callbacks whose methods are called: those of the user's own classes, subclasses of loggers too."""
+    for callback in callbacks:
+        if not isinstance(callback, TrainingCallback):
+            raise TypeError("callbacks are TrainingCallbacks or the loggers of unisono.train.callbacks, not %s" % type(callback).__name__)
+    return [callback._sink() for callback in callbacks if isinstance(callback, _LOGGERS)], [each for each in callbacks if type(each) not in _LOGGERS]
+
+
+def feed(callbacks: list[TrainingCallback], results: list[dict[str, Any]]) -> None:
+    """One report of all workers, to every callback."""
+    for callback in callbacks:
+        callback.process_results(results)
+
+
+def finish(callbacks: list[TrainingCallback], failed: bool) -> None:
+    """finish_training of all of them. The first exception is raised, after the others have had their turn; it does not hide the run's own."""
+    under_way, first = sys.exc_info()[1], None
+    for callback in callbacks:
+        try:
+            callback.finish_training(error=failed)
+        except Exception as error:
+            if first is None and under_way is None:
+                first = error
+            else:
+                traceback.print_exc()
+    if first is not None:
+        raise first

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import strict
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
-from unisono.train.tensorflow import _mnist
 from unisono.train.tensorflow._checkpoint import TensorflowCheckpoint
 
 __all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
 
-_mnist.install()
 
-
+@strict()
 def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
     """Turns TensorFlow's automatic sharding off: the data of this worker is its shard already."""
     import tensorflow as tf

@@ -7,11 +7,13 @@ import shutil
 import tempfile
 from typing import Any
 
+from unisono._arguments import strict_class
 from unisono.train._checkpoint import Checkpoint
 
 _H5, _SAVED, _KERAS, _WEIGHTS = "model.h5", "saved_model", "model.keras", "model.weights.h5"
 
 
+@strict_class()
 class TensorflowCheckpoint(Checkpoint):
     """from_model(model), from_h5(file) or from_saved_model(directory); get_model() is the model again."""
 

@@ -5,8 +5,6 @@ import importlib.util
 import json
 import os
 
-from unisono.train.tensorflow import _mnist
-
 
 def _name_the_chief(config):
     """Worker 0 as chief; the others count on from 0."""
@@ -28,7 +26,6 @@ def _serve(task):
 
 
 def set_up(session, settings):
-    _mnist.install()
     config = json.loads(os.environ["TF_CONFIG"])
     if settings.get("parameter_servers") and config["task"]["type"] in ("worker", "ps"):
         _serve(config["task"])

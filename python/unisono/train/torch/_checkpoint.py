@@ -6,11 +6,13 @@ import os
 import tempfile
 from typing import Any
 
+from unisono._arguments import strict_class
 from unisono.train._checkpoint import Checkpoint
 
 _FILE = "model.pt"
 
 
+@strict_class()
 class TorchCheckpoint(Checkpoint):
     """from_state_dict(state) or from_model(model): the model's state_dict is stored, as data; get_model(model) puts it into a model."""
 

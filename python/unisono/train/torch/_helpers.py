@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from unisono import _session
+from unisono._arguments import Refused, strict, strict_class
 
 
+@strict()
 def get_device() -> Any:
     """The device of this worker: its GPU (the library shows it only its own), otherwise the CPU."""
     import torch
@@ -16,6 +19,7 @@ def get_device() -> Any:
     return torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
 
 
+@strict()
 def get_devices() -> Any:
     """The devices of this worker."""
     import torch
@@ -23,15 +27,23 @@ def get_devices() -> Any:
     return [torch.device("cuda", index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [torch.device("cpu")]
 
 
-def prepare_model(model: Any, move_to_device: bool = True, wrap_ddp: bool = True, ddp_kwargs: Any = None, parallel_strategy: str = "ddp",
-                  parallel_strategy_kwargs: Any = None) -> Any:
-    """Moves the model to this worker's device and, with more than one worker, wraps it in DistributedDataParallel."""
+@strict()
+def prepare_model(model: Any, move_to_device: Any = True, parallel_strategy: Any = "ddp", parallel_strategy_kwargs: Any = None, *,
+                  wrap_ddp: bool | None = None, ddp_kwargs: Any = None) -> Any:
+    """Moves the model to this worker's device (or to move_to_device, a torch.device) and, with more than one worker, wraps it in
+    DistributedDataParallel. v1 calls the third argument wrap_ddp and the fourth ddp_kwargs."""
+    if isinstance(parallel_strategy, bool):  # by position, as v1 has it
+        wrap_ddp, parallel_strategy = parallel_strategy, "ddp"
+    if parallel_strategy not in ("ddp", None):
+        raise TypeError('prepare_model(parallel_strategy=%r) is not supported: only "ddp" and None are' % (parallel_strategy,))
     device = get_device()
+    if move_to_device is not True and move_to_device is not False:
+        import torch
+
+        device, move_to_device = torch.device(move_to_device), True
     if move_to_device:
         model = model.to(device)
-    if parallel_strategy not in ("ddp", None):
-        raise NotImplementedError('prepare_model(parallel_strategy=%r) is not offered; "ddp" is' % (parallel_strategy,))
-    if wrap_ddp and parallel_strategy and _session.world_size() > 1:
+    if wrap_ddp is not False and parallel_strategy and _session.world_size() > 1:
         from torch.nn.parallel import DistributedDataParallel
 
         options = dict(ddp_kwargs or {}, **(parallel_strategy_kwargs or {}))
@@ -67,6 +79,7 @@ class _DeviceLoader:
         return getattr(self._loader, name)
 
 
+@strict()
 def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, move_to_device: bool = True, auto_transfer: bool = True) -> Any:
     """Gives the loader a DistributedSampler (with more than one worker) and moves its batches to this worker's device."""
     from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
@@ -86,23 +99,25 @@ def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, move_to
     return _DeviceLoader(data_loader, device) if move_to_device and device.type != "cpu" else data_loader
 
 
+@strict({"amp": Refused(False, "use torch.autocast and a GradScaler in the loop")})
 def accelerate(amp: bool = False) -> None:
-    """Mixed precision by one switch is not offered."""
-    if amp:
-        raise NotImplementedError("train.torch.accelerate(amp=True) is not offered; use torch.autocast and a GradScaler in the loop")
+    """Mixed precision by one switch is not supported; without it there is nothing to do."""
 
 
+@strict()
 def prepare_optimizer(optimizer: Any) -> Any:
     """The optimizer for mixed precision (accelerate); otherwise as it is."""
     return optimizer
 
 
+@strict()
 def backward(tensor: Any) -> None:
     """loss.backward(), scaled when mixed precision is on."""
     tensor.backward()
 
 
-def enable_reproducibility(seed: int | None = 0) -> None:
+@strict()
+def enable_reproducibility(seed: int = 0) -> None:
     """Seeds torch, NumPy and Python, and asks torch for deterministic algorithms."""
     import random
 
@@ -110,10 +125,15 @@ def enable_reproducibility(seed: int | None = 0) -> None:
 
     random.seed(seed)
     torch.manual_seed(seed)
+    if importlib.util.find_spec("numpy"):
+        import numpy
+
+        numpy.random.seed(seed)
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
 
 
+@strict_class()
 class TorchWorkerProfiler:
     """For torch.profiler's on_trace_ready: collects traces, and hands them to train.report for TorchTensorboardProfilerCallback."""
 

@@ -7,12 +7,14 @@ import os
 from typing import Any
 
 from unisono import _codec, _driver, _key
+from unisono._arguments import strict_class
 from unisono._commands import Commands
 from unisono.util.sgd.tf import replica
 
 logger = logging.getLogger(__name__)
 
 
+@strict_class()
 class TFTrainer:
     """model_creator(config) makes a compiled model, data_creator(config) a pair of datasets. config may have fit_config and evaluate_config."""
 
@@ -26,8 +28,11 @@ class TFTrainer:
         # One replica is a plain model without TF_CONFIG; more are a cluster.
         backend = "tensorflow" if num_replicas > 1 else "none"
         _driver.check_backend("tensorflow")
-        group = _driver.Group(backend, mode="v1", quiet=not verbose, num_workers=num_replicas, use_gpu=use_gpu, cpus_per_worker=float(num_cpus_per_worker),
-                              max_failures=-2, no_retry_errors=True, environment=_driver.environment_of("tensorflow") if backend == "none" else [])
+        # 1 is the default and asks for nothing: replicas share the CPUs.
+        cpus = {} if num_cpus_per_worker == 1 else {"cpus_per_worker": float(num_cpus_per_worker)}
+        group = _driver.Group(backend, mode="v1", quiet=not verbose, num_workers=num_replicas, use_gpu=use_gpu, max_failures=-2, no_retry_errors=True,
+                              environment=_driver.environment_of("tensorflow") if backend == "none" else [],
+                              names={"cpus_per_worker": "num_cpus_per_worker", "workers": "replicas"}, **cpus)
         asked = {"model_creator": model_creator, "data_creator": data_creator, "config": self.config, "verbose": verbose}
         self._commands = Commands(group, lambda: replica.Replica(asked), fatal=True)
         self._call("ready")

@@ -1,0 +1,434 @@
+"""The trainers at their edges: arguments, values that cannot travel, exceptions that leave fit, runs that are finished. No framework."""
+
+import contextlib
+import io
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import unittest
+import warnings
+
+import support
+import unisono
+from unisono import _driver, train
+from unisono.train import (Checkpoint, CheckpointConfig, DataConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, SyncConfig, Trainer,
+                           TrainingCallback)
+from unisono.train.callbacks import JsonLoggerCallback, MLflowLoggerCallback, TBXLoggerCallback
+from unisono.train.horovod import HorovodConfig, HorovodTrainer
+from unisono.train.tensorflow import TensorflowTrainer
+from unisono.train.torch import TorchConfig, TorchTrainer, prepare_model
+
+
+def nothing():
+    pass
+
+
+def fit(function, config=None, **keywords):
+    return DataParallelTrainer(function, train_loop_config=config, **keywords).fit()
+
+
+@contextlib.contextmanager
+def told():
+    """What is written to stderr meanwhile."""
+    out = io.StringIO()
+    with contextlib.redirect_stderr(out):
+        yield out
+
+
+class Arguments(unittest.TestCase):
+    def test_a_misspelled_argument_names_the_nearest(self):
+        for call, near in ((lambda: ScalingConfig(num_worker=2), "num_workers"), (lambda: RunConfig(storage="x"), "storage_path"),
+                           (lambda: FailureConfig(max_failure=2), "max_failures"), (lambda: CheckpointConfig(num_keep=2), "num_to_keep"),
+                           (lambda: DataParallelTrainer(nothing, scaling_conf=None), "scaling_config"),
+                           (lambda: TorchTrainer(nothing, run_conf=None), "run_config"), (lambda: TorchConfig(back_end="gloo"), "backend"),
+                           (lambda: TensorflowTrainer(nothing, dataset=None), "datasets"), (lambda: HorovodTrainer(nothing, run_confg=None), "run_config"),
+                           (lambda: Trainer("none", workers=2), "num_workers"), (lambda: Trainer("none").run(nothing, callback=[]), "callbacks"),
+                           (lambda: Checkpoint("x").to_directory(pth="y"), "path"), (lambda: Result.from_path(pat="x"), "path"),
+                           (lambda: JsonLoggerCallback(file_name="x"), "filename"), (lambda: prepare_model(model=1, move_to_devise=True), "move_to_device"),
+                           (lambda: unisono.init(num_cpu=2), "num_cpus"), (lambda: train.get_dataset_shard(dataset="x"), "dataset_name")):
+            with self.assertRaisesRegex(TypeError, r"got an unexpected keyword argument.*; did you mean '%s'\?" % near):
+                call()
+
+    def test_arguments_without_an_effect_are_refused_by_name(self):
+        for call, name in ((lambda: unisono.init(runtime_env={"pip": ["x"]}), "init\\(runtime_env="), (lambda: unisono.init(local_mode=True), "local_mode"),
+                           (lambda: unisono.init(include_dashboard=True), "include_dashboard"), (lambda: unisono.util.connect("auto", True), "positional"),
+                           (lambda: unisono.util.connect("auto", secure=True), "secure"),
+                           (lambda: ScalingConfig(placement_strategy="SPREAD"), "placement_strategy"),
+                           (lambda: ScalingConfig(accelerator_type="A100"), "accelerator_type"), (lambda: ScalingConfig(use_tpu=True), "use_tpu"),
+                           (lambda: RunConfig(log_to_file=True), "log_to_file"), (lambda: RunConfig(progress_reporter=object()), "progress_reporter"),
+                           (lambda: RunConfig(worker_runtime_env={"pip": []}), "worker_runtime_env"), (lambda: SyncConfig(sync_artifacts=True), "sync_artifacts"),
+                           (lambda: DataConfig(execution_options=object()), "execution_options"), (lambda: HorovodConfig(ssh_port=22), "ssh_port"),
+                           (lambda: HorovodConfig(nics={"eth0"}), "nics"), (lambda: MLflowLoggerCallback(registry_uri="x"), "registry_uri"),
+                           (lambda: FailureConfig(preemption_grace_s=3.0), "preemption_grace_s"),
+                           (lambda: TorchTrainer(nothing, validation_config=object()), "validation_config"),
+                           (lambda: DataParallelTrainer.restore("x", storage_filesystem=object()), "storage_filesystem"),
+                           (lambda: DataParallelTrainer(nothing, dataset_config={"train": 1}), "dataset_config"),
+                           (lambda: prepare_model(1, True, "fsdp"), "parallel_strategy='fsdp'")):
+            with self.assertRaisesRegex(TypeError, name):
+                call()
+        with self.assertRaisesRegex(TypeError, "train_loop_config must be a dictionary, not str"):
+            DataParallelTrainer(nothing, train_loop_config="x")
+        with self.assertRaisesRegex(ValueError, r"CheckpointConfig\(checkpoint_frequency=5\) is not supported by DataParallelTrainer"):
+            fit(nothing, run_config=RunConfig(checkpoint_config=CheckpointConfig(checkpoint_frequency=5)))
+
+    def test_the_peers_defaults_ask_for_nothing(self):
+        ScalingConfig(None, 2, False, None, "PACK", accelerator_type=None, use_tpu=False, label_selector=None)
+        RunConfig(log_to_file="DEPRECATED", verbose="DEPRECATED", stop="DEPRECATED", sync_config="DEPRECATED", worker_runtime_env={})
+        unisono.init(include_dashboard=False, ignore_reinit_error=True, logging_level="warning", runtime_env={})
+        unisono.shutdown(_exiting_interpreter=False)
+
+    def test_no_function_of_the_package_has_ignored_keywords(self):
+        folder = os.path.dirname(unisono.__file__)
+        found = [path for path in pathlib.Path(folder).rglob("*.py") if "**ignored" in path.read_text(encoding="utf-8")]
+        self.assertEqual([path for path in found if not {"keras", "tf", "tune", "horovod", "data"}.intersection(path.parts)], [])
+
+    def test_init_s_resources_are_what_cluster_resources_says(self):
+        unisono.init(num_cpus=7, num_gpus=1, resources={"licence": 2})
+        self.addCleanup(unisono.shutdown)
+        self.assertEqual(unisono.cluster_resources(), {"CPU": 7.0, "GPU": 1.0, "licence": 2.0})
+        unisono.shutdown()
+        self.assertEqual(set(unisono.cluster_resources()), {"CPU"})
+
+    def test_log_to_driver_false_keeps_worker_output_in_the_logs(self):
+        def function():
+            print("from the worker")
+
+        unisono.init(log_to_driver=False)
+        self.addCleanup(unisono.shutdown)
+        with support.printed() as out:
+            result = fit(function)
+        self.assertEqual(out.getvalue(), "")
+        with open(os.path.join(result.path, "logs", "rank_0.log"), encoding="utf-8") as file:
+            self.assertIn("from the worker", file.read())
+
+    def test_get_has_a_timeout(self):
+        class Slow:
+            def sleep(self, seconds):
+                time.sleep(seconds)
+                return seconds
+
+            def late(self):
+                raise TimeoutError("the method's own")
+
+        group = Trainer("none", 1).to_worker_group(Slow)
+        future = group[0].sleep.remote(1.5)
+        with self.assertRaises(TimeoutError):
+            unisono.get(future, timeout=0.1)
+        self.assertEqual(unisono.get([future], timeout=60), [1.5])
+        with self.assertRaisesRegex(TimeoutError, "own"):
+            unisono.get(group[0].late.remote())
+        group[0].sleep.remote(600)
+        begin = time.monotonic()
+        group.shutdown(patience_s=0.2)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_a_backend_of_one_s_own_is_refused(self):
+        class Own(train.Backend):
+            def on_start(self, worker_group, backend_config):
+                raise AssertionError("never called")
+
+        class Config(train.BackendConfig):
+            backend_cls = Own
+
+        for call in (lambda: Trainer(Config(), 1), lambda: DataParallelTrainer(nothing, backend_config=Config())):
+            with self.assertRaisesRegex(TypeError, "Config.backend_cls=Own is not supported .on_start would not be called.*initialization_hook"):
+                call()
+
+
+class Places(unittest.TestCase):
+    def test_file_urls_are_paths(self):
+        self.assertEqual(Checkpoint("file:///x/a%20b").path, "/x/a b")
+        self.assertEqual(RunConfig(storage_path="file:///data").storage_path, "/data")
+        with tempfile.TemporaryDirectory() as folder:
+            result = fit(lambda: train.report({"x": 1}), run_config=RunConfig(name="u", storage_path="file://" + folder))
+            self.assertTrue(result.path.startswith(folder))
+            self.assertEqual(Result.from_path("file://" + result.path).metrics["x"], 1)
+            self.assertTrue(DataParallelTrainer.can_restore("file://" + os.path.join(folder, "u")))
+
+    def test_other_schemes_are_refused(self):
+        for call in (lambda: Checkpoint("s3://bucket/x"), lambda: RunConfig(storage_path="gs://bucket"), lambda: Trainer("none", logdir="hdfs://x"),
+                     lambda: Result.from_path("s3://x"), lambda: Checkpoint("file://host/x")):
+            with self.assertRaisesRegex(ValueError, "not supported|not a path of this machine"):
+                call()
+        self.assertFalse(os.path.exists("s3:"))
+
+
+class Reports(unittest.TestCase):
+    def test_checkpoint_by_position(self):
+        result = fit(lambda: train.report({"x": 1}, Checkpoint.from_dict({"a": 2})))
+        self.assertEqual((result.metrics["x"], result.checkpoint.to_dict()["a"]), (1, 2))
+        self.assertNotIn("checkpoint", result.metrics)
+
+    def test_ray_s_keywords_are_not_metrics(self):
+        def function(config):
+            try:
+                train.report({"x": 1}, **config)
+            except TypeError as error:
+                return str(error)
+
+        for name, value in (("checkpoint_dir_name", "best"), ("validation", True), ("checkpoint_upload_fn", len), ("losss", 3)):
+            self.assertIn(name, fit(function, {name: value}).return_value)
+
+    def test_keywords_are_metrics_in_v1(self):
+        group = Trainer("none", 1)
+        group.start()
+        seen = list(group.run_iterator(lambda: train.report(validation=0.5, checkpoint_dir_name="a")))
+        group.shutdown()
+        self.assertEqual((seen[0][0]["validation"], seen[0][0]["checkpoint_dir_name"]), (0.5, "a"))
+
+
+class Values(unittest.TestCase):
+    def test_a_value_that_cannot_be_pickled_does_not_fail_a_finished_run(self):
+        def function():
+            train.report({"x": 1})
+            return threading.Lock()
+
+        with self.assertWarnsRegex(RuntimeWarning, "return value on rank 0 is lost: a lock cannot be pickled"):
+            result = fit(function)
+        self.assertEqual((result.metrics["x"], result.error, result.return_value), (1, None, None))
+        self.assertEqual(fit(lambda: {"a": 3}).return_value, {"a": 3})
+        group = Trainer("none", 2)
+        group.start()
+        with self.assertWarnsRegex(RuntimeWarning, "rank 1"):
+            self.assertEqual(group.run(lambda: threading.Lock() if train.world_rank() else 7), [7, None])
+        group.shutdown()
+
+    def test_a_variable_that_cannot_be_pickled_is_named(self):
+        lock = threading.Lock()
+
+        def inner():
+            return lock
+
+        def outer():
+            return inner()
+
+        for function in (inner, outer):
+            with self.assertRaisesRegex(TypeError, "the variable 'lock', a lock, cannot be pickled .cannot pickle '_thread.lock' object"):
+                fit(function)
+        with self.assertRaisesRegex(TypeError, r"config\['lock'\], a lock, cannot be pickled"):
+            fit(lambda config: None, {"lock": lock})
+
+
+class Loggers(unittest.TestCase):
+    def test_a_subclass_of_a_logger_writes(self):
+        class Named(TBXLoggerCallback):
+            calls = []
+
+            def start_training(self, logdir, config, **info):
+                self.calls.append("start")
+
+            def handle_result(self, results, **info):
+                self.calls.append(results[0]["x"])
+                super().handle_result(results, **info)
+
+        class Json(JsonLoggerCallback):
+            pass
+
+        result = fit(lambda: train.report({"x": 1}), run_config=RunConfig(callbacks=[Named(), Json()]))
+        self.assertEqual(Named.calls, ["start", 1])
+        names = os.listdir(result.path)
+        self.assertTrue(any("tfevents" in name for name in names) and "results.json" in names, names)
+        group = Trainer("none", 1)
+        group.start()
+        logger = Json()
+        group.run(lambda: train.report(x=1), callbacks=[logger])
+        group.shutdown()
+        self.assertTrue(logger.log_path.exists())
+
+    def test_results_that_a_subclass_changed_are_refused(self):
+        class Fewer(JsonLoggerCallback):
+            def handle_result(self, results, **info):
+                super().handle_result([{"y": 2}], **info)
+
+        with self.assertRaisesRegex(NotImplementedError, "Fewer writes each report as it was reported"):
+            fit(lambda: train.report({"x": 1}), run_config=RunConfig(callbacks=[Fewer()]))
+
+    def test_exceptions_of_callbacks_reach_the_user(self):
+        class Bad(TrainingCallback):
+            def __init__(self, where):
+                self.where, self.error = where, None
+
+            def start_training(self, logdir, config, **info):
+                if self.where == "start":
+                    raise LookupError("in start")
+
+            def handle_result(self, results, **info):
+                if self.where == "handle":
+                    raise LookupError("in handle")
+
+            def finish_training(self, error=False, **info):
+                self.error = error
+                if self.where == "finish":
+                    raise LookupError("in finish")
+
+        for where in ("start", "handle", "finish"):
+            other = Bad(None)
+            try:
+                fit(lambda: train.report({"x": 1}), run_config=RunConfig(callbacks=[Bad(where), other]))
+                self.fail("the exception is lost")
+            except LookupError as error:
+                self.assertEqual(str(error), "in " + where)
+                self.assertIn(where, traceback.extract_tb(error.__traceback__)[-1].name)
+            self.assertEqual(other.error, where != "finish")
+
+    def test_the_run_s_error_is_not_hidden_by_a_callback_s(self):
+        class Bad(TrainingCallback):
+            def finish_training(self, error=False, **info):
+                raise LookupError("in finish")
+
+        def function():
+            raise KeyError("the cause")
+
+        with told() as out, self.assertRaises(KeyError):
+            group = Trainer("none", 1)
+            group.start()
+            try:
+                group.run(function, callbacks=[Bad()])
+            finally:
+                group.shutdown()
+        self.assertIn("LookupError: in finish", out.getvalue())
+
+
+class Interrupted(unittest.TestCase):
+    def _alarm(self, **keywords):
+        class Alarm(Exception):
+            pass
+
+        def handler(number, frame):
+            raise Alarm("time is up")
+
+        def function(config):
+            for i in range(2000):
+                train.report({"i": i})
+                with open(config["file"], "w") as file:
+                    file.write(str(os.getpid()))
+                time.sleep(0.05)
+
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        path = os.path.join(os.environ["TMPDIR"], "pid-%d" % len(keywords))
+        def wait_and_alarm():
+            while not os.path.exists(path) or not os.path.getsize(path):
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGALRM)
+        threading.Thread(target=wait_and_alarm, daemon=True).start()
+        with self.assertRaisesRegex(Alarm, "time is up"):
+            fit(function, {"file": path}, **keywords)
+        with open(path) as file:
+            worker = int(file.read())
+        with self.assertRaises(ProcessLookupError):
+            os.kill(worker, 0)
+
+    def test_a_signal_handler_s_exception_ends_the_run(self):
+        self._alarm()
+
+    def test_also_with_callbacks(self):
+        self._alarm(run_config=RunConfig(callbacks=[TrainingCallback()]))
+
+
+class Finished(unittest.TestCase):
+    def test_restore_of_a_finished_run_gives_its_result(self):
+        first = fit(lambda: train.report({"x": 5}, Checkpoint.from_dict({"a": 1})), run_config=RunConfig(name="finished"))
+        folder = os.path.dirname(first.path)
+        self.assertTrue(DataParallelTrainer.can_restore(folder))
+        with told() as out:
+            again = DataParallelTrainer.restore(folder).fit()
+        self.assertEqual((again.path, again.metrics["x"], again.checkpoint.to_dict()["a"], again.error), (first.path, 5, 1, None))
+        self.assertIn("is finished: fit() returns its result", out.getvalue())
+
+    def test_restore_shows_only_new_lines(self):
+        flag = os.path.join(os.environ["TMPDIR"], "flag")
+
+        def function(config):
+            print("line of %s" % ("the second" if os.path.exists(config["flag"]) else "the first"))
+            train.report({"x": 1}, Checkpoint.from_dict({}))
+            if not os.path.exists(config["flag"]):
+                raise RuntimeError("for now")
+
+        with support.printed() as out, self.assertRaises(RuntimeError):
+            fit(function, {"flag": flag}, run_config=RunConfig(name="lines"))
+        self.assertIn("line of the first", out.getvalue())
+        open(flag, "w").close()
+        with support.printed() as out, told() as err:
+            DataParallelTrainer.restore(os.path.join(os.environ["UNISONO_RESULTS"], "lines")).fit()
+        self.assertIn("line of the second", out.getvalue())
+        self.assertNotIn("line of the first", out.getvalue())
+        self.assertRegex(err.getvalue(), "^unisono: resuming from checkpoint_000001\n$")
+
+    def test_a_large_function_says_that_restore_needs_it(self):
+        weight = bytes(40 << 20)
+
+        def function(config):
+            train.report({"size": len(weight) + config["a"]})
+            raise RuntimeError("for now")
+
+        with told() as out, self.assertRaises(RuntimeError):
+            fit(function, {"a": 1}, run_config=RunConfig(name="large"))
+        self.assertRegex(out.getvalue(), "warning: the train function and its config are 40 MB, too large to be saved for restore")
+        folder = os.path.join(os.environ["UNISONO_RESULTS"], "large")
+        self.assertTrue(DataParallelTrainer.can_restore(folder))
+        with self.assertRaisesRegex(ValueError, "too large to be saved .40 MB.*train_loop_per_worker"):
+            DataParallelTrainer.restore(folder)
+        self.assertEqual(DataParallelTrainer.restore(folder, lambda config: train.report(config), {"a": 4}).fit().metrics["a"], 4)
+
+
+class Resources(unittest.TestCase):
+    def test_memory_is_a_reservation_and_not_a_limit(self):
+        def function():
+            import resource
+
+            bytes(1 << 29)
+            train.report({"limit": resource.getrlimit(resource.RLIMIT_AS)[0]})
+
+        import resource
+
+        result = fit(function, scaling_config=ScalingConfig(resources_per_worker={"memory": 1 << 28}))
+        self.assertEqual(result.metrics["limit"], resource.getrlimit(resource.RLIMIT_AS)[0])
+        with self.assertRaisesRegex(ValueError, r'this machine has .*GiB.*resources_per_worker={"memory": ...}'):
+            fit(nothing, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"memory": 1 << 50}))
+
+    def test_the_error_names_the_argument_that_the_user_wrote(self):
+        with self.assertRaisesRegex(unisono.Error, r'leave resources_per_worker={"CPU": ...} out'):
+            fit(nothing, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 4096}))
+
+
+class Output(unittest.TestCase):
+    def test_what_the_terminal_cannot_show_is_escaped(self):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding="ascii")
+        _driver.write(stream, "before \N{SNOWMAN} after\nnext\n")
+        self.assertEqual(raw.getvalue(), b"before \\u2603 after\nnext\n")
+
+    def test_a_whole_run_with_an_ascii_terminal(self):
+        script = ("import sys\n"
+                  "from unisono import train\n"
+                  "sys.stdout.reconfigure(encoding='ascii')\n"
+                  "def function():\n"
+                  "    print('one'); print('t\\u00e4st'); print('two')\n"
+                  "train.DataParallelTrainer(function).fit()\n")
+        done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+        self.assertEqual(done.stdout.splitlines(), [b"(rank 0) one", b"(rank 0) t\\xe4st", b"(rank 0) two"])
+
+    def test_a_user_s_atexit_handler_runs_in_the_worker(self):
+        def function(config):
+            import atexit
+            import sys
+            import types
+
+            sys.modules.setdefault("torch", types.ModuleType("torch"))  # as if a framework were loaded
+            atexit.register(lambda: open(config["file"], "w").close())
+
+        path = os.path.join(os.environ["TMPDIR"], "atexit")
+        fit(function, {"file": path})
+        self.assertTrue(os.path.exists(path))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("default")
+    support.main()
