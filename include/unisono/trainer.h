@@ -100,7 +100,14 @@ typedef struct uni_trainer_options {
     const char *hosts; /* mpi: "a:2,b:2"; slurm: the allocation's unless given */
     const char *
         interface; /* of this machine, for other hosts: a name, an address or a subnet; default: probed */
-    bool encrypt; /* what goes between controller and hosts; default: proved but readable */
+    /* All that goes between hosts must be sealed, or the run is refused: gradients over MPI are sealed too, and frameworks whose own connections cannot be are not
+     * started. Default: the controller's connections are sealed, and a line says what else is readable. */
+    bool encrypt;
+    /* The controller's connections are authenticated but readable; default: sealed. */
+    bool no_seal;
+    /* A file of at least 32 random bytes, mode 0600, at the same path on every host: then nobody can join without it, whatever becomes of the launcher's
+     * channel (docs/hosts.md). Default UNISONO_SECRET_FILE, otherwise none. */
+    const char *secret_file;
     int min_workers; /* a lost host is left out when this many slots remain; default num_workers */
     double cpus_per_worker; /* default: an equal share of the affinity mask and the cgroup quota */
     double memory_per_worker; /* bytes; default: no limit is set. Becomes RLIMIT_AS of the worker */

@@ -52,7 +52,13 @@ static const cli_option run_options[] = {
       "where other hosts reach this machine: an interface, an address, or a subnet as 10.1.0.0/16 "
       "(default: probed)" },
     { NULL, "encrypt", 0, CLI_FLAG, AT(encrypt), NULL, NULL, NULL, NULL,
-      "encrypt what goes between this machine and the hosts (it is authenticated in any case)" },
+      "seal all that goes between hosts, gradients over MPI too, and refuse backends whose own "
+      "connections cannot be sealed" },
+    { NULL, "no-seal", 0, CLI_FLAG, AT(no_seal), NULL, NULL, NULL, NULL,
+      "leave what goes between this machine and the hosts readable; it stays authenticated" },
+    { NULL, "secret-file", 0, CLI_STRING, AT(secret_file), "FILE", NULL, NULL, "<file>",
+      "a file of at least 32 random bytes, mode 0600, at the same path on every host: only hosts "
+      "that have it can join (default: $UNISONO_SECRET_FILE)" },
     { NULL, "min-workers", 0, CLI_INT, AT(min_workers), "N", "0", NULL, NULL,
       "when a host is lost, go on with fewer workers, but not fewer than this (default: as many as "
       "asked for)" },

@@ -16,7 +16,8 @@ typedef struct run_values {
         *resume, *from_checkpoint;
     cli_list set, env, sink;
     const char *hosts, *interface;
-    bool encrypt;
+    bool encrypt, no_seal;
+    const char *secret_file;
     long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, time_limit, progress_timeout, grace, log_cap;

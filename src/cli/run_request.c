@@ -176,6 +176,10 @@ static void remember_hosts(run_request *out, const cli_parsed *parsed)
         out->trainer.interface = uni_dict_get_string(options, "interface", NULL);
     if (!cli_given(parsed, "encrypt"))
         out->trainer.encrypt = uni_dict_get_bool(options, "encrypt", false);
+    if (!cli_given(parsed, "no-seal"))
+        out->trainer.no_seal = uni_dict_get_bool(options, "no_seal", false);
+    if (!cli_given(parsed, "secret-file"))
+        out->trainer.secret_file = uni_dict_get_string(options, "secret_file", NULL);
     if (!cli_given(parsed, "min-workers"))
         out->trainer.min_workers = (int)uni_dict_get_int(options, "min_workers", 0);
 }
@@ -353,6 +357,8 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .hosts = values->hosts,
         .interface = values->interface,
         .encrypt = values->encrypt,
+        .no_seal = values->no_seal,
+        .secret_file = values->secret_file,
         .min_workers = (int)values->min_workers,
         .cpus_per_worker = values->cpus,
         .memory_per_worker = values->memory,

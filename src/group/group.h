@@ -118,6 +118,8 @@ typedef struct uni__launch {
     const char *exe; /* mpirun, srun, or the agent itself inside a foreign mpirun */
     const uni_value *argv, *environment; /* lists of strings */
     const char *log, *cwd;
+    /* Agents announce their keys in `log`; inside a foreign launcher in files of this name with ".RANK". NULL: not. */
+    const char *announced_by_rank;
     const char *const *addresses; /* where to listen; numeric */
     int num_addresses, num_workers;
     const struct uni__credentials *credentials;
@@ -129,8 +131,9 @@ typedef struct uni__launch {
         term_is_stop; /* SIGTERM that reaches a host is a wish to stop, not the launcher's own doing */
 } uni__launch;
 
-/* The environment for the launcher: where the controller listens. Opens the listener when there is none. text has room for 512 bytes. */
-int uni__group_listen(uni__group *group, const uni__launch *launch, char *text,
+#define UNI__JOIN_MAX 1024
+/* The environment for the launcher: where the controller listens. Opens the listener; it closes when all hosts are there, or the attempt ends. */
+int uni__group_listen(uni__group *group, const uni__launch *launch, char text[UNI__JOIN_MAX],
                       uni_error *err) UNI_MUST_USE;
 /* Starts the launcher; ends in placed or launch_failed. From then on spawn, send and kill go to the hosts. */
 int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *err) UNI_MUST_USE;

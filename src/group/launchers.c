@@ -212,13 +212,13 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
     if (status == 0 && is_hydra(program)) {
         status = words(list, (const char *[]){ program, "-pmi-port", "-disable-auto-cleanup",
                                                "-hosts", hosts, "-n", count, "-genvlist",
-                                               UNI__JOIN_VARIABLE "," UNI__SECRET_VARIABLE,
+                                               UNI__JOIN_VARIABLE "," UNI__SECRET_FILE_VARIABLE,
                                                plan->agent, NULL });
     } else if (status == 0) {
         status =
             words(list, (const char *[]){ program, "--host", hosts, "-np", count, "--map-by",
                                           "slot", "--bind-to", "none", "-x", UNI__JOIN_VARIABLE,
-                                          "-x", UNI__SECRET_VARIABLE, NULL });
+                                          "-x", UNI__SECRET_FILE_VARIABLE, NULL });
         if (status == 0 && geteuid() == 0)
             status = words(list, (const char *[]){ "--allow-run-as-root", NULL });
         if (status == 0 && plan->subnet)

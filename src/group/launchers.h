@@ -2,7 +2,7 @@
  * launchers.h - how agents come to be on hosts: the command lines of mpirun (Open MPI, MPICH's Hydra) and srun, and what a process that such a
  * launcher started finds in its environment. No process is started here. Any thread.
  *
- * The secret is never an argument: mpirun is told the variables' names (-x, -genvlist), srun exports the environment.
+ * No secret passes through here: what the launcher carries to the agents is where the controller listens and its public key (secure.h).
  */
 #ifndef UNISONO_GROUP_LAUNCHERS_H
 #define UNISONO_GROUP_LAUNCHERS_H
@@ -10,8 +10,12 @@
 #include <stdbool.h>
 #include <unisono/value.h>
 
-#define UNI__JOIN_VARIABLE "UNISONO_JOIN" /* 1:JOB:ATTEMPT:ENCRYPT:PORT:ADDRESS[,ADDRESS...] */
-#define UNI__SECRET_VARIABLE "UNISONO_JOB_SECRET"
+/* 2:JOB:ATTEMPT:SEALED:PORT:KEY:ADDRESS[,ADDRESS...] */
+#define UNI__JOIN_VARIABLE "UNISONO_JOIN"
+/* The path of the operator's secret file on every host; empty: none. */
+#define UNI__SECRET_FILE_VARIABLE "UNISONO_SECRET_FILE"
+/* Where an agent announces its key instead of its standard output. */
+#define UNI__ANNOUNCE_VARIABLE "UNISONO_ANNOUNCE"
 
 typedef struct uni__host_slots {
     char name[256];

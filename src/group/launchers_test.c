@@ -72,7 +72,8 @@ static void test_command_line(void **unused)
     setenv("UNISONO_MPIRUN", "/bin/sh", 1); /* anything that can be executed */
     assert_int_equal(uni__launcher_mpi(&plan, &argv, NULL), 0);
     assert_true(has(argv, "a:2,c:1"));
-    assert_true(has(argv, "-x") && has(argv, "UNISONO_JOB_SECRET"));
+    assert_true(has(argv, "-x") && has(argv, "UNISONO_JOIN"));
+    assert_false(has(argv, "UNISONO_JOB_SECRET"));
     uni_value_free(argv);
     uni_value_free(names);
     setenv("UNISONO_MPIRUN", "/no/such/mpirun", 1);

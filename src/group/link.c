@@ -1,5 +1,5 @@
 /*
- * link.c - TCP connections that prove the job's secret, on libuv; the rules are in link.h, who listens in listener.c.
+ * link.c - TCP connections whose two sides prove themselves, on libuv; the rules are in link.h, who listens in listener.c.
  *
  * A link owns its handle; libuv lets go of it in a later round, so a closed link lives on until then. A write in flight holds the bytes that it
  * sends; what is packed meanwhile waits in the secure state and goes with the next one.
@@ -15,7 +15,9 @@
 #include "group/link_internal.h"
 
 #define PROOF_NS 1000000000ull
+#define ANNOUNCED_NS 10000000000ull
 #define READ_BYTES (256u << 10)
+#define LAST_WORDS 127 /* type of a frame: why the sender ends the connection */
 
 /* ---- ends ---- */
 
@@ -166,6 +168,10 @@ size_t uni__link_queued(const uni__link *link)
 static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     uni__link *link = handle->data;
+    if (!link->ready) {
+        *out = uv_buf_init(link->greeting_room, sizeof link->greeting_room);
+        return;
+    }
     if (!link->room)
         link->room = malloc(READ_BYTES);
     *out = uv_buf_init(link->room, link->room ? READ_BYTES : 0);
@@ -174,6 +180,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 static void become_ready(uni__link *link)
 {
     link->ready = true;
+    link->heard_ns = uni__monotonic_ns();
     if (link->race) {
         uni__race *won = link->race;
         won->won = true;
@@ -184,20 +191,74 @@ static void become_ready(uni__link *link)
     link->events->ready(link->context, link);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
+/* After every feed: whether it stands now, or what it waits for. */
+static void go_on_greeting(uni__link *link)
 {
-    uni__link *link = stream->data;
+    if (!link->ready && uni__secure_is_ready(&link->secure))
+        become_ready(link);
+    else if (uni__link_is_unannounced(link) && link->listener)
+        uni__listener_watch(link->listener);
+    if (!link->ready)
+        flush(link); /* an answer of the greeting does not wait for the round's end */
+}
+
+void uni__link_greet_again(uni__link *link)
+{
+    uni_error err = { 0 };
+    if (link->closing || !uni__link_is_unannounced(link))
+        return;
+    if (uni__secure_feed(&link->secure, NULL, 0, &err) < 0)
+        uni__link_fail(link, err.message);
+    else if (!link->secure.unannounced)
+        go_on_greeting(link);
+}
+
+/* Our own stream is still good: the other side can say why this one ended. */
+static void fail_aloud(uni__link *link, const char *why)
+{
+    if (uni__secure_pack(&link->secure, LAST_WORDS, NULL, 0, why, strlen(why), NULL) == 0)
+        flush(link);
+    uni__link_fail(link, why);
+}
+
+static void take_last_words(uni__link *link, const uint8_t *words, size_t size)
+{
+    char why[300];
+    snprintf(why, sizeof why, "it ended the connection: %.*s", (int)(size < 250 ? size : 250),
+             (const char *)words);
+    uni__link_fail(link, why);
+}
+
+static void take_frames(uni__link *link)
+{
     uni_error err = { 0 };
     const uint8_t *payload;
     size_t length;
     int type, found;
+    while (!link->closing &&
+           (found = uni__secure_next(&link->secure, &type, &payload, &length, &err)) != 0) {
+        if (found < 0) {
+            fail_aloud(link, err.message);
+            return;
+        }
+        link->heard_ns = uni__monotonic_ns();
+        if (type == LAST_WORDS)
+            take_last_words(link, payload, length);
+        else
+            link->events->frame(link->context, link, type, payload, length);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
+{
+    uni__link *link = stream->data;
+    uni_error err = { 0 };
     if (size == 0 || link->closing)
         return;
     if (size < 0) {
         uni__link_fail(link, size == UV_EOF ? "it closed the connection" : uv_strerror((int)size));
         return;
     }
-    link->heard_ns = uni__monotonic_ns();
     if (link->race && link->race->won) {
         uni__link_let_go(link); /* another address was faster */
         (void)lost_race(link, "");
@@ -207,18 +268,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
         uni__link_fail(link, err.message);
         return;
     }
-    if (!link->ready && uni__secure_is_ready(&link->secure))
-        become_ready(link);
-    if (!link->ready)
-        flush(link); /* an answer of the greeting does not wait for the round's end */
-    while (!link->closing &&
-           (found = uni__secure_next(&link->secure, &type, &payload, &length, &err)) != 0) {
-        if (found < 0) {
-            uni__link_fail(link, err.message);
-            return;
-        }
-        link->events->frame(link->context, link, type, payload, length);
-    }
+    go_on_greeting(link);
+    take_frames(link);
 }
 
 static void name_ends(uni__link *link)
@@ -269,9 +320,14 @@ void uni__links_press_proofs(uni__group *group, uint64_t now)
         if (link->race && link->race->won) {
             uni__link_let_go(link);
             (void)lost_race(link, "");
-        } else if (link->race ? now > link->race->deadline_ns : now - link->begun_ns > PROOF_NS) {
-            uni__link_fail(link,
-                           link->race ? "no answer in time" : "it did not prove itself within 1 s");
+        } else if (link->race) {
+            if (now > link->race->deadline_ns)
+                uni__link_fail(link, "no answer in time");
+        } else if (now - link->begun_ns > (link->secure.unannounced ? ANNOUNCED_NS : PROOF_NS)) {
+            uni__link_fail(link, link->secure.unannounced
+                                     ? "the launcher has not announced its key within 10 s: it is "
+                                       "not an agent that this run started"
+                                     : "it did not prove itself within 1 s");
         }
     }
 }

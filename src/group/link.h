@@ -1,9 +1,10 @@
 /*
  * link.h - proved TCP connections on a group's loop (secure.h has the protocol): the controller listens, a host's agent connects.
  *
- * Everything runs on the controller thread of its group. What is sent during a round of the loop leaves in one write before the loop sleeps. A
- * connection that does not prove itself within a second is closed; of those that have not proved themselves yet 64 are kept, the oldest goes
- * first, so that somebody who only connects keeps nobody out.
+ * Everything runs on the controller thread of its group. What is sent during a round of the loop leaves in one write before the loop sleeps. A connection that
+ * does not greet within a second is closed, and so is one whose agent is not announced within ten. Of those that are not proved yet a few are kept for each
+ * address, the oldest of an address goes first, and when there are too many altogether the address with the most of them loses its oldest: a flood from one
+ * address costs nobody else a place. A link was heard when a frame of it was authenticated, not when bytes came.
  */
 #ifndef UNISONO_GROUP_LINK_H
 #define UNISONO_GROUP_LINK_H
@@ -23,6 +24,8 @@ typedef struct uni__link_events {
     void (*written)(void *context, uni__link *link); /* may be NULL: nothing is queued any more */
     /* Listener only: somebody was turned away before it was ready. */
     void (*refused)(void *context, const char *address, const char *why);
+    /* Listener only: a greeting waits for its agent's announcement, so look for new ones. */
+    void (*look_for_keys)(void *context);
 } uni__link_events;
 
 /* Listens on these numeric addresses (each bound by itself, never on all interfaces), on one port that is free on all of them. */
@@ -30,9 +33,8 @@ int uni__listener_new(uni__listener **out, uni__group *group, const char *const 
                       int count, const uni__credentials *credentials,
                       const uni__link_events *events, void *context, uni_error *err) UNI_MUST_USE;
 int uni__listener_port(const uni__listener *listener);
-/* Stops listening on all addresses but those at which a connection is now ready. */
-void uni__listener_keep_used(uni__listener *listener);
-void uni__listener_free(uni__listener *listener); /* links that are ready stay */
+/* Stops listening. Links that are ready stay, the others are closed. */
+void uni__listener_free(uni__listener *listener);
 
 /* Tries all addresses at once; the first that proves itself is `ready`, the others are closed. `closed` when none does within timeout_ms. */
 int uni__link_connect(uni__group *group, const char *const *addresses, int count, int port,
@@ -48,6 +50,6 @@ void uni__link_flush_all(uni__group *group); /* before the loop sleeps */
 void uni__link_close(uni__link *link);
 const char *uni__link_peer(const uni__link *link); /* numeric address of the other side */
 const char *uni__link_own(const uni__link *link); /* of this side */
-uint64_t uni__link_heard_ns(const uni__link *link); /* when the last byte came */
+uint64_t uni__link_heard_ns(const uni__link *link); /* when the last whole frame came */
 
 #endif

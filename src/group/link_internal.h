@@ -33,7 +33,8 @@ struct uni__link {
     void *context;
     uint64_t begun_ns, heard_ns;
     char own[INET6_ADDRSTRLEN], peer[INET6_ADDRSTRLEN];
-    char *room; /* READ_BYTES */
+    char *room; /* READ_BYTES, once it is ready */
+    char greeting_room[256];
 };
 
 typedef struct uni__door {
@@ -49,7 +50,8 @@ struct uni__listener {
     const uni__link_events *events;
     void *context;
     uni__door doors[UNI__LISTENER_MAX];
-    int num_doors, doors_left; /* doors_left: handles that libuv still has */
+    int num_doors, handles_left; /* handles_left: those that libuv still has */
+    uv_timer_t watch; /* runs while a greeting waits for its announcement */
     int port;
     bool freed;
 };
@@ -58,6 +60,15 @@ struct uni__listener {
 uni__link *uni__link_new(uni__group *group, const uni__link_events *events, void *context);
 /* It is connected: both sides prove themselves. */
 void uni__link_begin(uni__link *link);
+/* Its agent may have been announced meanwhile. */
+void uni__link_greet_again(uni__link *link);
+/* A greeting of it waits for its announcement. */
+static inline bool uni__link_is_unannounced(const uni__link *link)
+{
+    return !link->ready && link->secure.unannounced;
+}
+/* listener.c: looks for announcements until none is waited for. */
+void uni__listener_watch(uni__listener *listener);
 /* Closes it and tells why. */
 void uni__link_fail(uni__link *link, const char *why);
 /* Closes it without a word. */

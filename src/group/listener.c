@@ -8,22 +8,78 @@
 
 #include "group/link_internal.h"
 
-#define PENDING_MAX 64
-#define BACKLOG 128
+#define PENDING_MAX 256
+#define PENDING_PER_ADDRESS 64
+/* The kernel's own limit (net.core.somaxconn) holds. */
+#define BACKLOG 4096
 #define PORT_TRIES 20
+#define WATCH_MS 2
 
-static void drop_oldest_pending(uni__listener *listener)
+/* ---- floods ---- */
+
+static bool is_pending(const uni__link *link, const uni__listener *listener)
 {
-    uni__link *oldest = NULL;
+    return link->listener == listener && !link->ready;
+}
+
+/* Of those from that address that are not proved yet: how many, and the oldest. */
+static int count_pending(const uni__listener *listener, const char *address, uni__link **oldest)
+{
     int pending = 0;
     for (uni__link *link = listener->group->links; link; link = link->next)
-        if (link->listener == listener && !link->ready) {
+        if (is_pending(link, listener) && strcmp(link->peer, address) == 0) {
             pending++;
-            oldest = link; /* the list begins with the newest */
+            *oldest = link; /* the list begins with the newest */
         }
-    if (pending > PENDING_MAX)
-        uni__link_fail(oldest, "too many connections wait to prove themselves");
+    return pending;
 }
+
+static void make_room(uni__listener *listener, const uni__link *newest)
+{
+    uni__link *victim = NULL, *oldest = NULL;
+    int all = 0, most = count_pending(listener, newest->peer, &victim);
+    if (most <= PENDING_PER_ADDRESS) {
+        for (uni__link *link = listener->group->links; link; link = link->next)
+            all += is_pending(link, listener);
+        if (all <= PENDING_MAX)
+            return;
+        for (uni__link *link = listener->group->links; link; link = link->next) {
+            int mine =
+                is_pending(link, listener) ? count_pending(listener, link->peer, &oldest) : 0;
+            if (mine > most) {
+                most = mine;
+                victim = oldest;
+            }
+        }
+    }
+    uni__link_fail(victim, "too many connections of this address wait to prove themselves");
+}
+
+/* ---- announcements ---- */
+
+static void on_watch(uv_timer_t *timer)
+{
+    uni__listener *listener = timer->data;
+    bool waits = false;
+    listener->events->look_for_keys(listener->context);
+    for (uni__link *link = listener->group->links, *next; link; link = next) {
+        next = link->next;
+        if (link->listener != listener)
+            continue;
+        uni__link_greet_again(link);
+        waits |= !link->closing && uni__link_is_unannounced(link);
+    }
+    if (!waits && !listener->freed)
+        uv_timer_stop(timer);
+}
+
+void uni__listener_watch(uni__listener *listener)
+{
+    if (!uv_is_active((uv_handle_t *)&listener->watch))
+        uv_timer_start(&listener->watch, on_watch, 0, WATCH_MS);
+}
+
+/* ---- doors ---- */
 
 static void on_connection(uv_stream_t *stream, int status)
 {
@@ -42,7 +98,8 @@ static void on_connection(uv_stream_t *stream, int status)
         return;
     }
     uni__link_begin(link);
-    drop_oldest_pending(listener);
+    if (!link->closing)
+        make_room(listener, link);
 }
 
 static void free_listener(uni__listener *listener)
@@ -51,21 +108,30 @@ static void free_listener(uni__listener *listener)
     free(listener);
 }
 
-static void on_door_closed(uv_handle_t *handle)
+static void let_go_of_handle(uni__listener *listener)
 {
-    uni__door *at = handle->data;
-    uni__listener *listener = at->listener;
-    if (--listener->doors_left == 0 && listener->freed)
+    if (--listener->handles_left == 0 && listener->freed)
         free_listener(listener);
 }
 
-static void close_doors(uni__listener *listener)
+static void on_door_closed(uv_handle_t *handle)
+{
+    let_go_of_handle(((uni__door *)handle->data)->listener);
+}
+
+static void on_watch_closed(uv_handle_t *handle)
+{
+    let_go_of_handle(handle->data);
+}
+
+static void close_handles(uni__listener *listener)
 {
     for (int i = 0; i < listener->num_doors; i++)
         if (listener->doors[i].open) {
             listener->doors[i].open = false;
             uv_close((uv_handle_t *)&listener->doors[i].tcp, on_door_closed);
         }
+    uv_close((uv_handle_t *)&listener->watch, on_watch_closed);
 }
 
 static int open_door(uni__listener *listener, const char *address, uni_error *err)
@@ -78,7 +144,7 @@ static int open_door(uni__listener *listener, const char *address, uni_error *er
     uv_tcp_init(&listener->group->loop, &at->tcp);
     at->tcp.data = at;
     listener->num_doors++;
-    listener->doors_left++;
+    listener->handles_left++;
     int code = uni__link_address(address, listener->port, &where);
     if (code == 0)
         code = uv_tcp_bind(&at->tcp, (struct sockaddr *)&where, 0);
@@ -106,6 +172,9 @@ int uni__listener_new(uni__listener **out, uni__group *group, const char *const 
         listener->credentials = *credentials;
         listener->events = events;
         listener->context = context;
+        uv_timer_init(&group->loop, &listener->watch);
+        listener->watch.data = listener;
+        listener->handles_left = 1;
         status = 0;
         for (int i = 0; i < count && i < UNI__LISTENER_MAX && status == 0; i++)
             status = open_door(listener, addresses[i], err);
@@ -123,21 +192,6 @@ int uni__listener_port(const uni__listener *listener)
     return listener->port;
 }
 
-void uni__listener_keep_used(uni__listener *listener)
-{
-    for (int i = 0; i < listener->num_doors; i++) {
-        uni__door *at = &listener->doors[i];
-        bool used = false;
-        for (uni__link *link = listener->group->links; link; link = link->next)
-            used |=
-                link->listener == listener && link->ready && strcmp(link->own, at->address) == 0;
-        if (at->open && !used) {
-            at->open = false;
-            uv_close((uv_handle_t *)&at->tcp, on_door_closed);
-        }
-    }
-}
-
 void uni__listener_free(uni__listener *listener)
 {
     if (!listener)
@@ -151,7 +205,5 @@ void uni__listener_free(uni__listener *listener)
             uni__link_let_go(link);
     }
     listener->freed = true;
-    close_doors(listener);
-    if (listener->doors_left == 0)
-        free_listener(listener);
+    close_handles(listener);
 }

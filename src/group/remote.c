@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "group/agent.h"
@@ -19,7 +20,6 @@
 #define HOSTS_END_NS 3000000000ull /* for their workers and themselves */
 #define LAUNCHER_ASK_NS 100000000ull /* after the last host: the launcher gets SIGTERM */
 #define LAUNCHER_END_NS 2000000000ull /* and is killed */
-#define MAX_REMARKS 8
 
 /* ---- hosts ---- */
 
@@ -134,18 +134,20 @@ static void on_closed(void *context, uni__link *link, const char *why)
 static void on_refused(void *context, const char *address, const char *why)
 {
     uni__group *group = context;
-    char sentence[512];
-    if (!group->remote || ++group->remote->remarks > MAX_REMARKS)
-        return;
-    snprintf(sentence, sizeof sentence, "a connection from %.64s was turned away: %.300s%s",
-             address, why,
-             group->remote->remarks == MAX_REMARKS ? " (further ones are not said)" : "");
-    group->events->remark(group->context, sentence);
+    if (group->remote)
+        uni__remote_refuse(group, address, why);
 }
 
-static const uni__link_events link_events = {
-    .ready = on_ready, .frame = uni__remote_on_frame, .closed = on_closed, .refused = on_refused
-};
+static void on_look_for_keys(void *context)
+{
+    uni__remote_look_for_keys(context);
+}
+
+static const uni__link_events link_events = { .ready = on_ready,
+                                              .frame = uni__remote_on_frame,
+                                              .closed = on_closed,
+                                              .refused = on_refused,
+                                              .look_for_keys = on_look_for_keys };
 
 /* ---- launching ---- */
 
@@ -168,29 +170,50 @@ static void forget_hosts(uni__remote *remote)
     remote->num_hosts = 0;
 }
 
-int uni__group_listen(uni__group *group, const uni__launch *launch, char *text, uni_error *err)
+static int make_remote(uni__group *group, uni_error *err)
 {
-    uni__remote *remote = group->remote;
-    char job[2 * UNI__JOB_BYTES + 1];
-    if (!remote) {
-        remote = group->remote = calloc(1, sizeof *remote);
-        if (!remote)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+    uni__remote *remote = group->remote ? group->remote : calloc(1, sizeof *remote);
+    group->remote = remote;
+    if (remote && !remote->ranks)
         remote->ranks = calloc((size_t)group->num_slots, sizeof *remote->ranks);
-        if (!remote->ranks)
-            return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
-    }
-    uni__listener_free(remote->listener);
-    remote->listener = NULL;
+    return remote && remote->ranks ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+}
+
+/* Keys that were announced before this launch are none of its agents'. */
+static int expect_keys(uni__remote *remote, const uni__launch *launch, uni_error *err)
+{
+    struct stat info;
+    uni__keyring_free(remote->ring);
+    free(remote->announced_in);
+    free(remote->announced_by_rank);
+    remote->announced_in = strdup(launch->log);
+    remote->announced_by_rank = strdup(launch->announced_by_rank ? launch->announced_by_rank : "");
+    UNI_TRY(uni__keyring_new(&remote->ring, (uint32_t)launch->num_workers, err));
+    if (!remote->announced_in || !remote->announced_by_rank)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+    remote->announced_offset = stat(launch->log, &info) == 0 ? (int64_t)info.st_size : 0;
     remote->credentials = *launch->credentials;
+    remote->credentials.ring = remote->ring;
+    return 0;
+}
+
+int uni__group_listen(uni__group *group, const uni__launch *launch, char text[UNI__JOIN_MAX],
+                      uni_error *err)
+{
+    char job[2 * UNI__JOB_BYTES + 1], key[2 * UNI__KEY_BYTES + 1];
+    UNI_TRY(make_remote(group, err));
+    uni__remote *remote = group->remote;
+    uni__remote_stop_listening(group);
+    UNI_TRY(expect_keys(remote, launch, err));
     UNI_TRY(uni__listener_new(&remote->listener, group, launch->addresses, launch->num_addresses,
-                              launch->credentials, &link_events, group, err));
-    sodium_bin2hex(job, sizeof job, launch->credentials->job, UNI__JOB_BYTES);
-    int used = snprintf(text, 512, "1:%s:%u:%d:%d:", job, launch->credentials->attempt,
-                        launch->credentials->encrypt, uni__listener_port(remote->listener));
-    for (int i = 0; i < launch->num_addresses && used < 460; i++)
-        used +=
-            snprintf(text + used, (size_t)(512 - used), "%s%s", i ? "," : "", launch->addresses[i]);
+                              &remote->credentials, &link_events, group, err));
+    sodium_bin2hex(job, sizeof job, remote->credentials.job, UNI__JOB_BYTES);
+    sodium_bin2hex(key, sizeof key, remote->credentials.public_key, UNI__KEY_BYTES);
+    int used = snprintf(text, UNI__JOIN_MAX, "2:%s:%u:%d:%d:%s:", job, remote->credentials.attempt,
+                        remote->credentials.seal, uni__listener_port(remote->listener), key);
+    for (int i = 0; i < launch->num_addresses && used < UNI__JOIN_MAX - 50; i++)
+        used += snprintf(text + used, (size_t)(UNI__JOIN_MAX - used), "%s%s", i ? "," : "",
+                         launch->addresses[i]);
     return 0;
 }
 
@@ -218,7 +241,6 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->ending_ns = remote->hosts_gone_ns = 0;
     remote->placed = remote->launcher_asked = remote->agent_told = false;
     remote->launched = true;
-    remote->remarks = 0;
     remote->trouble_ns = 0;
     remote->foreign = launch->foreign;
     remote->term_is_stop = launch->term_is_stop;
@@ -286,6 +308,7 @@ void uni__remote_kill_all(uni__group *group)
     if (remote->ending_ns)
         return;
     remote->ending_ns = uni__monotonic_ns();
+    uni__remote_stop_listening(group);
     for (int i = 0; i < remote->num_hosts; i++)
         if (remote->hosts[i]->link)
             uni__link_send(remote->hosts[i]->link, UNI__REMOTE_KILL_ALL, &nobody, sizeof nobody,
@@ -416,6 +439,9 @@ void uni__remote_free(uni__group *group)
     free(remote->ranks);
     free(remote->token_path);
     free(remote->token);
+    free(remote->announced_in);
+    free(remote->announced_by_rank);
+    uni__keyring_free(remote->ring);
     sodium_memzero(&remote->credentials, sizeof remote->credentials);
     free(remote);
     group->remote = NULL;

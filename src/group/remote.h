@@ -6,7 +6,7 @@
  * they say. The controller keeps a page of its own for each remote rank, a mirror: the agent sends the words that workers write, the controller's
  * loop sends those that it wrote itself, both only when they changed. So the rest of the library does not know where a worker is.
  *
- * Frames: the type below, i32 rank (-1: none), then the payload. Fixed structures are little-endian; {} is msgpack. Both sides send PULSE when they
+ * Frames: the type below (127 is link.c's own), i32 rank (-1: none), then the payload. Fixed structures are little-endian; {} is msgpack. Both sides send PULSE when they
  * have been quiet for a quarter of a second; a host that is silent is named after 1 s and given up after silent_timeout, and an agent whose controller is
  * silent for twice that long ends its workers.
  */

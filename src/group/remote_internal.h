@@ -6,7 +6,10 @@
 #define UNISONO_GROUP_REMOTE_INTERNAL_H
 
 #include "group/internal.h"
+#include "group/keyring.h"
 #include "group/remote.h"
+
+#define UNI__STRANGERS_MAX 16
 
 typedef struct uni__remote_host {
     uni__link *link; /* NULL: gone */
@@ -25,9 +28,22 @@ typedef struct uni__remote_rank {
     uint32_t busy[2]; /* this snapshot buffer came and was not given back */
 } uni__remote_rank;
 
+/* Connections that were refused for one reason from one address. */
+typedef struct uni__stranger {
+    char address[64], why[256];
+    unsigned count;
+} uni__stranger;
+
 struct uni__remote {
-    uni__listener *listener;
+    uni__listener *listener; /* NULL unless hosts are expected */
     uni__credentials credentials;
+    uni__keyring *ring;
+    /* Where agents announce their keys: the launcher's output, or a file for each rank. */
+    char *announced_in, *announced_by_rank;
+    int64_t announced_offset;
+    uni__stranger strangers[UNI__STRANGERS_MAX];
+    int num_strangers;
+    unsigned other_strangers;
     uni__remote_host **hosts;
     int num_hosts, num_ranks;
     uni__remote_rank *ranks;
@@ -43,8 +59,13 @@ struct uni__remote {
         trouble_ns; /* since when the news behind `trouble` is waited for; 0: nothing is wrong */
     char trouble[512];
     bool fresh; /* reports came since `drained` was told */
-    int remarks;
 };
+
+/* remote_strangers.c */
+void uni__remote_refuse(uni__group *group, const char *address, const char *why);
+void uni__remote_look_for_keys(uni__group *group);
+/* All hosts are there, or none is expected any more: nothing can connect, and what was refused so far is summed up. */
+void uni__remote_stop_listening(uni__group *group);
 
 /* remote.c */
 void uni__remote_fail_launch(uni__group *group, const char *sentence);

@@ -32,7 +32,7 @@ static void check_placed(uni__group *group)
             return;
     remote->placed = true;
     number_nodes(remote);
-    uni__listener_keep_used(remote->listener);
+    uni__remote_stop_listening(group);
     group->events->placed(group->context);
 }
 

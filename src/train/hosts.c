@@ -99,8 +99,13 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_e
     hosts->slurm = strcmp(trainer->options.launcher, "slurm") == 0;
     hosts->foreign = uni__launched_look(&hosts->launched) && hosts->launched.size > 1;
     hosts->encrypt = asked->encrypt;
-    if (asked->interface && !(hosts->interface = strdup(asked->interface)))
+    hosts->seal = !asked->no_seal;
+    if ((asked->interface && !(hosts->interface = strdup(asked->interface))) ||
+        (asked->secret_file && !(hosts->secret_file = strdup(asked->secret_file))))
         return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
+    if (hosts->encrypt && !hosts->seal)
+        return uni_error_set(err, UNI_EINVAL,
+                             "encrypt and no_seal contradict each other: leave one of them out");
     if (hosts->foreign && asked->hosts)
         return uni_error_set(err, UNI_EINVAL,
                              "inside mpirun or srun the hosts are theirs: leave --hosts out");
@@ -122,6 +127,7 @@ void uni__hosts_free(uni_trainer *trainer)
         return;
     free(trainer->hosts->list);
     free(trainer->hosts->interface);
+    free(trainer->hosts->secret_file);
     free(trainer->hosts);
     trainer->hosts = NULL;
 }
@@ -145,6 +151,10 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out)
         status |= uni_dict_take(out, "interface", uni_value_string(hosts->interface));
     if (hosts->encrypt)
         status |= uni_dict_take(out, "encrypt", uni_value_bool(true));
+    if (!hosts->seal)
+        status |= uni_dict_take(out, "no_seal", uni_value_bool(true));
+    if (hosts->secret_file)
+        status |= uni_dict_take(out, "secret_file", uni_value_string(hosts->secret_file));
     if (hosts->min_workers < trainer->roles.workers)
         status |= uni_dict_take(out, "min_workers", uni_value_int(hosts->min_workers));
     /* A run that went on with fewer is resumed with as many as were asked for, if their hosts are back. */
@@ -207,19 +217,15 @@ static int write_token(uni__run *run, char token[33], uni_error *err)
     return uni__write_file(hosts->token_path, token, 32, false, err);
 }
 
-/* Inside a foreign mpirun: where the others find us. Only their user can read it. */
-static int write_join(uni__run *run, const char *join, const char *secret, uni_error *err)
+/* Inside a foreign mpirun: where the others find us. They answer with their keys beside it, so only this user may write there. */
+static int write_join(uni__run *run, const char *join, uni_error *err)
 {
     uni__hosts *hosts = run->trainer->hosts;
-    char text[700];
+    char text[UNI__JOIN_MAX + 2];
     if (!hosts->foreign)
         return 0;
-    snprintf(hosts->join_path, sizeof hosts->join_path, "%s/.join_%s", run->trainer->storage,
-             hosts->launched.job);
-    int length = snprintf(text, sizeof text, "%s\n%s\n", join, secret);
-    int status = uni__write_file(hosts->join_path, text, (size_t)length, false, err);
-    sodium_memzero(text, sizeof text);
-    return status;
+    int length = snprintf(text, sizeof text, "%s\n", join);
+    return uni__write_file(hosts->join_path, text, (size_t)length, false, err);
 }
 
 static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, uni_error *err)
@@ -246,18 +252,19 @@ static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, un
                         : uni__launcher_mpi(&plan, argv, err);
 }
 
-static uni_value *launcher_environment(const char *join, const char *secret)
+static uni_value *launcher_environment(const uni__hosts *hosts, const char *join)
 {
     uni_value *list = uni_value_list();
-    char pair[700];
+    char pair[UNI__JOIN_MAX + 4200];
     int status = 0;
     for (char **at = environ; *at && status == 0; at++)
-        status = uni_list_take(list, uni_value_string(*at));
+        if (strncmp(*at, UNI__SECRET_FILE_VARIABLE "=", strlen(UNI__SECRET_FILE_VARIABLE "=")) != 0)
+            status = uni_list_take(list, uni_value_string(*at));
     snprintf(pair, sizeof pair, UNI__JOIN_VARIABLE "=%s", join);
     status |= uni_list_take(list, uni_value_string(pair));
-    snprintf(pair, sizeof pair, UNI__SECRET_VARIABLE "=%s", secret);
+    snprintf(pair, sizeof pair, UNI__SECRET_FILE_VARIABLE "=%s",
+             hosts->secret_file ? hosts->secret_file : "");
     status |= uni_list_take(list, uni_value_string(pair));
-    sodium_memzero(pair, sizeof pair);
     if (status == 0)
         return list;
     uni_value_free(list);
@@ -270,7 +277,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     uni__hosts *hosts = trainer->hosts;
     uni__credentials credentials = { 0 };
     const char *addresses[UNI__NETWORK_MAX];
-    char join[512], secret[65] = "", token[33];
+    char join[UNI__JOIN_MAX], token[33];
     uni_value *argv = NULL, *names = NULL, *environment = NULL;
     char *log = uni__path_join(run->logs_dir, "launcher.log", NULL);
     int status;
@@ -278,8 +285,14 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
         addresses[i] = hosts->addresses[i].text;
     UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
     credentials.attempt = (uint32_t)run->attempt;
-    credentials.encrypt = hosts->encrypt;
+    credentials.seal = hosts->seal;
+    if (hosts->secret_file)
+        UNI_TRY_GOTO(uni__credentials_read_secret(&credentials, hosts->secret_file, err), done);
+    if (hosts->foreign)
+        snprintf(hosts->join_path, sizeof hosts->join_path, "%s/.join_%s", trainer->storage,
+                 hosts->launched.job);
     uni__launch launch = { .log = log,
+                           .announced_by_rank = hosts->foreign ? hosts->join_path : NULL,
                            .addresses = addresses,
                            .num_addresses = hosts->num_addresses,
                            .num_workers = run->num_workers,
@@ -288,13 +301,16 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
                            .silent_timeout = trainer->options.silent_timeout,
                            .token_path = hosts->token_path,
                            .token = token };
+    if (!log) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
+        goto done;
+    }
     UNI_TRY_GOTO(write_token(run, token, err), done);
     UNI_TRY_GOTO(launcher_words(run, &argv, &names, err), done);
     UNI_TRY_GOTO(uni__group_listen(run->group, &launch, join, err), done);
-    uni__secret_to_text(&credentials, secret);
-    UNI_TRY_GOTO(write_join(run, join, secret, err), done);
-    environment = launcher_environment(join, secret);
-    if (!environment || !log) {
+    UNI_TRY_GOTO(write_join(run, join, err), done);
+    environment = launcher_environment(hosts, join);
+    if (!environment) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory to launch");
         goto done;
     }
@@ -307,7 +323,6 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     status = uni__group_launch(run->group, &launch, err);
 done:
     sodium_memzero(&credentials, sizeof credentials);
-    sodium_memzero(secret, sizeof secret);
     uni_value_free(argv);
     uni_value_free(names);
     uni_value_free(environment);

@@ -37,6 +37,10 @@ static void remove_tokens(uni__run *run)
     }
     if (hosts->token_path[0])
         unlink(hosts->token_path);
+    for (int r = 0; hosts->join_path[0] && r < run->num_workers; r++) {
+        snprintf(path, sizeof path, "%s.%d", hosts->join_path, r);
+        unlink(path);
+    }
     if (hosts->join_path[0])
         unlink(hosts->join_path);
     hosts->token_path[0] = hosts->join_path[0] = '\0';
@@ -73,7 +77,7 @@ static void say_hosts(uni__run *run)
         uni_value_free(record);
     uni__run_tell(run, UNI_EVENT_WORKERS, -1, "%d host%s connected to %s%s in %.0f ms: %s", nodes,
                   nodes == 1 ? "" : "s", last.reached ? last.reached : "?",
-                  run->trainer->hosts->encrypt ? " (encrypted)" : "", ms,
+                  run->trainer->hosts->seal ? " (sealed)" : " (readable: --no-seal)", ms,
                   text.data ? text.data : "");
     uni__text_free(&text);
 }

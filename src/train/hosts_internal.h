@@ -1,7 +1,7 @@
 /*
  * hosts_internal.h - runs over several hosts: which hosts take part, how they are started, what each of them sees. Only for this module.
  *
- * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or srun with a secret of its own (MPI cannot be started
+ * A trainer with the launcher "mpi" or "slurm" has a uni__hosts. Every attempt is a new mpirun or srun with keys of its own (MPI cannot be started
  * twice in a rank); when every rank has a host, the workers are spawned as on one machine. A host that is lost is left out of later
  * attempts when enough slots remain (num_workers, or else min_workers). Inside somebody else's mpirun or srun ("foreign") there is one attempt.
  */
@@ -14,11 +14,11 @@
 #include "train/run_internal.h"
 
 struct uni__hosts {
-    bool slurm, foreign, encrypt;
+    bool slurm, foreign, encrypt, seal;
     uni__launched launched; /* foreign: who we are there */
     uni__host_slots *list;
     int num_hosts, min_workers;
-    char *interface;
+    char *interface, *secret_file;
     char agent[4200]; /* path of unisono-host */
     uni__address addresses[UNI__NETWORK_MAX];
     int num_addresses;

@@ -1,8 +1,9 @@
 /*
  * hosts_join.c - the ranks above 0 of a foreign mpirun or srun (`mpirun -n 4 unisono run -- ...`): they become agents of the run that rank 0
- * controls. Where it listens they read from a file in the storage, which only their user can read. Main thread.
+ * controls. Where it listens they read from a file in the storage, and they announce their keys in files beside it. Main thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,26 +25,36 @@ int uni__hosts_foreign_rank(void)
     return uni__launched_look(&launched) && launched.size > 1 ? launched.rank : -1;
 }
 
-static int read_join(const char *path, char **join, char **secret, uni_error *err)
+/* Whoever could write it could send us to a controller of its own. */
+static int read_join(const char *path, char join[UNI__JOIN_MAX], uni_error *err)
 {
     struct stat info;
-    size_t size = 0;
-    if (stat(path, &info) == 0 && (info.st_uid != geteuid() || (info.st_mode & 077)))
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return UNI_ENOTFOUND;
+    if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
+        (info.st_mode & 077)) {
+        if (fd >= 0)
+            close(fd);
         return uni_error_set(err, UNI_EPERMISSION,
-                             "%s belongs to somebody else or can be read by others", path);
-    UNI_TRY(uni__read_file(join, &size, path, 4096, err));
-    char *line = strchr(*join, '\n'), *end = line ? strchr(line + 1, '\n') : NULL;
+                             "%s belongs to somebody else, is not a regular file, or can be read "
+                             "by others",
+                             path);
+    }
+    ssize_t size = read(fd, join, UNI__JOIN_MAX - 1);
+    close(fd);
+    join[size > 0 ? size : 0] = '\0';
+    char *end = strchr(join, '\n');
     if (!end)
-        return uni_error_set(err, UNI_EFORMAT, "%s is not whole", path);
-    *line = *end = '\0';
-    *secret = line + 1;
+        return uni_error_set(err, UNI_EFORMAT, "%s is truncated", path);
+    *end = '\0';
     return 0;
 }
 
 int uni__hosts_join_foreign(const char *storage_path, uni_error *err)
 {
     uni__launched launched;
-    char agent[4200], path[4200], *storage = NULL, *join = NULL, *secret = NULL;
+    char agent[4200], path[4200], mine[4300], join[UNI__JOIN_MAX], *storage = NULL;
     uint64_t deadline = uni__monotonic_ns() + JOIN_SECONDS * 1000000000ull;
     if (!uni__launched_look(&launched))
         return uni_error_set(err, UNI_ESTATE, "neither mpirun nor srun started this process");
@@ -52,7 +63,7 @@ int uni__hosts_join_foreign(const char *storage_path, uni_error *err)
     snprintf(path, sizeof path, "%s/.join_%s", storage, launched.job);
     free(storage);
     int status;
-    while ((status = read_join(path, &join, &secret, err)) == UNI_ENOTFOUND) {
+    while ((status = read_join(path, join, err)) == UNI_ENOTFOUND) {
         if (uni__monotonic_ns() > deadline)
             return uni_error_set(err, UNI_ETIMEOUT,
                                  "rank 0 of this mpirun or srun has not written %s within %d s: "
@@ -61,8 +72,9 @@ int uni__hosts_join_foreign(const char *storage_path, uni_error *err)
         nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
     }
     UNI_TRY(status);
+    snprintf(mine, sizeof mine, "%s.%d", path, launched.rank);
     setenv(UNI__JOIN_VARIABLE, join, 1);
-    setenv(UNI__SECRET_VARIABLE, secret, 1);
+    setenv(UNI__ANNOUNCE_VARIABLE, mine, 1);
     execl(agent, "unisono-host", (char *)NULL);
     return uni_error_set_errno(err, errno, "cannot execute %s", agent);
 }

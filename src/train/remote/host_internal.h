@@ -64,7 +64,8 @@ typedef struct host_agent {
     bool shares_storage, ending, orphaned;
     int parent; /* the launcher's daemon on this host */
     char parent_name[32];
-    uint64_t pulse_ns;
+    uint64_t pulse_ns, begun_ns;
+    int retries; /* of the connection to the controller */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool over; /* with lock */
@@ -73,6 +74,8 @@ typedef struct host_agent {
 
 /* host_main.c */
 void host_over(host_agent *self, int exit_code); /* main ends the process */
+/* Tries to connect once more in a moment; false when it was tried for too long. */
+bool host_connect_later(host_agent *self);
 int host_hold_port(host_agent *self, const char *address);
 int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 

@@ -1,8 +1,8 @@
 /*
  * host_join.c - the processes that the launcher started on one host find each other (host_internal.h).
  *
- * Over an abstract socket: it leaves no file, and belongs to the host's network namespace. Its name is made from the job's secret, and who
- * connects must be the same user. A donor sends: i32 rank, u32 size, then a msgpack list of variables.
+ * Over an abstract socket: it leaves no file, and belongs to the host's network namespace. Its name is made from the job, which is
+ * random and no other user's to know, and both sides check that the other is the same user. A donor sends: i32 rank, u32 size, then a msgpack list of variables.
  */
 #include <errno.h>
 #include <poll.h>
@@ -48,20 +48,20 @@ uni_value *host_own_variables(void)
 
 static socklen_t meeting_place(const host_agent *self, struct sockaddr_un *out)
 {
-    uint8_t mac[crypto_auth_hmacsha256_BYTES];
+    static const char label[] = "unisono 2 meeting place";
+    uint8_t hash[16];
     char hex[33];
     /* Where several nodes of Slurm are one machine, each has a place of its own. */
     const char *node = getenv("SLURMD_NODENAME");
-    crypto_auth_hmacsha256_state state;
-    crypto_auth_hmacsha256_init(&state, self->credentials.secret, UNI__SECRET_BYTES);
-    crypto_auth_hmacsha256_update(&state, (const uint8_t *)"unisono 1 meeting place", 24);
-    crypto_auth_hmacsha256_update(&state, self->credentials.job, UNI__JOB_BYTES);
-    crypto_auth_hmacsha256_update(&state, (const uint8_t *)&self->credentials.attempt,
-                                  sizeof self->credentials.attempt);
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, self->credentials.job, UNI__JOB_BYTES, sizeof hash);
+    crypto_generichash_update(&state, (const uint8_t *)label, sizeof label);
+    crypto_generichash_update(&state, (const uint8_t *)&self->credentials.attempt,
+                              sizeof self->credentials.attempt);
     if (node)
-        crypto_auth_hmacsha256_update(&state, (const uint8_t *)node, strlen(node));
-    crypto_auth_hmacsha256_final(&state, mac);
-    sodium_bin2hex(hex, sizeof hex, mac, 16);
+        crypto_generichash_update(&state, (const uint8_t *)node, strlen(node));
+    crypto_generichash_final(&state, hash, sizeof hash);
+    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
     int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "unisono-%s", hex);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);

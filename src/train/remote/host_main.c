@@ -1,8 +1,8 @@
 /*
  * host_main.c - the program unisono-host: the agent of a run on one of its hosts (the design is in host_internal.h).
  *
- * Started by mpirun or srun, never by hand. Where the controller listens, and the job's secret, come in the environment, from which they are
- * removed at once. It ends, with every worker below it, when the controller says so or the link to it is gone.
+ * Started by mpirun or srun, never by hand. Where the controller listens and its public key come in the environment; the agent makes a key pair of its own and
+ * announces the public half on its standard output (group/keyring.h). It ends, with every worker below it, when the controller says so or the link to it is gone.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,11 +13,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "group/host.h"
+#include "group/keyring.h"
 #include "train/remote/host_internal.h"
 
 #define CONNECT_MS 20000
+#define RETRY_MS 25
 #define MAX_LOCAL 1024
 
 void host_over(host_agent *self, int exit_code)
@@ -52,23 +55,26 @@ int host_hold_port(host_agent *self, const char *address)
     return ntohs(where.sin_port);
 }
 
-/* "1:JOB:ATTEMPT:ENCRYPT:PORT:ADDRESS[,ADDRESS...]" */
+static bool read_hex(const char *text, uint8_t *out, size_t want)
+{
+    size_t size = 0;
+    return sodium_hex2bin(out, want, text, strlen(text), NULL, &size, NULL) == 0 && size == want;
+}
+
+/* launchers.h has its form. */
 static int read_join(host_agent *self, const char *text, uni_error *err)
 {
-    int version = 0, encrypt = 0, used = 0;
-    char job[2 * UNI__JOB_BYTES + 1];
-    size_t size = 0;
-    if (sscanf(text, "%d:%32[0-9a-f]:%u:%d:%d:%n", &version, job, &self->credentials.attempt,
-               &encrypt, &self->port, &used) != 5 ||
-        !used || version != 1 ||
-        sodium_hex2bin(self->credentials.job, UNI__JOB_BYTES, job, strlen(job), NULL, &size,
-                       NULL) != 0 ||
-        size != UNI__JOB_BYTES)
+    int version = 0, seal = 0, used = 0;
+    char job[2 * UNI__JOB_BYTES + 1], key[2 * UNI__KEY_BYTES + 1];
+    if (sscanf(text, "%d:%32[0-9a-f]:%u:%d:%d:%64[0-9a-f]:%n", &version, job,
+               &self->credentials.attempt, &seal, &self->port, key, &used) != 6 ||
+        !used || version != 2 || !read_hex(job, self->credentials.job, UNI__JOB_BYTES) ||
+        !read_hex(key, self->credentials.controller_key, UNI__KEY_BYTES))
         return uni_error_set(err, UNI_EFORMAT,
                              "%s is not understood: the same release of unisono "
                              "must be on all hosts",
                              UNI__JOIN_VARIABLE);
-    self->credentials.encrypt = encrypt != 0;
+    self->credentials.seal = seal != 0;
     for (const char *at = text + used; *at && self->num_addresses < UNI__NETWORK_MAX;) {
         size_t length = strcspn(at, ",");
         snprintf(self->addresses[self->num_addresses++], sizeof self->addresses[0], "%.*s",
@@ -78,28 +84,29 @@ static int read_join(host_agent *self, const char *text, uni_error *err)
     return 0;
 }
 
-/* Takes a variable out of the environment, and its text out of this process's memory. */
+/* Takes a variable out of the environment. */
 static char *take_variable(const char *name)
 {
     char *value = getenv(name), *copy = value ? strdup(value) : NULL;
-    if (value)
-        sodium_memzero(value, strlen(value));
     unsetenv(name);
     return copy;
 }
 
 static int look_around(host_agent *self, uni_error *err)
 {
-    char *join = take_variable(UNI__JOIN_VARIABLE), *secret = take_variable(UNI__SECRET_VARIABLE);
+    char *join = take_variable(UNI__JOIN_VARIABLE),
+         *secret_file = take_variable(UNI__SECRET_FILE_VARIABLE);
     int status = 0;
-    if (!join || !secret)
+    if (!join)
         status = uni_error_set(err, UNI_ESTATE,
                                "unisono-host is started by `unisono run` on other hosts; run "
                                "`unisono --help` instead");
     if (status == 0)
         status = read_join(self, join, err);
     if (status == 0)
-        status = uni__secret_from_text(&self->credentials, secret, err);
+        status = uni__credentials_make_pair(&self->credentials, err);
+    if (status == 0 && secret_file && secret_file[0])
+        status = uni__credentials_read_secret(&self->credentials, secret_file, err);
     if (status == 0 && !uni__launched_look(&self->launched))
         status = uni_error_set(err, UNI_ESTATE,
                                "neither mpirun nor srun seems to have started this process: their "
@@ -107,10 +114,22 @@ static int look_around(host_agent *self, uni_error *err)
     if (status == 0 && (self->launched.local_size < 1 || self->launched.local_size > MAX_LOCAL))
         status = uni_error_set(
             err, UNI_ESTATE, "the launcher did not say how many processes it started on this host");
-    if (secret)
-        sodium_memzero(secret, strlen(secret));
-    free(secret);
+    free(secret_file);
     free(join);
+    return status;
+}
+
+/* The controller accepts no key that did not come this way. */
+static int announce(host_agent *self, uni_error *err)
+{
+    char line[UNI__ANNOUNCEMENT_MAX], *path = take_variable(UNI__ANNOUNCE_VARIABLE);
+    int status = 0;
+    uni__announcement_write(&self->credentials, (uint32_t)self->workers[0].rank, line);
+    if (path)
+        status = uni__write_file(path, line, strlen(line), false, err);
+    else if (fputs(line, stdout) == EOF || fflush(stdout) == EOF)
+        status = uni_error_set_errno(err, errno, "cannot announce this host to the controller");
+    free(path);
     return status;
 }
 
@@ -124,20 +143,45 @@ int host_make_scratch(host_agent *self, uni_error *err)
                : uni_error_set_errno(err, errno, "cannot make a directory %s", self->scratch);
 }
 
+static int connect_now(host_agent *self, uni_error *err)
+{
+    const char *addresses[UNI__NETWORK_MAX];
+    for (int i = 0; i < self->num_addresses; i++)
+        addresses[i] = self->addresses[i];
+    return uni__link_connect(self->group, addresses, self->num_addresses, self->port,
+                             &self->credentials, (uint32_t)self->workers[0].rank, CONNECT_MS,
+                             &host_link_events, self, err);
+}
+
 static void begin(void *argument)
 {
     host_agent *self = argument;
     uni_error err = { 0 };
-    const char *addresses[UNI__NETWORK_MAX];
-    for (int i = 0; i < self->num_addresses; i++)
-        addresses[i] = self->addresses[i];
-    if (uni__group_handle_signals(self->group, true, &err) < 0 ||
-        uni__link_connect(self->group, addresses, self->num_addresses, self->port,
-                          &self->credentials, (uint32_t)self->launched.rank, CONNECT_MS,
-                          &host_link_events, self, &err) < 0) {
+    self->begun_ns = uni__monotonic_ns();
+    if (uni__group_handle_signals(self->group, true, &err) < 0 || connect_now(self, &err) < 0) {
         fprintf(stderr, "unisono-host: %s\n", err.message);
         host_over(self, 1);
     }
+}
+
+static void connect_again(void *argument)
+{
+    host_agent *self = argument;
+    uni_error err = { 0 };
+    if (connect_now(self, &err) < 0)
+        host_over(self, 1);
+}
+
+/* The controller turns connections away when too many wait; an attack must not cost us the run. */
+bool host_connect_later(host_agent *self)
+{
+    uint64_t waited_ms = (uni__monotonic_ns() - self->begun_ns) / 1000000u;
+    if (waited_ms > CONNECT_MS)
+        return false;
+    self->retries++;
+    uni__group_after(self->group, RETRY_MS << (self->retries < 5 ? self->retries : 5),
+                     connect_again);
+    return true;
 }
 
 static int work(host_agent *self, uni_error *err)
@@ -152,6 +196,7 @@ static int work(host_agent *self, uni_error *err)
     for (int i = 0; i < self->num_workers; i++)
         self->workers[i] = (host_worker){ .donor = -1, .memory_fd = -1, .transfer = { .fd = -1 } };
     UNI_TRY(host_gather(self, err));
+    UNI_TRY(announce(self, err));
     UNI_TRY(uni__group_new(&self->group, self->num_workers, -1, &host_group_events, self, err));
     uni__group_post(self->group, begin, self);
     pthread_mutex_lock(&self->lock);

@@ -220,8 +220,11 @@ static void on_closed(void *context, uni__link *link, const char *why)
     host_agent *self = context;
     bool was_ready = self->link != NULL;
     self->link = NULL;
-    if (!was_ready)
-        fprintf(stderr, "unisono-host: the controller cannot be reached: %s\n", why);
+    if (!was_ready && host_connect_later(self))
+        return;
+    fprintf(stderr, "unisono-host: %s: %s\n",
+            was_ready ? "the connection to the controller ended" : "cannot reach the controller",
+            why);
     host_over(self, was_ready ? 0 : 1);
 }
 
