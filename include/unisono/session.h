@@ -85,11 +85,13 @@ UNI_API UNI_MUST_USE int uni_session_report_numbers(uni_session *session, int co
 /* Ray Train v1's form: a checkpoint by itself, not tied to a report. Ranks other than 0 are accepted and not stored. */
 UNI_API UNI_MUST_USE int uni_session_save_checkpoint(uni_session *session, const uni_value *dict,
                                                      uni_error *err);
-/* The dictionary of the newest complete checkpoint of this run, or of the one given to the run; *out is NULL (and the return 0) when there
- * is none. The caller frees it. */
+/* The dictionary of the checkpoint that was saved last, by whichever rank; *out is NULL (and the return 0) when there is none. Until this rank has reported or
+ * saved, it is the one that the attempt began with, so that all ranks begin with the same. A checkpoint that still waits for the report of another
+ * rank is waited for; UNI_ESTATE names that rank after 30 s. The caller frees the dictionary. */
 UNI_API UNI_MUST_USE int uni_session_load_checkpoint(uni_session *session, uni_value **out,
                                                      uni_error *err);
-/* The same as a handle, for directories; *out NULL when there is none. The caller closes it. */
+/* The same as a handle, for directories; *out NULL when there is none, or when it is a dictionary in memory (UNI_KEEP_NONE: load it). The caller
+ * closes it. */
 UNI_API UNI_MUST_USE int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out,
                                                     uni_error *err);
 /* A fresh empty directory on the run's own filesystem, to write checkpoint files into and hand to report; the string is the caller's

@@ -82,6 +82,9 @@ typedef struct uni_run_options {
     double time_limit; /* seconds; default none. All ranks stop together, then UNI_ETIMEOUT */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED (the tuner's trials) */
     double progress_timeout; /* seconds without a report from any rank; default none */
+    /* report() with a checkpoint, and save_checkpoint, return when the checkpoint is complete on the disk. It is complete when every
+     * rank has reported its iteration, so all ranks must report equally often. Default: they return when it is taken. */
+    bool synchronous_checkpoints;
     bool
         v1_checkpoints; /* score attribute in the checkpoint's dictionary; rank 0 only; uneven reports are an error */
 } uni_run_options;

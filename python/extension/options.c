@@ -33,8 +33,13 @@ static const field trainer_fields[] = {
 #name, kind, offsetof(uni_run_options, name)                                               \
     }
 static const field run_fields[] = {
-    R(function, TEXT),     R(from_checkpoint, TEXT),    R(resume_run, TEXT),
-    R(time_limit, NUMBER), R(progress_timeout, NUMBER), R(v1_checkpoints, TRUTH),
+    R(function, TEXT),
+    R(from_checkpoint, TEXT),
+    R(resume_run, TEXT),
+    R(time_limit, NUMBER),
+    R(progress_timeout, NUMBER),
+    R(v1_checkpoints, TRUTH),
+    R(synchronous_checkpoints, TRUTH),
     { NULL, 0, 0 },
 };
 

@@ -235,11 +235,15 @@ def save_checkpoint(**state: Any) -> Any:
             raise ValueError("the CheckpointStrategy scores by %r, which is no number in this checkpoint: %r" % (attribute, score))
     if here.session.world_rank == 0:
         here.session.save_checkpoint(dict(_codec.encode_dict(state), **here.note_datasets()))
+    else:
+        here.session.save_checkpoint({})  # not stored, but load_checkpoint gives rank 0's from now on
     return None
 
 
 def load_checkpoint() -> Any:
-    """The dictionary of the newest checkpoint of this run, or of the one it was given; None when there is none."""
+    """The dictionary of the most recently saved checkpoint of this run, on every rank; None when there is none.
+
+    Until this rank has reported or saved, it is the one that this attempt began with."""
     here = current()
     if here is None:
         return outside("load_checkpoint")
@@ -248,7 +252,7 @@ def load_checkpoint() -> Any:
 
 
 def get_checkpoint() -> Any:
-    """The Checkpoint to go on from, or None."""
+    """The most recently reported Checkpoint; until this rank has reported or saved, the one to go on from; or None."""
     from unisono.train._checkpoint import Checkpoint
 
     here = current()

@@ -97,6 +97,9 @@ static const cli_option run_options[] = {
     { NULL, "keep-best", 0, CLI_STRING, AT(keep_best), "METRIC:ORDER", NULL, NULL, NULL,
       "which ones --keep keeps: the best by a metric, for example loss:min or accuracy:max "
       "(default: the newest)" },
+    { NULL, "sync-checkpoints", 0, CLI_FLAG, AT(sync_checkpoints), NULL, NULL, NULL, NULL,
+      "report() returns when its checkpoint is complete on the disk, not when it is taken; all "
+      "ranks must report equally often" },
     { NULL, "resume", 0, CLI_OPTIONAL, AT(resume), "RUN", NULL, NULL, "<run>",
       "go on in this run (default: the newest that can) from its last complete checkpoint; "
       "program, "

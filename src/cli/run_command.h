@@ -21,7 +21,7 @@ typedef struct run_values {
     long long min_workers;
     long long num_workers, servers, evaluators, max_failures;
     double cpus, memory, time_limit, progress_timeout, grace, log_cap;
-    bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray;
+    bool use_gpu, quiet, verbose, dry_run, json, no_retry_errors, as_ray, sync_checkpoints;
 } run_values;
 
 /* What the command line, a config file and a run to resume come to. Owns what it points to. */

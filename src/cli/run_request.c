@@ -269,6 +269,9 @@ static void remember(run_request *out, const cli_parsed *parsed)
         out->trainer.no_retry_errors = !uni_dict_get_bool(options, "retry_errors", true);
     if (!cli_given(parsed, "progress-timeout"))
         out->run.progress_timeout = uni_dict_get_float(options, "progress_timeout", 0);
+    if (!cli_given(parsed, "sync-checkpoints"))
+        out->run.synchronous_checkpoints =
+            uni_dict_get_bool(options, "synchronous_checkpoints", false);
     out->trainer.name = uni_dict_get_string(about, "name", NULL);
 }
 
@@ -381,6 +384,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         out->trainer.num_workers = 0; /* as many as there are slots */
     out->run.time_limit = values->time_limit;
     out->run.progress_timeout = values->progress_timeout;
+    out->run.synchronous_checkpoints = values->sync_checkpoints;
     UNI_TRY(make_policy(out, values, err));
     if (values->resume) {
         UNI_TRY(open_resumed(out, values, err));

@@ -156,6 +156,5 @@ void uni__describe_what(uint64_t what, uint64_t count, char *out, size_t size);
 
 /* peer.c: is the rank's process alive? 0 yes, 1 not (why says it). */
 int uni__peer_check(uni_comm *comm, int rank, char *why, size_t size);
-uint64_t uni__peer_start_time(int pid, char *state);
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 #define PAGE 4096u
 
 static size_t lane_bytes(int members, int slots)
@@ -113,10 +115,11 @@ int uni__board_attach(uni_comm *comm, void *memory, size_t bytes, uni_error *err
         return uni_error_set(err, UNI_ENOMEM, "no memory for a communicator of %d ranks",
                              comm->size);
     board->spin_ns = choose_spin(comm);
-    char state;
+    uni__process self;
+    (void)uni__process_look(getpid(), &self); /* start time 0: the peers cannot look either */
     uni__rank_line *line = &header->ranks[comm->rank];
     atomic_store(&line->pid, (uint32_t)getpid());
-    atomic_store(&line->start_time, uni__peer_start_time(getpid(), &state));
+    atomic_store(&line->start_time, self.start_time);
     atomic_store(&line->state, UNI__RANK_OPEN);
     return 0;
 }

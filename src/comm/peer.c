@@ -7,41 +7,16 @@
  * rendezvous counts.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "comm/board.h"
 
 #define FROZEN_MS 400
-
-/* Start time (field 22) and state of a process; 0 when there is none. */
-uint64_t uni__peer_start_time(int pid, char *state)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    *state = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t size = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (size <= 0)
-        return 0;
-    text[size] = 0;
-    /* The second field is the name in brackets and may hold anything; the last bracket ends it. */
-    char *at = strrchr(text, ')');
-    if (!at || at[1] != ' ')
-        return 0;
-    *state = at[2];
-    at += 2;
-    for (int field = 3; field < 22 && at; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
-}
 
 static int check_process(uni_comm *comm, int rank, char *why, size_t size)
 {
@@ -49,11 +24,12 @@ static int check_process(uni_comm *comm, int rank, char *why, size_t size)
     uni__rank_line *line = &board->header->ranks[rank];
     int pid = (int)atomic_load(&line->pid);
     uint64_t start = atomic_load(&line->start_time);
-    char state = 0;
+    uni__process process;
     if (pid == 0 || pid == getpid() || start == 0)
         return 0;
-    uint64_t now_start = uni__peer_start_time(pid, &state);
-    if (now_start != start || state == 'Z' || state == 'X') {
+    bool found = uni__process_look(pid, &process);
+    char state = process.state;
+    if (!found || process.start_time != start || state == 'Z' || state == 'X') {
         snprintf(why, size, "(pid %d) has died", pid);
         return 1;
     }

@@ -16,24 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-
-/* The parent of a process, or -1. The name in /proc/PID/stat may contain anything, so the last ')' counts. */
-static pid_t parent_of(const char *pid_text)
-{
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid_text);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    size_t n = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[n] = '\0';
-    char *close_paren = strrchr(line, ')');
-    int parent = -1;
-    if (!close_paren || sscanf(close_paren + 1, " %*c %d", &parent) != 1)
-        return -1;
-    return parent;
-}
+#include "base/process.h"
 
 static int kill_children_by_scan(pid_t self)
 {
@@ -42,9 +25,11 @@ static int kill_children_by_scan(pid_t self)
     if (!proc)
         return 0;
     for (struct dirent *entry; (entry = readdir(proc));) {
-        if (!isdigit((unsigned char)entry->d_name[0]) || parent_of(entry->d_name) != self)
+        uni__process one;
+        pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
+        if (pid == 0 || !uni__process_look(pid, &one) || one.parent != self)
             continue;
-        kill((pid_t)atoi(entry->d_name), SIGKILL);
+        kill(pid, SIGKILL);
         count++;
     }
     closedir(proc);

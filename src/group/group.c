@@ -13,11 +13,44 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "group/internal.h"
 #include "group/remote.h"
 
 #define TICK_MS 100
 #define SILENT_AFTER_NS 1000000000ull
+/* The first heartbeat comes from a thread that a crowded machine may start late. */
+#define FIRST_BEAT_NS 60000000000ull
+
+/* The process that claimed the session is gone or on its way out: the agent tells how it ended, however long the kernel takes for it. (Not when
+ * somebody stopped the agent.) */
+static bool is_ending(const uni__group *group, const uni__slot *worker)
+{
+    uni__process agent;
+    return !group->remote && uni__process_is_ending((int)atomic_load(&worker->page->owner)) &&
+           uni__process_look(group->agent_pid, &agent) && agent.state != 'T';
+}
+
+/* Tells of a claimed session without heartbeats, and once when they come again. The clock starts at the claim: a slow start is not silence. */
+static void watch_heartbeat(uni__group *group, uni__slot *worker, uint64_t now, bool late)
+{
+    uint64_t beat = atomic_load(&worker->page->heartbeat);
+    if (beat != worker->heartbeat || late || !worker->heartbeat_ns) {
+        worker->heartbeat = beat;
+        worker->heartbeat_ns = now;
+        if (worker->told_silent)
+            group->events->silent(group->context, worker->rank, 0);
+        worker->told_silent = false;
+        return;
+    }
+    /* Of another host's worker only what its host has said since counts: a silent host is another matter. */
+    uint64_t known = group->remote ? uni__remote_heard_ns(group, worker->rank, now) : now;
+    uint64_t quiet = known > worker->heartbeat_ns ? known - worker->heartbeat_ns : 0;
+    if (quiet <= (beat ? SILENT_AFTER_NS : FIRST_BEAT_NS) || is_ending(group, worker))
+        return;
+    worker->told_silent = true;
+    group->events->silent(group->context, worker->rank, (double)quiet / 1e9);
+}
 
 static void on_tick(uv_timer_t *handle)
 {
@@ -31,18 +64,8 @@ static void on_tick(uv_timer_t *handle)
         uni__remote_tick(group, now, late);
     for (int i = 0; i < group->num_slots; i++) {
         uni__slot *worker = &group->slots[i];
-        if (!worker->live || !worker->page || atomic_load(&worker->page->owner) == 0)
-            continue;
-        uint64_t beat = atomic_load(&worker->page->heartbeat);
-        if (beat != worker->heartbeat || late) {
-            worker->heartbeat = beat;
-            worker->heartbeat_ns = now;
-            continue;
-        }
-        /* Of another host's worker only what its host has said since counts: a silent host is another matter. */
-        uint64_t known = group->remote ? uni__remote_heard_ns(group, i, now) : now;
-        if (known > worker->heartbeat_ns && known - worker->heartbeat_ns > SILENT_AFTER_NS)
-            group->events->silent(group->context, i, (double)(known - worker->heartbeat_ns) / 1e9);
+        if (worker->live && worker->page && atomic_load(&worker->page->owner) != 0)
+            watch_heartbeat(group, worker, now, late);
     }
     uni__links_watch_agent(group, now);
     group->events->tick(group->context);

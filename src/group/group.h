@@ -42,9 +42,8 @@ typedef struct uni__group_events {
     void (*line)(void *context, int rank, const char *line, size_t size);
     void (*exited)(void *context, int rank, const uni__exit *exit);
     void (*stopped)(void *context, int rank, bool stopped);
-    void (*silent)(
-        void *context, int rank,
-        double seconds); /* at every tick while no heartbeat comes from a claimed session */
+    /* At every tick while no heartbeat comes from a claimed session; once with 0 when they come again. */
+    void (*silent)(void *context, int rank, double seconds);
     void (*all_dead)(void *context, int left);
     void (*agent_lost)(void *context);
     void (*drained)(void *context); /* after a round of messages: a good moment to flush */

@@ -24,7 +24,8 @@ typedef struct uni__slot {
     bool line_too_long;
     uint8_t *joined; /* parts of a message that came so far */
     size_t joined_size;
-    uint64_t heartbeat, heartbeat_ns;
+    uint64_t heartbeat, heartbeat_ns; /* heartbeat_ns 0: its session is not claimed yet */
+    bool told_silent;
     bool broken;
     bool held; /* its ring is not read for now */
 } uni__slot;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "group/agent.h"
 #include "group/internal.h"
 #include "group/launch.h"
@@ -176,26 +177,13 @@ static void on_deaf(uv_timer_t *handle)
         kill(group->keeper_pid, SIGCONT);
 }
 
-/* The state letter of a process, or 0. */
-static char state_of(int pid)
-{
-    char path[64], line[512], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    size_t size = file ? fread(line, 1, sizeof line - 1, file) : 0;
-    if (file)
-        fclose(file);
-    line[size] = '\0';
-    const char *close_paren = strrchr(line, ')');
-    return close_paren && sscanf(close_paren + 1, " %c", &state) == 1 ? state : 0;
-}
-
 void uni__links_watch_agent(uni__group *group, uint64_t now)
 {
     if (!group->agent_alive || group->agent_pid <= 0 || now - group->agent_looked_ns < 1000000000u)
         return;
     group->agent_looked_ns = now;
-    if (state_of(group->agent_pid) != 'T')
+    uni__process agent;
+    if (!uni__process_look(group->agent_pid, &agent) || agent.state != 'T')
         group->agent_stopped_ns = 0;
     else if (!group->agent_stopped_ns)
         group->agent_stopped_ns = now;

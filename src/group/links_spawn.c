@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "group/agent.h"
 #include "group/internal.h"
 #include "group/remote.h"
@@ -58,7 +57,8 @@ int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
     worker->report_fd = pipe_ends[0];
     worker->live = true;
     worker->heartbeat = 0;
-    worker->heartbeat_ns = uni__monotonic_ns();
+    worker->heartbeat_ns = 0;
+    worker->told_silent = false;
     pair[0] = pipe_ends[0] = -1;
     status = uni__links_watch_worker(worker, err);
 fail:

@@ -24,7 +24,7 @@
 #include <unisono/status.h>
 
 #define UNI__PAGE_MAGIC 0x31494e55u /* "UNI1" */
-#define UNI__PAGE_VERSION 2u
+#define UNI__PAGE_VERSION 3u
 #define UNI__RING_BYTES (4u << 20)
 #define UNI__RING_OFFSET 4096u
 #define UNI__PAGE_BYTES (UNI__RING_OFFSET + UNI__RING_BYTES)
@@ -49,6 +49,8 @@ typedef struct uni__page {
     _Atomic uint32_t checkpoints_taken; /* by the worker */
     _Atomic uint32_t
         checkpoints_done; /* futex; by the controller: its bytes are in the staging directory */
+    _Atomic uint32_t
+        checkpoints_over; /* futex; by the controller: those that are complete, or never will be */
     _Atomic uint32_t slot_free[2]; /* futex; the snapshot buffer may be written again */
     _Atomic uint32_t alarm; /* not 0: the attempt is over; alarm_reason says why */
     _Atomic uint32_t suspect; /* a rank + 1 that is stopped or silent; 0: nobody */

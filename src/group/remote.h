@@ -57,7 +57,7 @@ typedef struct uni__worker_words {
 
 /* What the controller writes into it. */
 typedef struct uni__control_words {
-    uint32_t stopping, stop_at_known, released, checkpoints_done, alarm, suspect;
+    uint32_t stopping, stop_at_known, released, checkpoints_done, checkpoints_over, alarm, suspect;
     uint32_t freed[2]; /* how often each snapshot buffer was given back */
     int64_t stop_at;
     char alarm_reason[256];

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "group/remote_internal.h"
 
 int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
@@ -38,7 +37,8 @@ int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err
     if (status == 0) {
         worker->live = true;
         worker->heartbeat = 0;
-        worker->heartbeat_ns = uni__monotonic_ns();
+        worker->heartbeat_ns = 0;
+        worker->told_silent = false;
         memset(&group->remote->ranks[rank].sent, 0, sizeof(uni__control_words));
         uni__link_send(host->link, UNI__REMOTE_SPAWN, &rank, sizeof rank, bytes, size);
     }

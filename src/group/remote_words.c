@@ -58,6 +58,7 @@ void uni__control_words_read(uni__page *page, uni__control_words *now)
     now->stop_at = atomic_load(&page->stop_at);
     now->released = atomic_load(&page->released);
     now->checkpoints_done = atomic_load(&page->checkpoints_done);
+    now->checkpoints_over = atomic_load(&page->checkpoints_over);
     now->suspect = atomic_load(&page->suspect);
     now->alarm = atomic_load(&page->alarm);
     if (now->alarm)
@@ -84,6 +85,7 @@ void uni__control_words_apply(uni__page *page, const uni__control_words *words,
     set_and_wake(&page->stop_at_known, words->stop_at_known);
     set_and_wake(&page->released, words->released);
     set_and_wake(&page->checkpoints_done, words->checkpoints_done);
+    set_and_wake(&page->checkpoints_over, words->checkpoints_over);
     for (int i = 0; i < 2; i++)
         if (words->freed[i] != before->freed[i])
             set_and_wake(&page->slot_free[i], 1);

@@ -128,6 +128,8 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "checkpoint", uni_value_string(view.checkpoint));
     status |= uni_dict_take(order, "log", uni_value_string(view.remote ? view.log : log));
     status |= uni_dict_take(order, "lockstep", uni_value_bool(run->trainer->options.lockstep));
+    status |= uni_dict_take(order, "answers", uni_value_bool(true));
+    status |= uni_dict_take(order, "synchronous", uni_value_bool(run->synchronous));
     status |= uni_dict_take(order, "trial", uni_value_bool(run->trial));
     const char *detailed = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
     status |=

@@ -6,7 +6,8 @@
  *                       FAILING -> DONE                    no budget left, or stopping
  *
  * The first cause decides; whatever else dies between it and the end of the survivors is its victim. Survivors get 20 ms to finish a
- * write, not more: recovery within 100 ms is the promise, and grace is for stopping.
+ * write, not more: recovery within 100 ms is the promise, and grace is for stopping. Only when a checkpoint was handed in and waits for the report of a
+ * rank that has not failed, that rank gets up to a second to reach it. Checkpoints on their way are completed before the run's next state is decided.
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include "train/hosts_internal.h"
 
 #define SURVIVOR_MS 20
+#define COMPLETE_NS 1000000000ull /* for the reports that a checkpoint still waits for */
 #define TAIL_LINES 20
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_MAX_MS 5000
@@ -160,8 +162,12 @@ static bool nobody_saw_the_stop(uni__run *run)
     return true;
 }
 
+static void decide(uni__run *run);
+
 void uni__run_persisted(uni__run *run)
 {
+    if (run->state == UNI__RUN_SETTLING)
+        decide(run);
     if (run->state != UNI__RUN_FINISHING)
         return;
     /* Ranks that returned by themselves before the stop reached them have simply succeeded. */
@@ -218,6 +224,7 @@ void uni__run_fail(uni__run *run, const uni__cause *cause)
     run->cause = *cause;
     complete_cause(run, &run->cause);
     run->state = UNI__RUN_FAILING;
+    run->failed_ns = uni__monotonic_ns();
     run->victims[0] = '\0';
     raise_alarm(run);
     uni_value *record = uni_value_dict();
@@ -243,6 +250,8 @@ void uni__run_fatal(uni__run *run, uni__cause_class kind, const uni_error *error
         finish(run, "failed", error->code, "%s", error->message);
         return;
     }
+    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING)
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "while the attempt ended: %s", error->message);
     uni__run_fail(run, &cause);
 }
 
@@ -259,6 +268,12 @@ static void kill_survivors(void *context)
     uni__run *run = trainer->run;
     if (!run)
         return;
+    /* What report() has accepted is completed first, when the ranks that are left can still do their part of it. */
+    if (uni__persist_can_complete(run->persist) &&
+        uni__monotonic_ns() - run->failed_ns < COMPLETE_NS) {
+        uni__group_after(run->group, SURVIVOR_MS, kill_survivors);
+        return;
+    }
     int ended = 0;
     size_t used = 0;
     for (int i = 0; i < run->num_workers; i++) {
@@ -331,10 +346,17 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
 
 static void warn_of_lost_progress(uni__run *run, bool loaded)
 {
-    bool has_checkpoint = run->latest_number > 0 || run->resume_path[0] || run->resume_fd >= 0;
+    bool has_checkpoint =
+        run->latest_number > 0 || run->kept_in_memory || run->resume_path[0] || run->resume_fd >= 0;
     if (run->said_lost_progress || run->progress_mark == 0)
         return;
-    if (!has_checkpoint) {
+    if (!has_checkpoint && run->policy.num_to_keep == UNI_KEEP_NONE) {
+        run->said_lost_progress = true;
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "%lld iterations are lost because no checkpoint was saved as a dictionary: "
+                      "with num_to_keep = 0 directories are not kept",
+                      (long long)run->progress_mark);
+    } else if (!has_checkpoint) {
         run->said_lost_progress = true;
         uni__run_tell(run, UNI_EVENT_WARNING, -1,
                       "%lld iterations are lost because no checkpoint was saved: hand one to "
@@ -361,9 +383,16 @@ static bool anyone_loaded(uni__run *run)
 
 void uni__run_after_deaths(uni__run *run)
 {
+    uni__persist_give_up(run->persist);
+    run->state = UNI__RUN_SETTLING;
+    uni__persist_flush(run->persist);
+}
+
+/* Everybody is gone, and all checkpoints that could be completed are: again, or the end. */
+static void decide(uni__run *run)
+{
     char sentence[256] = "";
     warn_of_lost_progress(run, anyone_loaded(run));
-    uni__persist_give_up(run->persist);
     for (int i = 0; i < run->num_workers; i++) {
         run->ranks[i].state = UNI__RANK_GONE;
         run->ranks[i].pid = 0;
@@ -392,6 +421,7 @@ static void begin_attempt(uni__run *run)
     uni_value *record = uni_value_dict();
     run->attempt++;
     run->state = UNI__RUN_RUNNING;
+    run->held.kind = UNI__CAUSE_NONE;
     if (run->trainer->hosts)
         run->num_workers = uni__hosts_room(run->trainer);
     run->attempt_ns = run->last_report_ns = uni__monotonic_ns();
@@ -432,12 +462,12 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
     if (sentence[0])
         uni__run_tell(run, UNI_EVENT_WARNING, -1, "no checkpoint could be used: %s", sentence);
     run->resume_iteration = iteration;
-    if (fd >= 0) {
+    /* Its own newest takes the place of what the run was given to start from: there is one checkpoint to resume from. */
+    if (fd >= 0 || path[0]) {
         if (run->resume_fd >= 0)
             close(run->resume_fd);
         run->resume_fd = fd;
-    } else if (path[0]) {
-        snprintf(run->resume_path, sizeof run->resume_path, "%s", path);
+        snprintf(run->resume_path, sizeof run->resume_path, "%s", fd >= 0 ? "" : path);
     }
     if (run->cause.kind == UNI__CAUSE_NONE) { /* resumed: the first attempt of this controller */
         begin_attempt(run);
@@ -493,15 +523,19 @@ void uni__run_begin(void *argument)
 void uni__run_rank_done(uni__run *run, int rank)
 {
     uni_error err = { 0 };
-    if (run->ranks[rank].state == UNI__RANK_DONE || run->state != UNI__RUN_RUNNING)
+    if (run->ranks[rank].state == UNI__RANK_DONE ||
+        (run->state != UNI__RUN_RUNNING && run->state != UNI__RUN_FAILING))
         return;
     run->ranks[rank].state = UNI__RANK_DONE;
+    run->ranks[rank].done_ns = uni__monotonic_ns();
     if (uni__results_writer_rank_ended(run->writer, rank, &err) < 0) {
         uni__run_writer_failed(run, &err);
         return;
     }
     if (uni__persist_is_waiting(run->persist))
         uni__persist_moved(run->persist, rank, 0, NULL, 0);
+    if (run->state == UNI__RUN_FAILING)
+        return;
     if (rank == 0)
         uni__members_chief_done(run);
     for (int i = 0; i < run->num_workers; i++)

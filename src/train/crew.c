@@ -258,6 +258,15 @@ void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint)
     uni__group_post(crew->group, uni__crew_give_back, request);
 }
 
+void uni__crew_over(uni__crew *crew, const uni__crew_event *checkpoint)
+{
+    uni__crew_request *request = new_request(crew, checkpoint->member, checkpoint->serial);
+    if (!request)
+        return;
+    request->life = checkpoint->life;
+    uni__group_post(crew->group, uni__crew_count_over, request);
+}
+
 /* ---- events ---- */
 
 void uni__crew_tell(uni__crew *crew, uni__crew_event *event)

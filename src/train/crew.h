@@ -86,6 +86,8 @@ int uni__crew_run(uni__crew *crew, int member, const uni__crew_order *order, uin
 void uni__crew_release(uni__crew *crew, int member, uint64_t serial, int64_t iteration, bool stop);
 /* The checkpoint's bytes are ours now: the worker may use its buffer again and remove its directory. Frees what the event held of it. */
 void uni__crew_taken(uni__crew *crew, uni__crew_event *checkpoint);
+/* It is complete, or never will be: a member that waits for it goes on. After taken. */
+void uni__crew_over(uni__crew *crew, const uni__crew_event *checkpoint);
 
 /* 1 and *out (free it with uni__crew_event_free), 0 after `seconds` or a wake. */
 int uni__crew_next(uni__crew *crew, double seconds, uni__crew_event **out);

@@ -231,6 +231,18 @@ void uni__crew_give_back(void *argument)
     uni__crew_request_free(request);
 }
 
+void uni__crew_count_over(void *argument)
+{
+    uni__crew_request *request = argument;
+    uni__crew *crew = request->crew;
+    uni__page *page = uni__group_page(crew->group, request->member);
+    if (page && crew->members[request->member].life == request->life) {
+        atomic_fetch_add(&page->checkpoints_over, 1);
+        uni__futex_wake(&page->checkpoints_over);
+    }
+    uni__crew_request_free(request);
+}
+
 /* ---- what members say ---- */
 
 static void say_broken(uni__crew *crew, int member, const char *what)

@@ -58,6 +58,7 @@ extern const uni__group_events uni__crew_group_events;
 void uni__crew_start(void *request); /* posted; they free the request */
 void uni__crew_let_go(void *request);
 void uni__crew_give_back(void *request);
+void uni__crew_count_over(void *request);
 void uni__crew_request_free(uni__crew_request *request);
 void uni__crew_snapshot_drop(uni__crew_snapshot *snapshot);
 void uni__crew_tell(uni__crew *crew, uni__crew_event *event); /* takes it; any thread */

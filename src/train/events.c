@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "train/hosts_internal.h"
 
-#define SLOW_DISK_NS 1000000000ull
 #define DESCRIBE_NS 1000000000ull
 
 static uni__run *run_of(void *context)
@@ -117,16 +116,22 @@ static void on_exited(void *context, int rank, const uni__exit *how)
         return;
     }
     note_exit(run, rank, how);
-    if (gone->state == UNI__RANK_DONE)
+    if (gone->state == UNI__RANK_DONE) {
+        uni__first_cause_look(run);
         return; /* it had returned */
+    }
     if (run->state != UNI__RUN_RUNNING) {
-        gone->state = UNI__RANK_GONE;
+        if (run->state == UNI__RUN_FAILING && run->program && how->exit_code == 0)
+            uni__run_rank_done(run, rank);
+        else
+            gone->state = UNI__RANK_GONE;
         return;
     }
     bool stopping = run->stopping != UNI__NOT_STOPPING;
     if (run->program &&
         (how->exit_code == 0 || (stopping && run->stopping != UNI__STOPPING_EARLY))) {
         uni__run_rank_done(run, rank);
+        uni__first_cause_look(run);
         return;
     }
     gone->state = UNI__RANK_GONE;
@@ -142,8 +147,11 @@ static void on_exited(void *context, int rank, const uni__exit *how)
     /* A program that gave up because a peer is frozen: that peer's doing. */
     if (how->exit_code > 0)
         uni__hosts_blame(run, &cause);
-    if (!uni__member_lost(run, rank, &cause))
+    if (uni__member_lost(run, rank, &cause))
+        return;
+    if (!uni__first_cause_hold(run, &cause))
         uni__run_fail(run, &cause);
+    uni__first_cause_look(run);
 }
 
 static void on_stopped(void *context, int rank, bool stopped)
@@ -175,11 +183,30 @@ static void fail_frozen(uni__run *run, int rank, uni__cause_class kind, double s
         uni__run_fail(run, &cause);
 }
 
+/* A rank that has recovered is not blamed for what fails later. */
+static void heard_again(uni_trainer *trainer, int rank)
+{
+    uni__run *run = trainer->run;
+    bool warned = trainer->ranks[rank].warned_silent;
+    trainer->ranks[rank].warned_silent = false;
+    if (!run || !warned)
+        return;
+    uni__run_suspect(run, rank, false);
+    if (run->state == UNI__RUN_RUNNING && run->ranks[rank].state != UNI__RANK_DONE)
+        uni__run_tell(run, UNI_EVENT_WARNING, rank, "rank %d (pid %d) is heard again", rank,
+                      run->ranks[rank].pid);
+}
+
 static void on_silent(void *context, int rank, double seconds)
 {
     uni__run *run = run_of(context);
+    if (seconds == 0) {
+        heard_again(context, rank);
+        return;
+    }
+    /* The heart ends with the session: a program may take its time after uni_session_close. */
     if (!run || run->state != UNI__RUN_RUNNING || run->ranks[rank].state == UNI__RANK_DONE ||
-        run->ranks[rank].stopped_ns)
+        run->ranks[rank].session_closed || run->ranks[rank].stopped_ns)
         return;
     if (!run->ranks[rank].warned_silent) {
         run->ranks[rank].warned_silent = true;
@@ -249,6 +276,7 @@ static void on_drained(void *context)
     uni__run *run = run_of(context);
     if (!run || run->state == UNI__RUN_DONE)
         return;
+    uni__newest_look(run);
     flush_results(run);
     look_for_stop_requests(run);
     uni__run_settle_stop(run);
@@ -270,27 +298,6 @@ static void check_ranks(uni__run *run, uint64_t now)
                      "uni_main?",
                      i, rank->pid, asked->hello_timeout);
             uni__run_fail(run, &cause);
-        }
-    }
-}
-
-/* A worker that has had its two checkpoints in flight for a second is waiting for the disk. */
-static void check_disk(uni__run *run, uint64_t now)
-{
-    for (int i = 0; i < run->num_workers && !run->said_slow_disk; i++) {
-        uni__page *page = uni__group_page(run->group, i);
-        uint32_t in_flight =
-            page ? atomic_load(&page->checkpoints_taken) - atomic_load(&page->checkpoints_done) : 0;
-        if (in_flight < UNI__CHECKPOINTS_IN_FLIGHT) {
-            run->ranks[i].full_since_ns = 0;
-        } else if (!run->ranks[i].full_since_ns) {
-            run->ranks[i].full_since_ns = now;
-        } else if (now - run->ranks[i].full_since_ns > SLOW_DISK_NS) {
-            run->said_slow_disk = true;
-            uni__run_tell(run, UNI_EVENT_WARNING, i,
-                          "rank %d saves checkpoints faster than the disk takes them and waits "
-                          "(said once; waited_s in run.json counts it)",
-                          i);
         }
     }
 }
@@ -323,8 +330,10 @@ static void on_tick(void *context)
     look_for_stop_requests(run);
     uni__run_settle_stop(run);
     check_ranks(run, now);
+    uni__first_cause_look(run);
+    uni__newest_look(run);
     if (run->state == UNI__RUN_RUNNING)
-        check_disk(run, now);
+        uni__run_watch(run, now);
     if (run->state != UNI__RUN_DONE)
         check_limits(run, now);
     if (run->state != UNI__RUN_DONE)
@@ -345,7 +354,8 @@ static void on_signalled(void *context, int number)
     if (!run)
         return;
     /* Somebody else's mpirun ends us too when a rank has died: that is no wish to stop. */
-    if (run->state == UNI__RUN_FAILING && trainer->hosts && trainer->hosts->foreign)
+    if ((run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING) && trainer->hosts &&
+        trainer->hosts->foreign)
         return;
     uni__stop_reason reason = number == SIGINT ? UNI__STOPPING_INTERRUPT : UNI__STOPPING_PREEMPT;
     if (run->stopping != UNI__NOT_STOPPING && run->stopping != UNI__STOPPING_EARLY)

@@ -26,6 +26,8 @@ void uni__rank_forget(uni__rank *rank)
     rank->metrics = rank->returned = NULL;
     rank->metrics_size = rank->metrics_capacity = rank->returned_size = 0;
     rank->iteration = 0;
+    rank->failed = false;
+    rank->newest_until_ns = 0;
     free(rank->incoming);
     rank->incoming = NULL;
     if (rank->state != UNI__RANK_GONE)
@@ -174,6 +176,7 @@ static void take_error(uni__run *run, int rank, const uni_value *message)
 {
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_ERROR, rank, UNI_EFUNCTION);
     int code = (int)uni_dict_get_int(message, "code", UNI_EFUNCTION);
+    run->ranks[rank].failed = true;
     snprintf(cause.message, sizeof cause.message,
              "the train function failed on rank %d (%s): %.800s", rank, uni_status_name(code),
              uni_dict_get_string(message, "message", ""));
@@ -184,7 +187,8 @@ static void take_error(uni__run *run, int rank, const uni_value *message)
         uni__run_rank_done(run, rank);
         return;
     }
-    uni__run_fail(run, &cause);
+    if (!uni__first_cause_hold(run, &cause))
+        uni__run_fail(run, &cause);
 }
 
 static void take_return(uni__run *run, int rank, const uint8_t *payload, size_t size)
@@ -244,6 +248,9 @@ void uni__run_message(uni__run *run, int rank, int type, const uint8_t *payload,
         break;
     case UNI__SAYS_CLOSED:
         run->ranks[rank].session_closed = true;
+        break;
+    case UNI__SAYS_NEWEST:
+        uni__newest_asked(run, rank, payload, size);
         break;
     case UNI__SAYS_CHECKPOINT:
     case UNI__SAYS_ERROR:

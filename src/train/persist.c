@@ -63,7 +63,7 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
     if (!persist)
         return uni_error_set(err, UNI_ENOMEM, "no memory for checkpoints");
     persist->run = run;
-    persist->memory_fd = memfd_create("unisono-checkpoint", MFD_CLOEXEC);
+    persist->memory_fd = -1;
     pthread_mutex_init(&persist->lock, NULL);
     pthread_cond_init(&persist->more, NULL);
     int status = uni__store_open(&persist->store,
@@ -80,8 +80,6 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
         uni__store_close(persist->store, true);
     }
     if (status < 0) {
-        if (persist->memory_fd >= 0)
-            close(persist->memory_fd);
         free(persist);
         return status;
     }
@@ -95,6 +93,17 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
     return 0;
 }
 
+static bool add_rank(uni__persist_checkpoint *checkpoint, int rank)
+{
+    int *grown =
+        realloc(checkpoint->ranks, ((size_t)checkpoint->num_ranks + 1) * sizeof *checkpoint->ranks);
+    if (!grown)
+        return false;
+    checkpoint->ranks = grown;
+    checkpoint->ranks[checkpoint->num_ranks++] = rank;
+    return true;
+}
+
 /* The checkpoint of that iteration that still gathers parts, or a new one. */
 static uni__persist_checkpoint *gather(uni__persist *persist, int rank, int64_t iteration,
                                        bool alone)
@@ -103,11 +112,14 @@ static uni__persist_checkpoint *gather(uni__persist *persist, int rank, int64_t 
         if (at->iteration == iteration && !at->alone) {
             if (rank < at->metrics_rank)
                 at->metrics_rank = rank;
-            return at;
+            return add_rank(at, rank) ? at : NULL;
         }
     uni__persist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    if (!checkpoint)
+    if (!checkpoint || !add_rank(checkpoint, rank)) {
+        free(checkpoint);
         return NULL;
+    }
+    checkpoint->memory_fd = -1;
     checkpoint->iteration = iteration;
     checkpoint->attempt = persist->run->attempt;
     checkpoint->alone = alone;
@@ -131,8 +143,10 @@ static void add(uni__persist *persist, uni__persist_job request, int64_t iterati
     if (!request.checkpoint || !part || (alone && !commit) ||
         (request.kind == UNI__PERSIST_ADD_DIRECTORY && !request.path)) {
         no_memory(persist);
-        if (alone)
-            free(request.checkpoint); /* has nothing yet; others are in the list */
+        if (alone && request.checkpoint) { /* has nothing yet; others are in the list */
+            free(request.checkpoint->ranks);
+            free(request.checkpoint);
+        }
         free(request.path);
         free(part);
         free(commit);
@@ -167,11 +181,16 @@ void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iterati
         iteration, alone);
 }
 
+static bool has_passed(const uni__run *run, int rank, int64_t iteration)
+{
+    return run->ranks[rank].state == UNI__RANK_DONE || run->ranks[rank].iteration >= iteration ||
+           uni__run_is_member(run, rank);
+}
+
 static bool all_passed(const uni__run *run, int64_t iteration)
 {
     for (int i = 0; i < run->num_workers; i++)
-        if (run->ranks[i].state != UNI__RANK_DONE && run->ranks[i].iteration < iteration &&
-            !uni__run_is_member(run, i))
+        if (!has_passed(run, i, iteration))
             return false;
     return true;
 }
@@ -202,10 +221,49 @@ bool uni__persist_is_waiting(const uni__persist *persist)
     return persist->waiting != NULL;
 }
 
+/* The first rank that has not reported that iteration; only_gone: and never will. -1: none. */
+static int missing_rank(const uni__run *run, int64_t iteration, bool only_gone)
+{
+    for (int i = 0; i < run->num_workers; i++) {
+        const uni__rank *rank = &run->ranks[i];
+        bool gone = rank->state == UNI__RANK_GONE || rank->failed || !rank->pid ||
+                    rank->stopped_ns || rank->warned_silent || rank->host_silent;
+        if (!has_passed(run, i, iteration) && (gone || !only_gone))
+            return i;
+    }
+    return -1;
+}
+
+int uni__persist_waits_for(const uni__persist *persist, int64_t *iteration, int *from)
+{
+    const uni__persist_checkpoint *oldest = NULL;
+    for (const uni__persist_checkpoint *at = persist->waiting; at; at = at->next)
+        if (!oldest || at->iteration < oldest->iteration)
+            oldest = at;
+    if (!oldest)
+        return -1;
+    *iteration = oldest->iteration;
+    *from = oldest->ranks[0];
+    return missing_rank(persist->run, oldest->iteration, false);
+}
+
+bool uni__persist_can_complete(const uni__persist *persist)
+{
+    for (uni__persist_checkpoint *at = persist->waiting; at; at = at->next)
+        if (missing_rank(persist->run, at->iteration, true) < 0)
+            return true;
+    return false;
+}
+
 void uni__persist_give_up(uni__persist *persist)
 {
     for (uni__persist_checkpoint *checkpoint = persist->waiting; checkpoint;) {
         uni__persist_checkpoint *next = checkpoint->next;
+        int rank = missing_rank(persist->run, checkpoint->iteration, false);
+        uni__run_tell(persist->run, UNI_EVENT_WARNING, rank,
+                      "the checkpoint of iteration %lld is not complete and is dropped: rank %d "
+                      "did not report that iteration",
+                      (long long)checkpoint->iteration, rank);
         ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_GIVE_UP, .checkpoint = checkpoint });
         checkpoint = next;
     }
@@ -217,6 +275,14 @@ void uni__persist_find_resume(uni__persist *persist)
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_FIND_RESUME });
 }
 
+void uni__persist_newest(uni__persist *persist, int rank, uint32_t serial)
+{
+    ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_NEWEST,
+                                     .rank = rank,
+                                     .serial = serial,
+                                     .attempt = persist->run->attempt });
+}
+
 void uni__persist_flush(uni__persist *persist)
 {
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_FLUSH });
@@ -225,7 +291,7 @@ void uni__persist_flush(uni__persist *persist)
 static uni_value *last_dict(uni__persist *persist)
 {
     uni_value *dict = NULL;
-    if (persist->has_memory) {
+    if (persist->memory_fd >= 0) {
         off_t size = lseek(persist->memory_fd, 0, SEEK_END);
         void *memory = size > 0
                            ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, persist->memory_fd, 0)
@@ -252,7 +318,7 @@ void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **lat
         return;
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_QUIT });
     pthread_join(persist->thread, NULL);
-    *latest_dict = persist->run->v1 || persist->has_memory ? last_dict(persist) : NULL;
+    *latest_dict = persist->run->v1 || persist->memory_fd >= 0 ? last_dict(persist) : NULL;
     uni__store_close(persist->store, keep_recovery);
     if (persist->memory_fd >= 0)
         close(persist->memory_fd);

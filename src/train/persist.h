@@ -10,7 +10,7 @@
 #include "checkpoint/store.h"
 #include "train/run_internal.h"
 
-/* One checkpoint on its way. Made by the controller thread; `draft`, `failed` and `scores` belong to the persist thread. */
+/* One checkpoint on its way. Made by the controller thread; what follows `ranks` belongs to the persist thread. */
 typedef struct uni__persist_checkpoint {
     struct uni__persist_checkpoint
         *next; /* in the controller's list until it is committed or given up */
@@ -20,8 +20,11 @@ typedef struct uni__persist_checkpoint {
     uint8_t *metrics; /* msgpack of metrics_rank's report, or NULL */
     size_t metrics_size;
     double timestamp;
+    int *ranks, num_ranks; /* that handed in a part */
     uni__draft *draft;
     uni_value *scores;
+    /* With UNI_KEEP_NONE: the dictionary of the lowest rank, or -1. */
+    int memory_fd, memory_rank;
     bool failed;
 } uni__persist_checkpoint;
 
@@ -31,6 +34,7 @@ typedef enum uni__persist_job_kind {
     UNI__PERSIST_COMMIT,
     UNI__PERSIST_GIVE_UP,
     UNI__PERSIST_FIND_RESUME,
+    UNI__PERSIST_NEWEST,
     UNI__PERSIST_FLUSH,
     UNI__PERSIST_QUIT
 } uni__persist_job_kind;
@@ -40,6 +44,7 @@ typedef struct uni__persist_job {
     uni__persist_job_kind kind;
     uni__persist_checkpoint *checkpoint;
     int rank, slot, attempt;
+    uint32_t serial; /* of a question for the newest one */
     const void *memory;
     size_t size;
     char *path;
@@ -54,8 +59,8 @@ struct uni__persist {
     pthread_cond_t more;
     uni__persist_job *first, *last; /* with lock */
     uni__persist_checkpoint *waiting; /* controller thread */
-    int memory_fd; /* persist thread: the last dictionary when nothing is written, or -1 */
-    bool has_memory;
+    /* Persist thread: the last complete dictionary when nothing is written, or -1. Never written again: workers resume from it. */
+    int memory_fd;
     int64_t memory_iteration;
 };
 

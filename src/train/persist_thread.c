@@ -25,6 +25,7 @@ typedef struct answer {
     uni_error error;
     char path[4096], best[4096], sentence[512];
     int64_t number, iteration;
+    uint32_t serial;
     int fd;
 } answer;
 
@@ -54,6 +55,24 @@ static void tell_part_done(void *argument)
     free(reply);
 }
 
+static void tell_over(void *argument)
+{
+    answer *reply = argument;
+    uni__page *page = uni__group_page(reply->run->group, reply->rank);
+    if (page && reply->attempt == reply->run->attempt) {
+        atomic_fetch_add(&page->checkpoints_over, 1);
+        uni__futex_wake(&page->checkpoints_over);
+    }
+    free(reply);
+}
+
+static void tell_kept(void *argument)
+{
+    answer *reply = argument;
+    reply->run->kept_in_memory = true;
+    free(reply);
+}
+
 static void tell_completed(void *argument)
 {
     answer *reply = argument;
@@ -78,6 +97,16 @@ static void tell_resume(void *argument)
 {
     answer *reply = argument;
     uni__run_resume_known(reply->run, reply->path, reply->fd, reply->iteration, reply->sentence);
+    free(reply);
+}
+
+static void tell_newest(void *argument)
+{
+    answer *reply = argument;
+    if (reply->attempt == reply->run->attempt)
+        uni__newest_answer(reply->run, reply->rank, reply->serial, reply->path, reply->fd);
+    if (reply->fd >= 0)
+        close(reply->fd);
     free(reply);
 }
 
@@ -120,22 +149,29 @@ static uni_value *scalars_of(const void *encoded, size_t size)
     return out;
 }
 
-static int keep_in_memory(uni__persist *persist, const uni__persist_job *request, uni_error *err)
+/* A memory file of its own for every dictionary: the one before may be what workers are resuming from just now. */
+static int keep_in_memory(const uni__persist_job *request, uni_error *err)
 {
-    if (ftruncate(persist->memory_fd, 0) < 0 ||
-        ftruncate(persist->memory_fd, (off_t)request->size) < 0)
-        return uni_error_set_errno(err, errno, "cannot keep a checkpoint of %zu bytes in memory",
-                                   request->size);
-    for (size_t at = 0; at < request->size;) {
-        ssize_t n = pwrite(persist->memory_fd, (const char *)request->memory + at,
-                           request->size - at, (off_t)at);
-        if (n < 0 && errno != EINTR)
-            return uni_error_set_errno(
-                err, errno, "cannot keep a checkpoint of %zu bytes in memory", request->size);
-        at += n > 0 ? (size_t)n : 0;
+    uni__persist_checkpoint *checkpoint = request->checkpoint;
+    if (checkpoint->memory_fd >= 0 && checkpoint->memory_rank < request->rank)
+        return 0;
+    int fd = memfd_create("unisono-checkpoint", MFD_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : 0;
+    for (size_t at = 0; n >= 0 && at < request->size; at += (size_t)(n > 0 ? n : 0)) {
+        n = write(fd, (const char *)request->memory + at, request->size - at);
+        n = n < 0 && errno == EINTR ? 0 : n;
     }
-    persist->has_memory = true;
-    persist->memory_iteration = request->checkpoint->iteration;
+    if (n < 0) {
+        int saved = errno;
+        if (fd >= 0)
+            close(fd);
+        return uni_error_set_errno(err, saved, "cannot keep a checkpoint of %zu bytes in memory",
+                                   request->size);
+    }
+    if (checkpoint->memory_fd >= 0)
+        close(checkpoint->memory_fd);
+    checkpoint->memory_fd = fd;
+    checkpoint->memory_rank = request->rank;
     return 0;
 }
 
@@ -145,7 +181,7 @@ static int add_part(uni__persist *persist, const uni__persist_job *request, uni_
     uni__run *run = persist->run;
     if (run->policy.num_to_keep == UNI_KEEP_NONE) {
         if (request->kind == UNI__PERSIST_ADD_DICT)
-            return keep_in_memory(persist, request, err);
+            return keep_in_memory(request, err);
         return 0; /* .staging is removed with the run */
     }
     if (!checkpoint->draft)
@@ -183,8 +219,24 @@ static void do_add(uni__persist *persist, const uni__persist_job *request)
 static void free_pending(uni__persist_checkpoint *checkpoint)
 {
     uni_value_free(checkpoint->scores);
+    if (checkpoint->memory_fd >= 0)
+        close(checkpoint->memory_fd);
     free(checkpoint->metrics);
+    free(checkpoint->ranks);
     free(checkpoint);
+}
+
+/* Complete, or never to be: ranks that wait for it go on. */
+static void answer_over(uni__persist *persist, const uni__persist_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->num_ranks; i++) {
+        answer *reply = new_answer(persist);
+        if (!reply)
+            return;
+        reply->rank = checkpoint->ranks[i];
+        reply->attempt = checkpoint->attempt;
+        uni__group_post(persist->run->group, tell_over, reply);
+    }
 }
 
 static void answer_completed(uni__persist *persist, const uni__checkpoint_info *info)
@@ -201,7 +253,20 @@ static void answer_completed(uni__persist *persist, const uni__checkpoint_info *
     uni__group_post(persist->run->group, tell_completed, reply);
 }
 
-static void do_commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
+/* The dictionary in memory takes the place of the one before. */
+static void commit_memory(uni__persist *persist, uni__persist_checkpoint *checkpoint)
+{
+    answer *reply = new_answer(persist);
+    if (persist->memory_fd >= 0)
+        close(persist->memory_fd);
+    persist->memory_fd = checkpoint->memory_fd;
+    persist->memory_iteration = checkpoint->iteration;
+    checkpoint->memory_fd = -1;
+    if (reply)
+        uni__group_post(persist->run->group, tell_kept, reply);
+}
+
+static void commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
 {
     uni_error err = { 0 };
     uni_value *metrics = NULL;
@@ -209,7 +274,8 @@ static void do_commit(uni__persist *persist, uni__persist_checkpoint *checkpoint
     if (checkpoint->failed || !checkpoint->draft) {
         if (checkpoint->draft)
             uni__draft_abandon(checkpoint->draft);
-        free_pending(checkpoint);
+        if (!checkpoint->failed && checkpoint->memory_fd >= 0)
+            commit_memory(persist, checkpoint);
         return;
     }
     int status = checkpoint->metrics ? uni_msgpack_read(&metrics, checkpoint->metrics,
@@ -226,6 +292,12 @@ static void do_commit(uni__persist *persist, uni__persist_checkpoint *checkpoint
         failed(persist, NULL, &err);
     else
         answer_completed(persist, &info);
+}
+
+static void do_commit(uni__persist *persist, uni__persist_checkpoint *checkpoint)
+{
+    commit(persist, checkpoint);
+    answer_over(persist, checkpoint);
     free_pending(checkpoint);
 }
 
@@ -249,7 +321,7 @@ static void do_find_resume(uni__persist *persist)
         return;
     if (uni__store_clean_staging(persist->store, &err) < 0)
         uni__warn("%s", err.message);
-    if (persist->has_memory) {
+    if (persist->memory_fd >= 0) {
         reply->fd = dup(persist->memory_fd);
         reply->iteration = persist->memory_iteration;
     } else if (open_resume(persist, &latest, &err) == 0) {
@@ -260,6 +332,22 @@ static void do_find_resume(uni__persist *persist)
         snprintf(reply->sentence, sizeof reply->sentence, "%.500s", err.message);
     }
     uni__group_post(persist->run->group, tell_resume, reply);
+}
+
+static void do_newest(uni__persist *persist, const uni__persist_job *request)
+{
+    answer *reply = new_answer(persist);
+    const uni__checkpoint_info *newest = uni__store_resume(persist->store);
+    if (!reply)
+        return;
+    reply->rank = request->rank;
+    reply->serial = request->serial;
+    reply->attempt = request->attempt;
+    if (persist->memory_fd >= 0)
+        reply->fd = dup(persist->memory_fd);
+    else if (newest)
+        snprintf(reply->path, sizeof reply->path, "%s", newest->path);
+    uni__group_post(persist->run->group, tell_newest, reply);
 }
 
 static uni__persist_job *next_job(uni__persist *persist)
@@ -294,6 +382,9 @@ void *uni__persist_thread(void *argument)
             break;
         case UNI__PERSIST_FIND_RESUME:
             do_find_resume(persist);
+            break;
+        case UNI__PERSIST_NEWEST:
+            do_newest(persist, item);
             break;
         case UNI__PERSIST_FLUSH:
             uni__group_post(persist->run->group, tell_flushed, persist->run);

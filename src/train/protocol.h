@@ -7,13 +7,16 @@
 #ifndef UNISONO_TRAIN_PROTOCOL_H
 #define UNISONO_TRAIN_PROTOCOL_H
 
+#include <stdint.h>
+
 enum uni__from_worker {
     UNI__SAYS_HELLO = 1, /* msgpack {"pid"} */
     UNI__SAYS_REPORT, /* i64 iteration, then one msgpack map: the metrics */
     UNI__SAYS_CHECKPOINT, /* msgpack {"iteration", "alone": bool, "path"} or {..., "slot", "size"}; precedes the report of its iteration */
     UNI__SAYS_RETURN, /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
     UNI__SAYS_ERROR, /* msgpack {"code", "message"}: the function failed */
-    UNI__SAYS_CLOSED /* a program of its own closed its session */
+    UNI__SAYS_CLOSED, /* a program of its own closed its session */
+    UNI__SAYS_NEWEST /* u32 serial: which checkpoint is the newest? Answered by mail under UNI__NEWEST_KEY with that serial */
 };
 
 enum uni__to_worker {
@@ -25,6 +28,17 @@ enum uni__to_worker {
 
 /* On the channel: i32 address (a rank, or -1 for all others), then bytes for that rank; maybe a descriptor. The controller only carries it. */
 #define UNI__PASSES_TO_PEER 16
+
+/* Mail, on the channel: this, then its data. */
+typedef struct uni__mail_header {
+    int32_t rank; /* address, or sender */
+    char key[64]; /* padded with zeros */
+} uni__mail_header;
+
+#define UNI__CONTROLLER (-2) /* as the sender of mail */
+/* Mail of the controller: the path of a checkpoint ("": none since the attempt began), with a descriptor when it is a dictionary in memory; or "!" and
+ * a sentence: it cannot be had. */
+#define UNI__NEWEST_KEY "newest checkpoint %u"
 
 #define UNI__SNAPSHOT_SLOTS 2
 #define UNI__CHECKPOINTS_IN_FLIGHT 2 /* a worker waits before it hands over one more */

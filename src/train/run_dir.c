@@ -258,6 +258,7 @@ static uni_value *describe_options(const uni__run *run)
     status |= uni_dict_take(out, "retry_errors", uni_value_bool(!asked->no_retry_errors));
     status |= uni_dict_take(out, "time_limit", uni_value_float(run->time_limit));
     status |= uni_dict_take(out, "progress_timeout", uni_value_float(run->progress_timeout));
+    status |= uni_dict_take(out, "synchronous_checkpoints", uni_value_bool(run->synchronous));
     status |= uni_dict_take(out, "grace_seconds", uni_value_float(asked->grace_seconds));
     status |= uni_dict_take(out, "cpus_per_worker", uni_value_float(run->trainer->cpus_each));
     if (asked->memory_per_worker > 0)

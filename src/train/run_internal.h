@@ -92,17 +92,21 @@ typedef struct uni__rank {
     uni__rank_state state;
     int pid;
     bool hello, session_closed;
+    bool failed; /* its train function returned an error: it does not report any more */
     int64_t iteration; /* last report that arrived in this attempt */
     uint8_t *metrics; /* of that report, msgpack */
     size_t metrics_size, metrics_capacity;
     uint8_t *returned; /* encoded {"result": ...} */
     size_t returned_size;
     uint64_t full_since_ns; /* both its checkpoints are in flight since then; 0: they are not */
+    uint64_t done_ns; /* when it returned, or exited with 0 */
     uint64_t spawned_ns, stopped_ns; /* stopped_ns: 0 when it is not stopped */
     bool warned_silent;
     bool disk_full; /* it said that there was no room for its checkpoint */
     bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
+    uint32_t newest_serial; /* of its question for the newest checkpoint (newest.c) */
+    uint64_t newest_until_ns; /* it is answered by then; 0: it has not asked */
     bool asked_chief; /* a member whose last message to the chief has no answer */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */
     int64_t log_start; /* size of its log when this attempt began */
@@ -127,6 +131,7 @@ typedef enum uni__run_state {
     UNI__RUN_NEW,
     UNI__RUN_RUNNING, /* workers start or train */
     UNI__RUN_FAILING, /* a cause is known; survivors are being ended */
+    UNI__RUN_SETTLING, /* all dead; checkpoints are being completed */
     UNI__RUN_WAITING, /* all dead; looking for the checkpoint to go on from, or backing off */
     UNI__RUN_FINISHING, /* all ranks done; checkpoints are being completed */
     UNI__RUN_DONE
@@ -163,6 +168,7 @@ struct uni__run {
     uni_value *from_dict;
     double time_limit, progress_timeout;
     bool v1, resumed, trial;
+    bool synchronous; /* report() returns when its checkpoint is complete */
 
     /* places */
     char *id, *dir, *logs_dir, *staging_dir;
@@ -179,10 +185,12 @@ struct uni__run {
     /* where it stands */
     uni__run_state state;
     int attempt, failures, quick_failures;
-    uint64_t begun_ns, attempt_ns, last_report_ns;
+    uint64_t begun_ns, attempt_ns, last_report_ns, failed_ns;
     double created;
     uni__cause cause; /* of the last failure */
     uni__cause previous_cause;
+    uni__cause held; /* a failure that may be another's consequence; kind NONE: there is none */
+    uint64_t held_until_ns;
     int64_t progress_mark, previous_progress; /* highest iteration, to tell a crash loop */
     char victims[512];
     uni__stop_reason stopping;
@@ -191,11 +199,13 @@ struct uni__run {
     int64_t stop_at;
     uint64_t stop_deadline_ns, stop_soft_ns;
     bool hard_stop, no_retry, writer_failed, said_lost_progress, said_slow_disk;
+    bool said_returned, said_incomplete;
     bool consumed_by_caller; /* an iterator releases lockstep, not the sinks */
     int64_t latest_number,
         previous_number; /* checkpoints completed; at the beginning of this attempt */
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
     char resume_path[4096]; /* what the present attempt started from */
+    bool kept_in_memory; /* a complete dictionary that was not written (UNI_KEEP_NONE) */
     int resume_fd; /* the same as a dictionary in memory, or -1 */
     int64_t resume_iteration; /* reports of the present attempt are counted on from here */
     bool bad_lines_said;
@@ -244,6 +254,19 @@ void uni__run_describe(uni__run *run, const char *status);
 void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iteration,
                            const char *sentence); /* answer of uni__persist_find_resume */
 void uni__run_persisted(uni__run *run); /* answer of uni__persist_flush */
+
+/* first_cause.c */
+/* true: the failure is kept for a moment, because another rank's may turn out to be its cause. */
+bool uni__first_cause_hold(uni__run *run, const uni__cause *cause);
+void uni__first_cause_look(uni__run *run); /* when a rank has ended, and at every tick */
+
+/* newest.c */
+void uni__newest_asked(uni__run *run, int rank, const uint8_t *payload, size_t size);
+void uni__newest_look(uni__run *run); /* after a round of messages, and at every tick */
+void uni__newest_answer(uni__run *run, int rank, uint32_t serial, const char *text, int fd);
+
+/* watch.c: says what a rank waits for. At every tick of a running attempt. */
+void uni__run_watch(uni__run *run, uint64_t now);
 
 /* stop.c */
 void uni__run_stop(uni__run *run, uni__stop_reason reason);
@@ -295,12 +318,17 @@ void uni__persist_add_directory(uni__persist *persist, int rank, int64_t iterati
 /* Ranks have moved: completes what every live rank has passed. With metrics (msgpack) those are the report of that rank and iteration. */
 void uni__persist_moved(uni__persist *persist, int rank, int64_t iteration, const void *metrics,
                         size_t size);
-bool uni__persist_is_waiting(
-    const uni__persist
-        *persist); /* some checkpoint waits for the reports of other ranks: call moved */
-void uni__persist_give_up(
-    uni__persist *persist); /* the attempt is over: what is not complete by now never will be */
+/* Some checkpoint waits for the reports of other ranks: call moved. */
+bool uni__persist_is_waiting(const uni__persist *persist);
+/* The rank that the oldest such checkpoint waits for, with its iteration and the rank that handed it in first; -1: none. */
+int uni__persist_waits_for(const uni__persist *persist, int64_t *iteration, int *from);
+/* A rank has failed: whether some checkpoint only waits for ranks that have not. */
+bool uni__persist_can_complete(const uni__persist *persist);
+/* The attempt is over: what is not committed by now never will be. Says of which iteration and why. */
+void uni__persist_give_up(uni__persist *persist);
 void uni__persist_find_resume(uni__persist *persist); /* -> uni__run_resume_known */
+void uni__persist_newest(uni__persist *persist, int rank,
+                         uint32_t serial); /* -> uni__newest_answer */
 void uni__persist_flush(
     uni__persist *persist); /* -> uni__run_persisted, after all that was asked for so far */
 /* Not on the controller thread: ends the thread. *latest_dict: the dictionary that was last taken (v1), or NULL. */

@@ -158,6 +158,7 @@ static uni_run_options with_defaults(const uni_run_options *asked, const uni_run
     if (!out.progress_timeout)
         out.progress_timeout = defaults->progress_timeout;
     out.v1_checkpoints |= defaults->v1_checkpoints;
+    out.synchronous_checkpoints |= defaults->synchronous_checkpoints;
     return out;
 }
 
@@ -178,6 +179,7 @@ static int copy_options(uni__run *run, const uni_run_options *asked, uni_error *
     UNI_TRY(uni__run_check_datasets(asked->datasets, err));
     if (asked->datasets && !(run->datasets = uni_value_copy(asked->datasets)))
         return uni_error_set(err, UNI_ENOMEM, "no memory for the datasets");
+    run->synchronous = asked->synchronous_checkpoints;
     UNI_TRY(uni_checkpoint_policy_check(asked->policy, err));
     if (asked->policy)
         run->policy = *asked->policy;

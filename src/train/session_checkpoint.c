@@ -119,7 +119,8 @@ static int say_checkpoint(uni_session *session, int64_t iteration, bool alone, c
     uni__packer_free(&packer);
     if (status == 0) {
         atomic_fetch_add(&session->page->checkpoints_taken, 1);
-        session->took_checkpoint = true;
+        session->own_slot = path ? -1 : slot;
+        session->own_size = size;
     }
     return status;
 }
@@ -175,6 +176,15 @@ int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_sour
                              : take_dict(session, source->dict, iteration, alone, err);
 }
 
+int uni__session_wait_complete(uni_session *session, uni_error *err)
+{
+    uni__page *page = session->page;
+    for (uint32_t over;
+         (over = atomic_load(&page->checkpoints_over)) != atomic_load(&page->checkpoints_taken);)
+        UNI_TRY(uni__session_wait(session, &page->checkpoints_over, over, err));
+    return 0;
+}
+
 int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni_error *err)
 {
     if (!session->is_worker) {
@@ -183,10 +193,12 @@ int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni
     }
     if (!dict || uni_value_type_of(dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "save_checkpoint needs a dictionary");
+    session->advanced = true;
     if (session->rank != 0)
         return 0;
-    return uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
-                                        session->iteration, true, err);
+    UNI_TRY(uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
+                                         session->iteration, true, err));
+    return session->synchronous ? uni__session_wait_complete(session, err) : 0;
 }
 
 int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err)
@@ -204,29 +216,81 @@ int uni_session_checkpoint_dir(uni_session *session, char **out, uni_error *err)
 
 /* ---- loading ---- */
 
-/* The checkpoint that this attempt began with, or, once this rank has taken one itself, the newest complete one. All ranks of a restarted
- * group thus begin with the same. */
+/* Where a checkpoint is: a path, or a dictionary in memory, or neither. */
+typedef struct place {
+    char path[4096];
+    int fd; /* the place's own, or -1 */
+} place;
+
+/* What all ranks of this attempt begin with. */
+static int place_of_start(const uni_session *session, place *out, uni_error *err)
+{
+    out->fd = session->resume_fd >= 0 ? fcntl(session->resume_fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (session->resume_fd >= 0 && out->fd < 0)
+        return uni_error_set_errno(err, errno, "cannot open the dictionary to resume from");
+    snprintf(out->path, sizeof out->path, "%s",
+             out->fd < 0 && session->checkpoint ? session->checkpoint : "");
+    return 0;
+}
+
+/* A tuner's trial is a world of one whose checkpoints are in its directory. */
+static int place_in_directory(uni_session *session, place *out, uni_error *err)
+{
+    uni_checkpoint *newest = NULL;
+    uni_error why = { 0 };
+    UNI_TRY(uni__session_wait_complete(session, err));
+    if (uni_checkpoint_open_latest(&newest, session->run_dir, &why) == 0) {
+        snprintf(out->path, sizeof out->path, "%s", uni_checkpoint_path(newest));
+        uni_checkpoint_close(newest);
+        return 0;
+    }
+    if (why.code == UNI_ENOTFOUND)
+        return place_of_start(session, out, err);
+    if (err)
+        *err = why;
+    return why.code;
+}
+
+static int ask_for_newest(uni_session *session, place *out, uni_error *err)
+{
+    char key[UNI_SESSION_KEY_SIZE];
+    uint32_t serial = ++session->newest_serial;
+    size_t size = 0;
+    snprintf(key, sizeof key, UNI__NEWEST_KEY, serial);
+    UNI_TRY(uni__session_say(session, UNI__SAYS_NEWEST, &serial, sizeof serial, err));
+    UNI_TRY(uni__session_mail_wait(session, UNI__CONTROLLER, key, out->path, sizeof out->path - 1,
+                                   &size, &out->fd, -1, err));
+    out->path[size] = '\0';
+    if (out->path[0] == '!')
+        return uni_error_set(err, UNI_ESTATE, "%s", out->path + 1);
+    return out->path[0] || out->fd >= 0 ? 0 : place_of_start(session, out, err);
+}
+
+/* Until this rank has reported or saved, the checkpoint that the attempt began with: ranks that start late begin with the same one. After that
+ * the newest that any rank has saved. */
+static int find_place(uni_session *session, place *out, uni_error *err)
+{
+    *out = (place){ .fd = -1 };
+    atomic_store(&session->page->loaded, 1);
+    UNI_TRY(uni__session_is_own(session, err));
+    if (!session->advanced)
+        return place_of_start(session, out, err);
+    return session->answers ? ask_for_newest(session, out, err)
+                            : place_in_directory(session, out, err);
+}
+
 int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_error *err)
 {
+    place newest;
     *out = NULL;
     if (!session->is_worker) {
         uni__session_warn_alone(session, UNI__WARNED_LOAD, "load_checkpoint");
         return 0;
     }
-    atomic_store(&session->page->loaded, 1);
-    if (session->took_checkpoint) {
-        uni_error newest = { 0 };
-        if (uni_checkpoint_open_latest(out, session->run_dir, &newest) == 0)
-            return 0;
-        if (newest.code != UNI_ENOTFOUND) {
-            if (err)
-                *err = newest;
-            return newest.code;
-        }
-    }
-    return session->checkpoint && session->checkpoint[0]
-               ? uni_checkpoint_open(out, session->checkpoint, err)
-               : 0;
+    UNI_TRY(find_place(session, &newest, err));
+    if (newest.fd >= 0)
+        close(newest.fd);
+    return newest.path[0] ? uni_checkpoint_open(out, newest.path, err) : 0;
 }
 
 static int load_from_memory(int fd, uni_value **out, uni_error *err)
@@ -242,14 +306,39 @@ static int load_from_memory(int fd, uni_value **out, uni_error *err)
     return status;
 }
 
+static int load_own(uni_session *session, uni_value **out, uni_error *err)
+{
+    pthread_mutex_lock(&session->snapshot_lock);
+    int status =
+        uni__dict_decode(out, session->snapshots[session->own_slot].memory, session->own_size, err);
+    pthread_mutex_unlock(&session->snapshot_lock);
+    return status;
+}
+
 int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err)
 {
     uni_checkpoint *checkpoint = NULL;
+    place newest;
     *out = NULL;
-    UNI_TRY(uni_session_get_checkpoint(session, &checkpoint, err));
-    if (!checkpoint)
-        return session->resume_fd >= 0 ? load_from_memory(session->resume_fd, out, err) : 0;
-    int status = uni_checkpoint_read_dict(checkpoint, out, err);
-    uni_checkpoint_close(checkpoint);
+    if (!session->is_worker) {
+        uni__session_warn_alone(session, UNI__WARNED_LOAD, "load_checkpoint");
+        return 0;
+    }
+    /* The dictionary of a checkpoint is that of the lowest rank: rank 0 still has its own. */
+    if (session->rank == 0 && session->own_slot >= 0 && *session->own) {
+        atomic_store(&session->page->loaded, 1);
+        return load_own(session, out, err);
+    }
+    UNI_TRY(find_place(session, &newest, err));
+    int status = 0;
+    if (newest.fd >= 0) {
+        status = load_from_memory(newest.fd, out, err);
+        close(newest.fd);
+    } else if (newest.path[0]) {
+        status = uni_checkpoint_open(&checkpoint, newest.path, err);
+        if (status == 0)
+            status = uni_checkpoint_read_dict(checkpoint, out, err);
+        uni_checkpoint_close(checkpoint);
+    }
     return status;
 }

@@ -38,7 +38,13 @@ struct uni_session {
     struct uni__shard *shards; /* iterators that were given out */
     char *run_dir, *staging_dir, *name, *storage, *checkpoint, *log;
     int resume_fd; /* memfd with an encoded dictionary to resume from, or -1 */
-    bool lockstep, detailed, took_checkpoint;
+    bool lockstep, detailed;
+    bool advanced; /* this rank has reported or saved in this attempt */
+    bool answers; /* the controller says which checkpoint is the newest */
+    uint32_t newest_serial; /* of the questions for it */
+    int own_slot; /* the snapshot buffer that holds the last checkpoint of this rank; -1: none does */
+    size_t own_size;
+    bool synchronous; /* checkpoints are waited for */
     bool trial; /* a stop is told by report() itself, as UNI_ECANCELED */
     unsigned warned;
 
@@ -106,6 +112,8 @@ int uni__session_shard_states(const uni_session *session, char **out, uni_error 
 /* Hands a checkpoint of this iteration to the controller. alone: v1's form, not tied to a report. */
 int uni__session_take_checkpoint(uni_session *session, const uni_checkpoint_source *source,
                                  int64_t iteration, bool alone, uni_error *err) UNI_MUST_USE;
+/* Waits until every checkpoint that this rank has taken is complete, or never will be. */
+int uni__session_wait_complete(uni_session *session, uni_error *err) UNI_MUST_USE;
 void uni__session_prefault(uni_session *session); /* the heart calls it */
 void uni__session_drop_snapshots(uni_session *session);
 

@@ -14,12 +14,9 @@
 
 #define SEND_TIMEOUT_MS 5000
 #define KEY_MAX UNI_SESSION_KEY_SIZE
+#define ANYONE (-1)
 
-/* In a frame: i32 address or sender, KEY_MAX bytes of key (zero-padded), data. */
-typedef struct mail_header {
-    int32_t rank;
-    char key[KEY_MAX];
-} mail_header;
+_Static_assert(sizeof(((uni__mail_header *)0)->key) == KEY_MAX, "keys fit their header");
 
 struct uni__mail {
     struct uni__mail *next;
@@ -32,7 +29,7 @@ struct uni__mail {
 int uni__session_mail(uni_session *session, int to, const char *key, const void *data, size_t size,
                       int fd, uni_error *err)
 {
-    mail_header header = { .rank = to };
+    uni__mail_header header = { .rank = to };
     if (strlen(key) >= KEY_MAX || size > UNI__WIRE_INLINE_MAX / 2)
         return uni_error_set(err, UNI_ELIMIT,
                              "a message \"%.80s\" of %zu bytes to another rank is too large", key,
@@ -52,7 +49,7 @@ int uni__session_mail(uni_session *session, int to, const char *key, const void 
 
 int uni__session_keep_mail(uni_session *session, uni__wire_frame *frame, uni_error *err)
 {
-    mail_header header;
+    uni__mail_header header;
     if (frame->size < sizeof header)
         return uni_error_set(err, UNI_EFORMAT, "a message from another rank is too short");
     memcpy(&header, frame->payload, sizeof header);
@@ -90,13 +87,13 @@ void uni__session_drop_mail(uni_session *session)
     }
 }
 
-/* from -1: anyone, and then key is only how the key begins. */
+/* from ANYONE: and then key is only how the key begins. */
 static struct uni__mail *take(uni_session *session, int from, const char *key)
 {
     size_t length = strlen(key);
     for (struct uni__mail **at = &session->mail; *at; at = &(*at)->next)
-        if (from < 0 ? strncmp((*at)->key, key, length) == 0
-                     : (*at)->from == from && strcmp((*at)->key, key) == 0) {
+        if (from == ANYONE ? strncmp((*at)->key, key, length) == 0
+                           : (*at)->from == from && strcmp((*at)->key, key) == 0) {
             struct uni__mail *found = *at;
             *at = found->next;
             return found;
@@ -184,7 +181,7 @@ int uni_session_receive(uni_session *session, const char *prefix, int *from,
     *fd = -1;
     if (!session->is_worker)
         return 0;
-    UNI_TRY(wait_for(session, -1, prefix, timeout_ms, &mail, err));
+    UNI_TRY(wait_for(session, ANYONE, prefix, timeout_ms, &mail, err));
     if (!mail)
         return 0;
     *from = mail->from;

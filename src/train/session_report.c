@@ -40,6 +40,7 @@ void uni_session_request_stop(uni_session *session)
 /* Publishes the next iteration and, when the group is stopping, learns where it will stop. */
 static int begin_iteration(uni_session *session, uni_error *err)
 {
+    session->advanced = true;
     atomic_store(&session->page->iteration, ++session->iteration);
     if (atomic_load(&session->page->stopping))
         return uni__session_wait(session, &session->page->stop_at_known, 0, err);
@@ -54,6 +55,8 @@ int uni_session_report_wait(uni_session *session, uni_error *err)
     for (uint32_t seen; session->lockstep && (int32_t)((seen = atomic_load(&page->released)) -
                                                        (uint32_t)session->iteration) < 0;)
         UNI_TRY(uni__session_wait(session, &page->released, seen, err));
+    if (session->synchronous)
+        UNI_TRY(uni__session_wait_complete(session, err));
     /* A trial's train function knows nothing of tuners: it learns of its end where it looks anyway. */
     if (session->trial && uni_session_should_stop(session))
         return uni_error_set(err, UNI_ECANCELED,

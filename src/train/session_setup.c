@@ -214,10 +214,13 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);
+    session->answers = uni_dict_get_bool(order, "answers", false);
+    session->synchronous = uni_dict_get_bool(order, "synchronous", false);
     /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or not. */
     session->iteration = uni_dict_get_int(order, "iteration", 0);
     atomic_store(&session->page->iteration, session->iteration);
-    session->took_checkpoint = false;
+    session->advanced = false;
+    session->own_slot = -1;
     uni_value_free(session->config);
     session->config = uni_value_copy(uni_dict_get(order, "config"));
     int status = session->config ? 0 : UNI_ENOMEM;

@@ -69,8 +69,8 @@ void uni__run_stop(uni__run *run, uni__stop_reason reason)
         uni__run_finish_stopped(run); /* nobody is running */
         return;
     }
-    if (run->state == UNI__RUN_FAILING)
-        return; /* after_deaths will see it */
+    if (run->state == UNI__RUN_FAILING || run->state == UNI__RUN_SETTLING)
+        return; /* it is seen when the end of the attempt is decided */
     run->stop_at = 0;
     raise_stopping(run);
     if (run->program && reason != UNI__STOPPING_EARLY)

@@ -172,6 +172,7 @@ static void keep(uni__keeper *keeper, job *item)
         return;
     kept->trial = item->trial;
     kept->error.code = complete(keeper, item, kept, &kept->error);
+    uni__crew_over(keeper->crew, item->event);
     pthread_mutex_lock(&keeper->lock);
     if (keeper->done_last)
         keeper->done_last->next = kept;

@@ -381,8 +381,10 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
 /* One whose report never came. The worker gets its buffer back. */
 static void drop_checkpoint(uni_tuner *tuner, uni__place *place)
 {
-    if (place->checkpoint && !tuner->groups)
+    if (place->checkpoint && !tuner->groups) {
         uni__crew_taken(tuner->crew, place->checkpoint);
+        uni__crew_over(tuner->crew, place->checkpoint);
+    }
     uni__crew_event_free(place->checkpoint);
     place->checkpoint = NULL;
 }

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 #include "../patience.h"
-#include "fault_functions.h"
+#include "scenario.h"
 
 /* The agent is the parent of a worker, the keeper the agent's. */
 static int generations; /* 1: the agent, 2: the keeper */
@@ -97,7 +97,7 @@ static void killed_agent(uni_program *program)
                               &err) == UNI_EWORKER);
         pthread_join(thread, NULL);
         CHECK_CONTAINS(err.message, "unisono-agent");
-        CHECK(strcmp(uni_dict_get_string(cause_of(&description, uni_result_run_dir(result)),
+        CHECK(strcmp(uni_dict_get_string(scenario_cause(&description, uni_result_run_dir(result)),
                                          "class", ""),
                      "agent") == 0);
         uni_value_free(description);

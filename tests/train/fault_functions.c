@@ -1,5 +1,5 @@
-/* fault_functions.c - see fault_functions.h: epochs with trouble, ranks that do not listen, children that leave, reports without end. */
-#include "fault_functions.h"
+/* fault_functions.c - what goes wrong in the workers of faults.c and controllers.c: epochs with trouble, ranks that do not listen, children that leave, reports without end. */
+#include "scenario.h"
 
 #include <signal.h>
 
@@ -138,26 +138,3 @@ const uni_function functions[] = { { "trouble", epochs_with_trouble },
                                    { "flood", flood },
                                    { "leaves_early", leaves_early },
                                    { NULL, NULL } };
-
-/* ---- what is read of it ---- */
-
-const uni_value *cause_of(uni_value **description, const char *run_dir)
-{
-    uni_value_free(*description);
-    *description = scenario_description(run_dir);
-    return uni_dict_get(*description, "cause");
-}
-
-bool journal_says(const char *run_dir, const char *words)
-{
-    uni_run *run = NULL;
-    uni_error err = { 0 };
-    const uni_value *events;
-    bool found = false;
-    CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
-    CHECK_OK(uni_run_events(run, &events, &err), &err);
-    for (size_t i = 0; i < uni_list_size(events); i++)
-        found |= strstr(uni_dict_get_string(uni_list_get(events, i), "message", ""), words) != NULL;
-    uni_run_close(run);
-    return found;
-}

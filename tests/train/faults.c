@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "../patience.h"
-#include "fault_functions.h"
+#include "scenario.h"
 
 /* ---- deaths ---- */
 
@@ -27,7 +27,7 @@ static void one_restart(uni_program *program, const char *key, double number,
     CHECK(uni_result_attempts(result) == 2);
     for (int rank = 0; rank < 3; rank++)
         CHECK(uni_value_as_int(uni_result_returned(result, rank), -1) == 3);
-    const uni_value *cause = cause_of(&description, uni_result_run_dir(result));
+    const uni_value *cause = scenario_cause(&description, uni_result_run_dir(result));
     CHECK(strcmp(uni_dict_get_string(cause, "class", ""), class_name) == 0);
     CHECK(uni_dict_get_int(cause, "rank", -1) == 1 && uni_dict_get_int(cause, "pid", 0) > 1);
     CHECK(uni_dict_get_int(cause, "iteration", -1) == 3);
@@ -132,7 +132,7 @@ static void lost_progress_is_said(uni_program *program)
                              &result, &err),
              &err);
     CHECK(uni_value_as_int(uni_result_returned(result, 0), -1) == 0);
-    CHECK(journal_says(uni_result_run_dir(result), "because no checkpoint was saved"));
+    CHECK(scenario_journal_says(uni_result_run_dir(result), "because no checkpoint was saved"));
     uni_value_free(config);
     uni_result_free(result);
     config = scenario_config("signal", (double)SIGKILL, "never_load", 1.0, "attempts", 2.0,
@@ -140,7 +140,7 @@ static void lost_progress_is_said(uni_program *program)
     CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .function = "trouble", .config = config },
                              &result, &err),
              &err);
-    CHECK(journal_says(uni_result_run_dir(result), "without loading the checkpoint"));
+    CHECK(scenario_journal_says(uni_result_run_dir(result), "without loading the checkpoint"));
     uni_value_free(config);
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -188,11 +188,11 @@ static void frozen_worker(uni_program *program)
     CHECK(seconds > 1.3 && seconds < 4 * test_patience());
     CHECK_CONTAINS(err.message, "rank 1");
     CHECK_CONTAINS(err.message, "stopped by a signal");
-    CHECK(
-        strcmp(uni_dict_get_string(cause_of(&description, uni_result_run_dir(result)), "class", ""),
-               "stopped") == 0);
+    CHECK(strcmp(uni_dict_get_string(scenario_cause(&description, uni_result_run_dir(result)),
+                                     "class", ""),
+                 "stopped") == 0);
     CHECK(uni_result_exit_code(result) == 126);
-    CHECK(journal_says(uni_result_run_dir(result), "rank 1"));
+    CHECK(scenario_journal_says(uni_result_run_dir(result), "rank 1"));
     uni_value_free(description);
     uni_result_free(result);
     uni_trainer_free(trainer);
@@ -360,7 +360,7 @@ static void silent_worker(uni_program *program)
         snprintf(path, sizeof path, "%s/freezer.state", cgroup);
         file = moved ? fopen(path, "w") : NULL;
         bool frozen = file && fprintf(file, "FROZEN") > 0 && fclose(file) == 0;
-        for (int i = 0; i < 200 && !journal_says(run_dir, "no heartbeat"); i++)
+        for (int i = 0; i < 200 && !scenario_journal_says(run_dir, "no heartbeat"); i++)
             scenario_sleep_ms(100);
         file = fopen(path, "w");
         if (file) {
@@ -380,9 +380,9 @@ static void silent_worker(uni_program *program)
     CHECK(status == UNI_EWORKER);
     CHECK_CONTAINS(err.message, "rank 1");
     CHECK_CONTAINS(err.message, "silent");
-    CHECK(
-        strcmp(uni_dict_get_string(cause_of(&description, uni_result_run_dir(result)), "class", ""),
-               "silent") == 0);
+    CHECK(strcmp(uni_dict_get_string(scenario_cause(&description, uni_result_run_dir(result)),
+                                     "class", ""),
+                 "silent") == 0);
     CHECK(uni_result_exit_code(result) == 126);
     uni_value_free(description);
     uni_result_free(result);

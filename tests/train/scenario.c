@@ -85,6 +85,27 @@ uni_value *scenario_description(const char *run_dir)
     return uni_json_read_file(&description, path, NULL) == 0 ? description : NULL;
 }
 
+const uni_value *scenario_cause(uni_value **description, const char *run_dir)
+{
+    uni_value_free(*description);
+    *description = scenario_description(run_dir);
+    return uni_dict_get(*description, "cause");
+}
+
+bool scenario_journal_says(const char *run_dir, const char *words)
+{
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    const uni_value *events;
+    bool found = false;
+    CHECK_OK(uni_run_open(&run, run_dir, NULL, &err), &err);
+    CHECK_OK(uni_run_events(run, &events, &err), &err);
+    for (size_t i = 0; i < uni_list_size(events); i++)
+        found |= strstr(uni_dict_get_string(uni_list_get(events, i), "message", ""), words) != NULL;
+    uni_run_close(run);
+    return found;
+}
+
 /* Sleeps a little; false when `seconds`, and more on a busy machine, have gone by since `begun` (scenario_ms). */
 static bool wait_more(double begun, double seconds)
 {

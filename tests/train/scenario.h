@@ -56,6 +56,10 @@ uni_trainer *scenario_trainer(uni_program *program,
 uni_value *scenario_config(const char *key, double number, ...) __attribute__((sentinel));
 /* run.json of a run; NULL when it cannot be read. The caller frees it. */
 uni_value *scenario_description(const char *run_dir);
+/* The cause in run.json. *description owns it (NULL before the first call) and is the caller's to free. */
+const uni_value *scenario_cause(uni_value **description, const char *run_dir);
+/* Whether a message in the run's journal has these words. */
+bool scenario_journal_says(const char *run_dir, const char *words);
 /* Times below are those of an idle machine; on a busy one they are longer (patience.h). */
 /* Waits until run.json's workers all have a pid, and gives the pid of that rank; 0 after 20 s. */
 int scenario_worker_pid(const char *run_dir, int rank);

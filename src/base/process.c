@@ -1,0 +1,42 @@
+/* process.c - reading /proc/PID/stat; the interface is process.h. */
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FLAG_EXITING 0x4u /* PF_EXITING: set at the beginning of exit, before files are closed */
+
+bool uni__process_look(int pid, uni__process *out)
+{
+    char path[32], text[1024];
+    memset(out, 0, sizeof *out);
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    /* The second field is the name in brackets and may hold anything; the last bracket ends it. */
+    const char *rest = strrchr(text, ')');
+    unsigned flags = 0;
+    unsigned long long start = 0;
+    if (!rest || sscanf(rest + 1,
+                        " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                        "%llu",
+                        &out->state, &out->parent, &flags, &start) != 4)
+        return false;
+    out->start_time = start;
+    out->exiting = (flags & FLAG_EXITING) || out->state == 'Z' || out->state == 'X';
+    return true;
+}
+
+bool uni__process_is_ending(int pid)
+{
+    uni__process now;
+    return !uni__process_look(pid, &now) || now.exiting;
+}
