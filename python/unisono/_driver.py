@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from unisono import _codec, _key, _unisono
+from unisono import _codec, _key, _same_keras, _unisono
 from unisono._unisono import Error
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -70,10 +70,7 @@ def name_of(function):
 
 def environment_of(backend):
     """What the workers of a backend need besides what the library sets."""
-    out = []
-    if backend == "tensorflow" and "TF_USE_LEGACY_KERAS" not in os.environ and is_installed("tf_keras"):
-        out.append("TF_USE_LEGACY_KERAS=1")  # Keras 3 cannot run Model.fit under MultiWorkerMirroredStrategy
-    return out
+    return _same_keras.for_workers() if backend == "tensorflow" else []
 
 
 # ---- what the workers print ----
@@ -267,6 +264,8 @@ class Group:
             "backend_config": self.backend_config,
             "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
         }
+        if self.backend == "tensorflow":
+            _same_keras.check(payload["call"], name_of(function))
         payload.update(extra or {})
         run.update(function=name_of(function), attachment=payload, config=_codec.describable(config or {}))
         return {key: value for key, value in run.items() if value is not None}

@@ -72,7 +72,10 @@ def install() -> None:
         for name in [name for name in sys.modules if name == "ray" or name.startswith("ray.")]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder())
+        from unisono import _same_keras
         from unisono.horovod import _install
+
+        _same_keras.use()  # before the script imports tensorflow
 
         _install.install()  # where there is no other, `import horovod` means ours
 

@@ -7,6 +7,8 @@ import unittest
 import numpy
 
 import support
+import unisono
+from unisono import _driver
 from unisono.util.sgd.tf import TFTrainer
 
 CONFIG = {"batch_size": 32, "fit_config": {"steps_per_epoch": 8}, "evaluate_config": {"steps": 3}}
@@ -53,6 +55,23 @@ class Example(unittest.TestCase):
         trainer.shutdown()
         with self.assertRaisesRegex(RuntimeError, "shut down"):
             trainer.train()
+
+    def test_more_replicas_than_cpus(self):
+        group = []
+        real = _driver.Group
+
+        def record(*arguments, **options):
+            group.append(options)
+            raise KeyboardInterrupt  # before any worker starts
+
+        _driver.Group = record
+        self.addCleanup(setattr, _driver, "Group", real)
+        with self.assertRaises(KeyboardInterrupt):
+            TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=4096)
+        self.assertNotIn("cpus_per_worker", group[0])  # replicas share the CPUs
+        _driver.Group = real
+        with self.assertRaisesRegex(unisono.Error, "2 replicas with 4096 CPUs each.*leave num_cpus_per_worker out"):
+            TFTrainer(model_creator=model_creator, data_creator=data_creator, num_replicas=2, num_cpus_per_worker=4096)
 
     def test_one_replica(self):
         self.check(1)

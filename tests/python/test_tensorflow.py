@@ -1,7 +1,11 @@
 """The tensorflow backend on real TensorFlow: the scripts of the three guides, written anew and small."""
 
+import importlib.util
 import json
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -245,6 +249,112 @@ class Directories(unittest.TestCase):
         with result.checkpoint.as_directory() as folder:
             with open(os.path.join(folder, "checkpoint.json")) as file:
                 self.assertEqual(json.load(file), {"epoch": 1})
+
+
+class Leftovers(unittest.TestCase):
+    def test_workers_leave_no_file_of_autograph(self):
+        def loop(config):
+            import atexit
+
+            import tensorflow as tf
+
+            @tf.function
+            def double(x):
+                if x > 0:  # AutoGraph writes a module
+                    return x * 2
+                return x
+
+            train.report({"value": float(double(tf.constant(3.0)))})
+            atexit.register(lambda: open(config["file"], "w").close())
+
+        with tempfile.TemporaryDirectory() as folder:
+            before, os.environ["TMPDIR"] = os.environ.get("TMPDIR"), folder
+            try:
+                path = os.path.join(folder, "atexit")
+                result = TensorflowTrainer(loop, train_loop_config={"file": path}).fit()
+                self.assertEqual((result.metrics["value"], os.path.exists(path)), (6, True))
+                self.assertEqual([name for name in os.listdir(folder) if "autograph" in name], [])
+            finally:
+                os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before)
+
+
+SCRIPT = """
+%s
+def train_func():
+    import os
+    model = tf.keras.Sequential([Dense(3, input_shape=(2,))])
+    model.compile("sgd", "mse")
+    model.fit([[1.0, 2.0]], [[1.0, 2.0, 3.0]], verbose=0, callbacks=[ReportCheckpointCallback()])
+    print("worker", tf.keras.Model.__module__)
+from %s.train.tensorflow.keras import ReportCheckpointCallback
+if __name__ == "__main__":
+    result = TensorflowTrainer(train_func).fit()
+    print("driver", tf.keras.Model.__module__)
+    print("shape", tf.keras.models.load_model(result.checkpoint.path + "/model.keras").get_weights()[0].shape)
+"""
+KERAS, UNISONO = "import tensorflow as tf\nfrom tensorflow.keras.layers import Dense\n", "from %s.train.tensorflow import TensorflowTrainer\n"
+
+
+FRESH = {key: value for key, value in os.environ.items() if key not in ("TF_USE_LEGACY_KERAS", "UNISONO_OFFLINE")}  # unisono.train.tensorflow sets it
+
+
+class OneKeras(unittest.TestCase):
+    """Classes imported at the top of a script, and models opened in the driver."""
+
+    def run_script(self, text, *command):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            done = subprocess.run([sys.executable, *command, path], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                  env=dict(FRESH, TF_CPP_MIN_LOG_LEVEL="3"))
+        return done
+
+    def check_same(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        versions = re.findall(r"(worker|driver) (\S+)", done.stdout)
+        self.assertEqual([who for who, _ in versions], ["worker", "driver"], done.stdout)
+        self.assertEqual(versions[0][1], versions[1][1])
+        self.assertIn("shape (2, 3)", done.stdout)
+
+    def test_a_script_that_is_not_changed(self):
+        self.check_same(self.run_script(SCRIPT % (KERAS + UNISONO % "ray", "ray"), "-m", "unisono.ray"))
+
+    def test_unisono_first(self):
+        self.check_same(self.run_script(SCRIPT % (UNISONO % "unisono" + KERAS, "unisono")))
+
+    def test_keras_3_first_is_one_sentence(self):
+        done = self.run_script(SCRIPT % (KERAS + UNISONO % "unisono", "unisono"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"TypeError: the train function train_func refers to keras\.src\S+ of Keras 3.*set TF_USE_LEGACY_KERAS=1")
+        self.assertLess(len(done.stderr.splitlines()), 30, done.stderr)
+
+
+class Offline(unittest.TestCase):
+    LOAD = "from %s.datasets.mnist import load_data\n"
+
+    def run_order(self, first, second, **environment):
+        """load_data is imported before or after unisono; prints how many images it gives."""
+        script = first + second + "print('images', len(load_data()[0][0]))\n"
+        with tempfile.TemporaryDirectory() as cache:
+            env = dict(FRESH, TF_CPP_MIN_LOG_LEVEL="3", XDG_CACHE_HOME=cache, KERAS_HOME=os.path.join(cache, "keras"), HOME=cache, **environment)
+            return subprocess.run([sys.executable, "-c", script], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, env=env)
+
+    def test_samples_in_any_order_of_imports_with_a_line_that_says_so(self):
+        if not importlib.util.find_spec("mlxtend"):
+            self.skipTest("mlxtend is not installed")
+        for keras in ("keras", "tf_keras"):
+            for order in ((self.LOAD % keras, "import unisono\n"), ("import unisono\n", self.LOAD % keras)):
+                done = self.run_order(*order, UNISONO_OFFLINE="1")
+                self.assertIn("images 4166", done.stdout, done.stderr)
+                self.assertIn("UNISONO_OFFLINE=1: keras.datasets.mnist gives 4166 samples instead of 60,000", done.stdout)
+
+    def test_nothing_is_replaced_without_it(self):
+        script = ("import keras.src.datasets.mnist as m\nbefore = m.load_data, m.get_file\n"
+                  "import unisono, unisono.train.tensorflow, unisono.util.sgd.tf, unisono.ray\nimport sys\n"
+                  "assert (m.load_data, m.get_file) == before\n"
+                  "assert not any('samples' in type(finder).__module__ for finder in sys.meta_path)\n")
+        subprocess.run([sys.executable, "-c", script], check=True, env=FRESH)
 
 
 if __name__ == "__main__":

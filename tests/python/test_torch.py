@@ -159,5 +159,52 @@ class Profiler(unittest.TestCase):
         self.assertNotIn("_train_torch_profiler", seen[0])
 
 
+def wrapped_models():
+    import torch
+
+    model = train.torch.prepare_model(torch.nn.Linear(2, 1))
+    train.save_checkpoint(model=model, nested={"models": [model]}, kind=type(model).__name__)
+    return model
+
+
+class Wrapped(unittest.TestCase):
+    def test_models_in_ddp_are_read_in_the_driver(self):
+        import torch
+
+        trainer = Trainer("torch", num_workers=2)
+        trainer.start()
+        returned = trainer.run(wrapped_models)
+        saved = trainer.latest_checkpoint
+        trainer.shutdown()
+        self.assertEqual(saved["kind"], "DistributedDataParallel")
+        for model in (saved["model"], saved["nested"]["models"][0], *returned):
+            self.assertIs(type(model), torch.nn.Linear)
+        torch.testing.assert_close(saved["model"].weight, returned[0].weight)
+
+    def test_workers_with_a_gigabyte_of_reserved_memory(self):
+        def loop():
+            import torch
+
+            train.report({"sum": float(torch.ones(4).sum())})
+
+        result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"memory": 1 << 30})).fit()
+        self.assertEqual(result.metrics["sum"], 4)
+
+
+class Reproducible(unittest.TestCase):
+    def test_seeds(self):
+        import random
+
+        import numpy
+        import torch
+
+        drawn = []
+        for _ in range(2):
+            train.torch.enable_reproducibility(7)
+            drawn.append((random.random(), numpy.random.rand(), float(torch.rand(()))))
+        torch.use_deterministic_algorithms(False)
+        self.assertEqual(drawn[0], drawn[1])
+
+
 if __name__ == "__main__":
     support.main()

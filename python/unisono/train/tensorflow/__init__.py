@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono import _same_keras
 from unisono._arguments import strict
 from unisono.train._backend import TensorflowConfig
 from unisono.train._trainers import TensorflowTrainer
 from unisono.train.tensorflow._checkpoint import TensorflowCheckpoint
 
 __all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
+
+_same_keras.use()
 
 
 @strict()

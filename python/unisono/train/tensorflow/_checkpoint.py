@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from typing import Any
 
+from unisono import _same_keras
 from unisono._arguments import strict_class
 from unisono.train._checkpoint import Checkpoint
 
@@ -49,8 +50,6 @@ class TensorflowCheckpoint(Checkpoint):
 
     def get_model(self, model: Any = None) -> Any:
         """The model. Of a checkpoint with weights only (a dictionary with model_weights): `model`, or a function that makes it, gets them."""
-        import tensorflow as tf
-
         if self._data is not None and "model_weights" in self._data:
             if model is None:
                 raise ValueError("this checkpoint has only the weights: give get_model the model, or a function that makes it")
@@ -59,6 +58,7 @@ class TensorflowCheckpoint(Checkpoint):
             return made
         with self.as_directory() as folder:
             for name in (_KERAS, _H5, _SAVED):
-                if os.path.exists(os.path.join(folder, name)):
-                    return tf.keras.models.load_model(os.path.join(folder, name))
+                path = os.path.join(folder, name)
+                if os.path.exists(path):
+                    return _same_keras.module_for(path).models.load_model(path)
         raise ValueError("%r has no model (%s, %s or %s)" % (self, _KERAS, _H5, _SAVED))

@@ -3,7 +3,10 @@
 The workers stay alive between calls and keep their models (unisono/_commands.py).
 """
 
+from unisono import _same_keras
 from unisono.util.sgd.tf.trainer import TFTrainer
+
+_same_keras.use()
 
 __all__ = ["TFTrainer", "TFTrainable"]
 

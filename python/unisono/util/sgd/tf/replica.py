@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from unisono import _driver, _session
-
-
-def use_same_keras() -> None:
-    """The driver builds models with the same Keras as the workers."""
-    if "TF_USE_LEGACY_KERAS" not in os.environ and _driver.is_installed("tf_keras"):
-        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+from unisono import _session
 
 
 def validation_stats(model: Any, data: Any, options: Any) -> Any:

@@ -59,7 +59,6 @@ class TFTrainer:
 
     def get_model(self) -> Any:
         """A new model with the trained weights, in this process."""
-        replica.use_same_keras()
         model = self.model_creator(self.config)
         model.set_weights(self._call("get_state", ranks=[0])[0]["weights"])
         return model
