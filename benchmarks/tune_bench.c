@@ -225,9 +225,8 @@ static int measure_resume(const bench *b)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     double begun = now();
-    int status = uni_tuner_open(&tuner, "twice",
-                                &(uni_tuner_options){ .main = b->program, .storage_path = dir },
-                                false, &err);
+    int status = uni_tuner_open(
+        &tuner, "twice", &(uni_tuner_options){ .main = b->program, .storage_path = dir }, 0, &err);
     if (status == 0)
         line("resume_ms", "ms", (now() - begun) * 1e3);
     else

@@ -98,8 +98,11 @@ typedef enum uni_trial_status {
     UNI_TRIAL_RUNNING,
     UNI_TRIAL_PAUSED,
     UNI_TRIAL_TERMINATED, /* returned, or was ended by a scheduler or a stop criterion */
-    UNI_TRIAL_ERROR
+    UNI_TRIAL_ERROR,
+    /* Only in results that were opened: it was running when its tuner died, and a resumed tuner continues it. */
+    UNI_TRIAL_INTERRUPTED
 } uni_trial_status;
+#define UNI_TRIAL_STATUSES 6
 
 typedef struct uni_tuner_options {
     /* what a trial runs */
@@ -155,10 +158,16 @@ typedef struct uni_tuner_options {
 UNI_API UNI_MUST_USE int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options,
                                        uni_error *err);
 /* Goes on with an experiment. dir: a path, or NAME below options->storage_path (its newest). Of the options only what a file cannot hold is used: main, worker_program,
- * attachment, samplers, own_searcher, handle_signals, progress, and retry_failed. */
+ * attachment, samplers, own_searcher, handle_signals and progress. resume: 0, or some of the flags below. */
 UNI_API UNI_MUST_USE int uni_tuner_open(uni_tuner **out, const char *dir,
-                                        const uni_tuner_options *options, bool retry_failed,
+                                        const uni_tuner_options *options, unsigned resume,
                                         uni_error *err);
+/* Failed trials get one more chance, from their last complete checkpoint. */
+#define UNI_RESUME_FAILED 1u
+/* Failed trials begin again, without a checkpoint. Not together with UNI_RESUME_FAILED. */
+#define UNI_RESTART_FAILED 2u
+/* Interrupted and pending trials are not continued: they count as terminated with what they reported. */
+#define UNI_LEAVE_UNFINISHED 4u
 /* Runs to the end. Failed trials are no failure of it, unless fail_fast or when all failed; UNI_EPREEMPTED after a stop. */
 UNI_API UNI_MUST_USE int uni_tuner_fit(uni_tuner *tuner, uni_error *err);
 /* The same in pieces: 1 while there is more to do, 0 at the end. Returns after `seconds` at the latest. */
@@ -216,6 +225,9 @@ UNI_API char *uni_trial_checkpoint(const uni_tune_results *results, int64_t tria
 /* One metric of one trial over all its reports; NaN when it has none. ALL: the best by mode. */
 UNI_API double uni_trial_value(const uni_tune_results *results, int64_t trial, const char *metric,
                                const char *mode, uni_scope scope);
+
+/* A number of a report by its name, nested ones as "a/b"; NaN when it is not there. */
+UNI_API double uni_tune_metric(const uni_value *metrics, const char *name);
 
 /* The best trial. metric and mode NULL: the experiment's. UNI_EINVAL when there is none to go by; UNI_ENOTFOUND when no trial reported it (the sentence
  * names what was reported) or every value is NaN or infinite. */

@@ -159,14 +159,15 @@ static PyObject *raise_from(tuner_object *self, const uni_error *err)
     return NULL;
 }
 
-/* Tuner(spec, program, attachment, sampler_names, sampler, searcher, resume, retry) */
+/* Tuner(spec, program, attachment, sampler_names, sampler, searcher, resume, how): how has the flags of uni_tuner_open */
 static PyObject *tuner_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     PyObject *spec, *program, *attachment, *names, *sampler, *searcher;
     const char *resume;
-    int retry, status;
-    if (!PyArg_ParseTuple(arguments, "OOOOOOzp", &spec, &program, &attachment, &names, &sampler,
-                          &searcher, &resume, &retry))
+    unsigned how;
+    int status;
+    if (!PyArg_ParseTuple(arguments, "OOOOOOzI", &spec, &program, &attachment, &names, &sampler,
+                          &searcher, &resume, &how))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     tuner_object *self = (tuner_object *)allocate(type, 0);
@@ -201,9 +202,9 @@ static PyObject *tuner_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
                                          .restore = searcher_restore };
     if (searcher != Py_None)
         options.own_searcher = &self->methods;
-    Py_BEGIN_ALLOW_THREADS status =
-        resume ? uni_tuner_open(&self->tuner, resume, &options, retry, &err)
-               : uni_tuner_new(&self->tuner, &options, &err);
+    Py_BEGIN_ALLOW_THREADS status = resume
+                                        ? uni_tuner_open(&self->tuner, resume, &options, how, &err)
+                                        : uni_tuner_new(&self->tuner, &options, &err);
     Py_END_ALLOW_THREADS if (status == 0) return (PyObject *)self;
     raise_from(self, &err);
 fail:
@@ -326,6 +327,25 @@ static PyObject *tuner_trials(PyObject *object, PyObject *unused)
     return list;
 }
 
+/* Those that failed for good: cheap, so that it can be asked all the time. */
+static PyObject *tuner_failures(PyObject *object, PyObject *unused)
+{
+    const uni_tune_results *results = results_of((tuner_object *)object);
+    PyObject *list = PyList_New(0);
+    if (uni_tune_count_status(results, UNI_TRIAL_ERROR) == 0)
+        return list;
+    for (int64_t i = 0; list && i < uni_tune_count(results); i++) {
+        if (uni_trial_status_of(results, i) != UNI_TRIAL_ERROR)
+            continue;
+        PyObject *item =
+            Py_BuildValue("(LN)", (long long)i, door_text(uni_trial_error(results, i)));
+        if (!item || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static int scope_of(const char *name, uni_scope *out)
 {
     static const char *const names[] = { "last", "all", "avg" };
@@ -423,7 +443,7 @@ static PyObject *get_counts(PyObject *object, void *unused)
     int status =
         out ? door_put(out, "expected", PyLong_FromLongLong(uni_tune_results_expected(results)))
             : -1;
-    for (int i = UNI_TRIAL_PENDING; status == 0 && i <= UNI_TRIAL_ERROR; i++)
+    for (int i = UNI_TRIAL_PENDING; status == 0 && i < UNI_TRIAL_STATUSES; i++)
         status = door_put(out, uni_trial_status_name(i),
                           PyLong_FromLongLong(uni_tune_count_status(results, i)));
     if (status == 0)
@@ -445,6 +465,7 @@ static PyMethodDef methods[] = {
     { "stop", tuner_stop, METH_NOARGS, "from any thread" },
     { "close", tuner_close, METH_NOARGS, "ends the tuner, keeps the results" },
     { "trials", tuner_trials, METH_NOARGS, NULL },
+    { "failures", tuner_failures, METH_NOARGS, "[(trial, error)]" },
     { "best", tuner_best, METH_VARARGS, "best(metric, mode, scope) -> number of the trial" },
     { "csv", tuner_csv, METH_O, "csv(with times)" },
     { "reports", tuner_reports, METH_NOARGS, "[(trial, iteration, metrics)]" },

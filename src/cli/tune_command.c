@@ -12,7 +12,7 @@
 typedef struct tune_values {
     const char *storage, *color, *metric, *mode, *scope, *output, *name;
     long long samples, concurrent, seed;
-    bool json, retry, csv;
+    bool json, retry, restart, csv;
 } tune_values;
 
 static const cli_option tune_options[] = {
@@ -25,7 +25,9 @@ static const cli_option tune_options[] = {
     { NULL, "name", 0, CLI_STRING, offsetof(tune_values, name), "NAME", NULL, NULL, NULL,
       "name of the experiment, tune_YYYY-MM-DD_HH-MM-SS unless given" },
     { NULL, "retry", 0, CLI_FLAG, offsetof(tune_values, retry), NULL, NULL, NULL, NULL,
-      "resume: failed trials get one more chance" },
+      "resume: failed trials get one more chance, from their last checkpoint" },
+    { NULL, "restart", 0, CLI_FLAG, offsetof(tune_values, restart), NULL, NULL, NULL, NULL,
+      "resume: failed trials begin again, without a checkpoint" },
     { "Looking", "metric", 'm', CLI_STRING, offsetof(tune_values, metric), "NAME", NULL, NULL, NULL,
       "go by this metric instead of the experiment's" },
     { NULL, "mode", 0, CLI_CHOICE, offsetof(tune_values, mode), "MODE", NULL, NULL, "min|max",
@@ -118,7 +120,9 @@ static int resume(cli_context *context, const tune_values *values, const char *n
                                              .handle_signals = true,
                                              .progress = tune_view_show,
                                              .context = &view },
-                       values->retry, &err) < 0)
+                       (values->retry ? UNI_RESUME_FAILED : 0) |
+                           (values->restart ? UNI_RESTART_FAILED : 0),
+                       &err) < 0)
         return cli_fail(context, "tune", &err);
     return run_to_end(context, tuner, &view);
 }
@@ -149,19 +153,59 @@ static int show(cli_context *context, const tune_values *values, const uni_tune_
     return UNI_EXIT_OK;
 }
 
+typedef struct wanted {
+    int64_t trial;
+    const char *metric;
+    double value;
+    uni_value *metrics;
+} wanted;
+
+/* The report that has the value. */
+static int look_for(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
+                    uni_error *err)
+{
+    wanted *w = context;
+    if (trial != w->trial || w->metrics || uni_tune_metric(metrics, w->metric) != w->value)
+        return 0;
+    w->metrics = uni_value_copy(metrics);
+    return w->metrics ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a report");
+}
+
+/* By the best of all reports: that report. Otherwise the last one. */
+static int metrics_of(const uni_tune_results *results, int64_t trial, uni_scope scope,
+                      const char *metric, double value, uni_value **out, uni_error *err)
+{
+    const uni_value *last = uni_trial_metrics(results, trial);
+    wanted w = { .trial = trial, .metric = metric, .value = value };
+    if (scope == UNI_SCOPE_ALL)
+        UNI_TRY(uni_tune_reports(results, look_for, &w, err));
+    *out = w.metrics ? w.metrics : last ? uni_value_copy(last) : uni_value_null();
+    return *out ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a report");
+}
+
 static int best(cli_context *context, const tune_values *values, const uni_tune_results *results)
 {
     uni_error err = { 0 };
     int64_t trial;
-    if (uni_tune_best(results, values->metric, values->mode, scope_of(values), &trial, &err) < 0)
+    uni_scope scope = scope_of(values);
+    uni_value *metrics = NULL;
+    if (uni_tune_best(results, values->metric, values->mode, scope, &trial, &err) < 0)
+        return cli_fail(context, "tune", &err);
+    const char *metric = values->metric
+                             ? values->metric
+                             : uni_dict_get_string(uni_tune_results_spec(results), "metric", "");
+    double value = uni_trial_value(results, trial, metric, values->mode, scope);
+    if (metrics_of(results, trial, scope, metric, value, &metrics, &err) < 0)
         return cli_fail(context, "tune", &err);
     uni_value *out = uni_value_dict();
     char *dir = uni_trial_dir(results, trial),
          *checkpoint = uni_trial_checkpoint(results, trial, true);
-    const uni_value *metrics = uni_trial_metrics(results, trial);
     int failed = uni_dict_take(out, "trial", uni_value_int(trial));
+    failed |= uni_dict_take(out, "metric", uni_value_string(metric));
+    failed |= uni_dict_take(out, "scope", uni_value_string(values->scope));
+    failed |= uni_dict_take(out, "value", uni_value_float(value));
     failed |= uni_dict_take(out, "config", uni_value_copy(uni_trial_config(results, trial)));
-    failed |= uni_dict_take(out, "metrics", metrics ? uni_value_copy(metrics) : uni_value_null());
+    failed |= uni_dict_take(out, "metrics", metrics);
     failed |= uni_dict_take(out, "directory", uni_value_string(dir));
     failed |= uni_dict_take(out, "checkpoint",
                             checkpoint ? uni_value_string(checkpoint) : uni_value_null());

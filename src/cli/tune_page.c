@@ -254,16 +254,8 @@ static int add_report(void *context, int64_t trial, int64_t iteration, const uni
                       uni_error *err)
 {
     curves *c = context;
-    char dotted[200];
-    if (trial >= c->count)
-        return 0;
-    snprintf(dotted, sizeof dotted, "%s", c->p->metric);
-    const uni_value *value = uni_dict_get(metrics, dotted);
-    for (char *at = dotted; *at && !value; at++)
-        *at = *at == '/' ? '.' : *at;
-    value = value ? value : uni_value_path(metrics, dotted);
-    if (uni_value_is_number(value) &&
-        !cli_series_add(&c->series[trial], (double)iteration, uni_value_as_float(value, NAN)))
+    double value = trial < c->count ? uni_tune_metric(metrics, c->p->metric) : NAN;
+    if (!isnan(value) && !cli_series_add(&c->series[trial], (double)iteration, value))
         return uni_error_set(err, UNI_ENOMEM, "no memory for the curves");
     return 0;
 }

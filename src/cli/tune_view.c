@@ -62,10 +62,11 @@ static int by_key(const void *left, const void *right)
 
 static int style_of(uni_trial_status status)
 {
-    return status == UNI_TRIAL_ERROR        ? CLI_BAD
-           : status == UNI_TRIAL_RUNNING    ? CLI_INFO
-           : status == UNI_TRIAL_TERMINATED ? CLI_GOOD
-                                            : CLI_DIM;
+    return status == UNI_TRIAL_ERROR         ? CLI_BAD
+           : status == UNI_TRIAL_RUNNING     ? CLI_INFO
+           : status == UNI_TRIAL_TERMINATED  ? CLI_GOOD
+           : status == UNI_TRIAL_INTERRUPTED ? CLI_WARN
+                                             : CLI_DIM;
 }
 
 static void add_row(cli_table *table, const uni_tune_results *results, int64_t trial,
@@ -90,8 +91,8 @@ static void add_row(cli_table *table, const uni_tune_results *results, int64_t t
 
 static int print_head(const cli_terminal *terminal, const uni_tune_results *results)
 {
-    long long expected = uni_tune_results_expected(results), count[5];
-    for (int i = 0; i < 5; i++)
+    long long expected = uni_tune_results_expected(results), count[UNI_TRIAL_STATUSES];
+    for (int i = 0; i < UNI_TRIAL_STATUSES; i++)
         count[i] = uni_tune_count_status(results, i);
     long long done = count[UNI_TRIAL_TERMINATED] + count[UNI_TRIAL_ERROR];
     fprintf(terminal->out, "%s%s%s  ", cli_begin(terminal, CLI_BOLD), uni_tune_results_dir(results),
@@ -104,6 +105,9 @@ static int print_head(const cli_terminal *terminal, const uni_tune_results *resu
         fprintf(terminal->out, ", %lld running", count[UNI_TRIAL_RUNNING]);
     if (count[UNI_TRIAL_PAUSED])
         fprintf(terminal->out, ", %lld paused", count[UNI_TRIAL_PAUSED]);
+    if (count[UNI_TRIAL_INTERRUPTED])
+        fprintf(terminal->out, ", %lld interrupted (go on with `unisono tune resume`)",
+                count[UNI_TRIAL_INTERRUPTED]);
     if (count[UNI_TRIAL_ERROR])
         fprintf(terminal->out, ", %s%lld failed%s", cli_begin(terminal, CLI_BAD),
                 count[UNI_TRIAL_ERROR], cli_end(terminal, CLI_BAD));
@@ -163,10 +167,44 @@ static void wipe(tune_view *view)
         fputs("\033[1A\033[2K", view->terminal->out);
 }
 
+static bool note_told(tune_view *view, int64_t trial)
+{
+    if (trial >= view->told_room) {
+        int64_t room = 2 * trial + 64;
+        char *grown = realloc(view->told, (size_t)room);
+        if (!grown)
+            return false;
+        memset(grown + view->told_room, 0, (size_t)(room - view->told_room));
+        view->told = grown;
+        view->told_room = room;
+    }
+    bool before = view->told[trial];
+    view->told[trial] = 1;
+    return !before;
+}
+
+/* One line for each trial that failed, once. */
+static void tell_failures(tune_view *view, const uni_tune_results *results)
+{
+    int64_t count = uni_tune_count(results);
+    if (uni_tune_count_status(results, UNI_TRIAL_ERROR) == 0)
+        return;
+    for (int64_t i = 0; i < count; i++) {
+        if (uni_trial_status_of(results, i) != UNI_TRIAL_ERROR || !note_told(view, i))
+            continue;
+        const char *error = uni_trial_error(results, i);
+        wipe(view);
+        fflush(view->terminal->out);
+        fprintf(stderr, "unisono tune: trial %lld failed: %.*s\n", (long long)i,
+                (int)strcspn(error ? error : "", "\n"), error ? error : "");
+    }
+}
+
 void tune_view_show(void *context, const uni_tune_results *results)
 {
     tune_view *view = context;
     double now = uni__wall_seconds();
+    tell_failures(view, results);
     if (now - view->shown < (view->terminal->is_terminal ? LIVE_SECONDS : PIPE_SECONDS))
         return;
     view->shown = now;
@@ -181,7 +219,11 @@ void tune_view_show(void *context, const uni_tune_results *results)
 
 void tune_view_end(tune_view *view, const uni_tune_results *results)
 {
+    tell_failures(view, results);
     if (view->terminal->is_terminal)
         wipe(view);
     tune_view_table(view->terminal, results, NULL, NULL, 20);
+    free(view->told);
+    view->told = NULL;
+    view->told_room = 0;
 }

@@ -11,10 +11,13 @@ typedef struct tune_view {
     const cli_terminal *terminal;
     double begun, shown;
     int lines; /* of the table that is on the screen */
-    int64_t done; /* that were told of in a pipe */
+    /* Failed trials that were told of, a byte each. */
+    char *told;
+    int64_t told_room;
 } tune_view;
 
 void tune_view_show(void *view, const uni_tune_results *results); /* uni_tuner_options.progress */
+/* The last table. Frees what the view holds. */
 void tune_view_end(tune_view *view, const uni_tune_results *results);
 /* most: rows at most, 0: all; returns how many lines were printed. metric and mode may be NULL. */
 int tune_view_table(const cli_terminal *terminal, const uni_tune_results *results,

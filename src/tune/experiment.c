@@ -45,7 +45,7 @@ int uni__experiment_metric(const uni__experiment *experiment, const char *name)
     return -1;
 }
 
-double uni__metric_of(const uni_value *metrics, const char *name)
+double uni_tune_metric(const uni_value *metrics, const char *name)
 {
     const uni_value *found = uni_dict_get(metrics, name);
     if (!found) {
@@ -369,6 +369,12 @@ static int end_trial(const uni__experiment *experiment, uni__trial *trial, const
     if (uni_dict_get(record, "from"))
         UNI_TRY(set_path(&trial->start_checkpoint, uni_dict_get_string(record, "from", NULL),
                          experiment->dir, err));
+    if (uni_dict_get_bool(record, "restart", false)) {
+        trial->from_the_start = true;
+        trial->checkpoint_number = trial->checkpoint_iteration = 0;
+        status |= set_text(&trial->checkpoint, NULL) | set_text(&trial->best_checkpoint, NULL) |
+                  set_text(&trial->start_checkpoint, NULL);
+    }
     const uni_value *config = uni_dict_get(record, "c");
     if (config) {
         uni_value_free(trial->config);
@@ -383,6 +389,7 @@ static int end_trial(const uni__experiment *experiment, uni__trial *trial, const
 static int add_checkpoint(const uni__experiment *experiment, uni__trial *trial,
                           const uni_value *record, uni_error *err)
 {
+    trial->from_the_start = false;
     trial->checkpoint_number = uni_dict_get_int(record, "number", 0);
     trial->checkpoint_iteration = uni_dict_get_int(record, "i", 0);
     const char *path = uni_dict_get_string(record, "path", NULL);

@@ -54,6 +54,7 @@ typedef struct uni__trial {
     char *start_checkpoint; /* of another trial, to begin from when it has none newer (PBT) */
     bool wants_end, wants_resume; /* what a scheduler has decided about it while it was paused */
     int64_t start_iteration; /* with start_checkpoint */
+    bool from_the_start; /* restarted: older checkpoints do not count */
     char verdict; /* of the last report: 'e' it ends, 'p' it pauses; 0: it goes on */
 } uni__trial;
 
@@ -92,8 +93,6 @@ int uni__experiment_metric(const uni__experiment *experiment, const char *name);
 /* false when the trial has not reported it. */
 bool uni__trial_value(const uni__trial *trial, int name, int sign, uni_scope scope, double *out);
 char *uni__trial_path(const uni__experiment *experiment, int64_t index);
-/* A number of a report by its name, nested ones by "a/b"; NaN when it is not there. */
-double uni__metric_of(const uni_value *metrics, const char *name);
 
 /* Records (record.c): one call each; NULL without memory. */
 uni_value *uni__record(const char *event, int64_t trial); /* trial -1: none */

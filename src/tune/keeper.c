@@ -22,7 +22,6 @@ typedef struct job {
     int attempt;
     uni__crew_event *event;
     uni_value *metrics;
-    bool keep_recovery;
 } job;
 
 typedef struct opened {
@@ -183,13 +182,13 @@ static void keep(uni__keeper *keeper, job *item)
     uni__crew_wake(keeper->crew);
 }
 
-static void close_store(uni__keeper *keeper, int64_t trial, bool keep_recovery)
+static void close_store(uni__keeper *keeper, int64_t trial)
 {
     for (opened **link = &keeper->stores; *link; link = &(*link)->next)
         if ((*link)->trial == trial) {
             opened *gone = *link;
             *link = gone->next;
-            uni__store_close(gone->store, keep_recovery);
+            uni__store_close(gone->store, true);
             free(gone);
             return;
         }
@@ -209,7 +208,7 @@ static void *keeper_thread(void *context)
         if (item->kind == KEEP)
             keep(keeper, item);
         else if (item->kind == CLOSE)
-            close_store(keeper, item->trial, item->keep_recovery);
+            close_store(keeper, item->trial);
         quit = item->kind == QUIT;
         job_free(item);
     }
@@ -251,9 +250,9 @@ void uni__keeper_keep(uni__keeper *keeper, int64_t trial, const char *run_dir, i
                            .metrics = metrics });
 }
 
-void uni__keeper_close(uni__keeper *keeper, int64_t trial, bool keep_recovery)
+void uni__keeper_close(uni__keeper *keeper, int64_t trial)
 {
-    enqueue(keeper, (job){ .kind = CLOSE, .trial = trial, .keep_recovery = keep_recovery });
+    enqueue(keeper, (job){ .kind = CLOSE, .trial = trial });
 }
 
 uni__kept *uni__keeper_next(uni__keeper *keeper)
@@ -275,7 +274,7 @@ void uni__keeper_free(uni__keeper *keeper)
         pthread_join(keeper->thread, NULL);
     }
     while (keeper->stores)
-        close_store(keeper, keeper->stores->trial, true);
+        close_store(keeper, keeper->stores->trial);
     for (uni__kept *kept; (kept = uni__keeper_next(keeper));)
         uni__kept_free(kept);
     pthread_cond_destroy(&keeper->more);

@@ -24,8 +24,8 @@ int uni__keeper_new(uni__keeper **out, uni__crew *crew, const uni_checkpoint_pol
 /* Takes the event and the metrics (may be NULL). */
 void uni__keeper_keep(uni__keeper *keeper, int64_t trial, const char *run_dir, int attempt,
                       uni__crew_event *checkpoint, uni_value *metrics);
-/* The trial is over: nothing more comes. keep_recovery: it may be started again. */
-void uni__keeper_close(uni__keeper *keeper, int64_t trial, bool keep_recovery);
+/* The trial is over: nothing more comes. Its newest checkpoint stays, in .recovery when the policy does not keep it. */
+void uni__keeper_close(uni__keeper *keeper, int64_t trial);
 uni__kept *uni__keeper_next(uni__keeper *keeper); /* NULL: nothing is ready */
 void uni__kept_free(uni__kept *kept);
 /* Completes what was handed over. */

@@ -84,7 +84,7 @@ static int take_report(void *context, int64_t trial, int64_t iteration, const un
         h->room = room;
     }
     uni_value *copy = uni_value_copy(metrics);
-    double when = p->experiment->trials[trial]->started + uni__metric_of(metrics, "time_total_s");
+    double when = p->experiment->trials[trial]->started + uni_tune_metric(metrics, "time_total_s");
     if (!copy || uni_dict_take(copy, "_timestamp", uni_value_float(when)) < 0) {
         uni_value_free(copy);
         return no_memory(err);

@@ -11,6 +11,14 @@
 #include "base/text.h"
 #include "tune/experiment.h"
 
+/* The journal says running; nobody runs it. */
+static void mark_interrupted(uni__experiment *experiment)
+{
+    for (int64_t i = 0; i < experiment->count; i++)
+        if (experiment->trials[i]->status == UNI_TRIAL_RUNNING)
+            experiment->trials[i]->status = UNI_TRIAL_INTERRUPTED;
+}
+
 int uni_tune_results_open(uni_tune_results **out, const char *dir, const char *storage_path,
                           uni_error *err)
 {
@@ -20,9 +28,12 @@ int uni_tune_results_open(uni_tune_results **out, const char *dir, const char *s
         return uni_error_set(err, UNI_ENOMEM, "no memory for results");
     char *found = NULL;
     int status = uni__experiment_find(dir, storage_path, &found, err);
+    results->experiment.dir = found;
+    bool live = status == 0 && uni_tune_results_live(results); /* before: it may end meanwhile */
     if (status == 0)
         status = uni__experiment_read(&results->experiment, found, err);
-    free(found);
+    if (status == 0 && !live)
+        mark_interrupted(&results->experiment);
     if (status < 0) {
         uni_tune_results_free(results);
         return status;
@@ -85,7 +96,8 @@ int64_t uni_tune_count_status(const uni_tune_results *results, uni_trial_status 
 
 const char *uni_trial_status_name(uni_trial_status status)
 {
-    static const char *const names[] = { "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR" };
+    static const char *const names[UNI_TRIAL_STATUSES] = { "PENDING",    "RUNNING", "PAUSED",
+                                                           "TERMINATED", "ERROR",   "INTERRUPTED" };
     return (unsigned)status < sizeof names / sizeof names[0] ? names[status] : "?";
 }
 

@@ -54,7 +54,7 @@ static bool on_plateau(const uni_value *options, const uni__experiment *experime
     int64_t wanted = uni_dict_get_int(options, "num_results", 4),
             grace = uni_dict_get_int(options, "grace_period", 4);
     int name = metric ? uni__experiment_metric(experiment, metric) : -1;
-    double value = metric ? uni__metric_of(metrics, metric) : NAN;
+    double value = metric ? uni_tune_metric(metrics, metric) : NAN;
     double sum = value, squares = value * value;
     int64_t count = 1;
     if (isnan(value) || trial->num_reports + 1 < grace)
@@ -81,7 +81,7 @@ bool uni__stop_reached(const uni_value *stop, const uni__experiment *experiment,
         if (is_dict && strcmp(key, "plateau") == 0) {
             reached = on_plateau(limit, experiment, trial, metrics);
         } else {
-            double value = uni__metric_of(metrics, key);
+            double value = uni_tune_metric(metrics, key);
             reached = is_dict ? value <= uni_dict_get_float(limit, "below", -INFINITY) ||
                                     value >= uni_dict_get_float(limit, "above", INFINITY)
                               : value >= uni_value_as_float(limit, NAN);

@@ -222,10 +222,10 @@ static int check_function(const uni_tuner *tuner, uni_error *err)
 
 static int check_name(const char *name, uni_error *err)
 {
-    if (!name[0] || name[0] == '.' || strchr(name, '/'))
+    if (!name[0] || name[0] == '.' || name[0] == '-' || strchr(name, '/'))
         return uni_error_set(err, UNI_EINVAL,
-                             "the name \"%s\" cannot be a directory: leave out slashes and a "
-                             "leading dot",
+                             "invalid experiment name \"%s\": a name is not empty, has no slash, "
+                             "and does not begin with a dot or a dash",
                              name);
     return 0;
 }
@@ -277,10 +277,14 @@ fail:
 }
 
 int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *options,
-                   bool retry_failed, uni_error *err)
+                   unsigned resume, uni_error *err)
 {
     int status;
     *out = NULL;
+    if ((resume & UNI_RESUME_FAILED) && (resume & UNI_RESTART_FAILED))
+        return uni_error_set(err, UNI_EINVAL,
+                             "failed trials can be resumed or restarted, not both: give one of "
+                             "UNI_RESUME_FAILED and UNI_RESTART_FAILED");
     uni_tuner *tuner = new_tuner(options);
     if (!tuner)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
@@ -301,7 +305,7 @@ int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *op
     UNI_TRY_GOTO(check_function(tuner, err), fail);
     tuner->used_before = experiment->seconds_used;
     tuner->storage = strdup(tuner->dir);
-    UNI_TRY_GOTO(uni__tuner_after_replay(tuner, retry_failed, err), fail);
+    UNI_TRY_GOTO(uni__tuner_after_replay(tuner, resume, err), fail);
     UNI_TRY_GOTO(note_tuner(tuner, err), fail);
     UNI_TRY_GOTO(make_places(tuner, err), fail);
     *out = tuner;

@@ -72,6 +72,11 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err) UNI_MUST_
 int uni__tuner_act(uni_tuner *tuner, uni_error *err) UNI_MUST_USE;
 /* The killed tuner had decided about a trial and not written down its end: that is done now. */
 int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err) UNI_MUST_USE;
+/* An unfinished trial ends with what it has reported. */
+int uni__tuner_leave(uni_tuner *tuner, uni__trial *trial, uni_error *err) UNI_MUST_USE;
+/* A failed trial waits to be started again; restart: without its checkpoints. */
+int uni__tuner_retry(uni_tuner *tuner, uni__trial *trial, bool restart,
+                     uni_error *err) UNI_MUST_USE;
 /* Ends every running trial as terminated. */
 void uni__tuner_end_all(uni_tuner *tuner, const char *why);
 uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__trial *trial,
@@ -82,7 +87,7 @@ double uni__tuner_told(const uni_tuner *tuner,
 /* tuner_replay.c */
 int uni__tuner_replay(void *tuner, const uni_value *record, uni_error *err) UNI_MUST_USE;
 int uni__tuner_make_brains(uni_tuner *tuner, uni_error *err) UNI_MUST_USE; /* searcher, scheduler */
-int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err) UNI_MUST_USE;
+int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err) UNI_MUST_USE;
 
 /* tuner_files.c: a trial's directory, made when the first thing is written into it */
 int uni__files_report(uni_tuner *tuner, uni__place *place, int64_t iteration,

@@ -112,7 +112,7 @@ int uni__tuner_replay(void *context, const uni_value *record, uni_error *err)
     return uni__tuner_act(tuner, err);
 }
 
-int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err)
+int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err)
 {
     uni__experiment *experiment = &tuner->results.experiment;
     for (int64_t i = 0; i < experiment->count; i++) {
@@ -123,8 +123,11 @@ int uni__tuner_after_replay(uni_tuner *tuner, bool retry_failed, uni_error *err)
         /* A scheduler that pauses for the others' sake has nothing more to say about it. */
         waits |= trial->status == UNI_TRIAL_PAUSED && !tuner->scheduler.methods->complete;
         waits |= trial->status == UNI_TRIAL_PAUSED && trial->wants_resume;
-        waits |= retry_failed && trial->status == UNI_TRIAL_ERROR;
-        if (!waits)
+        if (trial->status == UNI_TRIAL_ERROR && (resume & (UNI_RESUME_FAILED | UNI_RESTART_FAILED)))
+            UNI_TRY(uni__tuner_retry(tuner, trial, resume & UNI_RESTART_FAILED, err));
+        else if (waits && (resume & UNI_LEAVE_UNFINISHED))
+            UNI_TRY(uni__tuner_leave(tuner, trial, err));
+        if (!waits || (resume & UNI_LEAVE_UNFINISHED))
             continue;
         trial->status = UNI_TRIAL_PENDING;
         trial->wants_resume = false;

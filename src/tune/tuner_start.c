@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "tune/shell.h"
 #include "tune/tuner_internal.h"
 
 /* ---- the queue ---- */
@@ -36,30 +37,53 @@ static uni__trial *dequeue(uni_tuner *tuner)
 
 /* ---- starting ---- */
 
-/* "{lr}" in a program's word is replaced by that value of the config. */
-static uni_value *fill_word(const char *word, const uni_value *config)
+/* The value of "{name}" at the beginning of `at` as text, malloc'ed; *length: how many characters the braces take. NULL: not a value of the config. */
+static char *value_at(const char *at, const uni_value *config, size_t *length)
 {
-    uni__text out = { 0 };
-    for (const char *at = word; *at;) {
-        const char *end = *at == '{' ? strchr(at, '}') : NULL;
-        char *name = end ? strndup(at + 1, (size_t)(end - at) - 1) : NULL;
-        const uni_value *value = name ? uni_value_path(config, name) : NULL;
-        free(name);
+    const char *end = *at == '{' ? strchr(at, '}') : NULL;
+    char *name = end ? strndup(at + 1, (size_t)(end - at) - 1) : NULL, *text = NULL;
+    const uni_value *value = name ? uni_value_path(config, name) : NULL;
+    free(name);
+    if (!value)
+        return NULL;
+    *length = (size_t)(end - at) + 1;
+    if (uni_value_type_of(value) == UNI_TYPE_STRING)
+        return strdup(uni_value_as_string(value, ""));
+    return uni_json_write(&text, NULL, value, UNI_JSON_NONFINITE, NULL) == 0 ? text : NULL;
+}
+
+/* "{lr}" in a program's word is replaced by that value of the config. In a shell's script it is quoted as its place asks for. */
+static int fill_word(const char *word, bool is_script, const uni_value *config, uni_value **out,
+                     uni_error *err)
+{
+    uni__text text = { 0 };
+    uni__shell shell = { 0 };
+    int status = 0;
+    for (const char *at = word; *at && status == 0;) {
+        size_t length = 1;
+        char *value = value_at(at, config, &length);
         if (!value) {
-            uni__text_add_char(&out, *at++);
-            continue;
+            length = is_script ? (size_t)uni__shell_read(&shell, at) : 1;
+            uni__text_add(&text, at, length);
+        } else if (!is_script) {
+            uni__text_add_string(&text, value);
+        } else if ((status = uni__shell_add(&text, &shell, value)) < 0) {
+            uni_error_set(err, UNI_EINVAL,
+                          "cannot put \"%.200s\" into the shell script in place of %.*s: it has "
+                          "characters that the shell would interpret there. Give the value as an "
+                          "argument of its own: [\"sh\", \"-c\", \"... \\\"$1\\\"\", \"sh\", "
+                          "\"%.*s\"]",
+                          value, (int)length, at, (int)length, at);
+        } else {
+            shell.before = 'x';
         }
-        char *json = NULL;
-        if (uni_value_type_of(value) == UNI_TYPE_STRING)
-            uni__text_add_string(&out, uni_value_as_string(value, ""));
-        else if (uni_json_write(&json, NULL, value, UNI_JSON_NONFINITE, NULL) == 0)
-            uni__text_add_string(&out, json);
-        free(json);
-        at = end + 1;
+        free(value);
+        at += length;
     }
-    uni_value *word_value = out.failed ? NULL : uni_value_string(out.data ? out.data : "");
-    uni__text_free(&out);
-    return word_value;
+    if (status == 0 && !text.failed)
+        *out = uni_value_string(text.data ? text.data : "");
+    uni__text_free(&text);
+    return status < 0 ? status : *out ? 0 : uni__no_trial_memory(err);
 }
 
 static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_value **argv,
@@ -75,12 +99,18 @@ static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_val
     int status = pair ? 0 : UNI_ENOMEM;
     if (pair)
         status = uni_list_take(*environment, uni_value_string(pair));
-    for (size_t i = 0; i < uni_list_size(program); i++)
-        status |= uni_list_take(
-            *argv, fill_word(uni_value_as_string(uni_list_get(program, i), ""), config));
     free(json);
     free(pair);
-    return status < 0 ? uni__no_trial_memory(err) : 0;
+    if (status < 0)
+        return uni__no_trial_memory(err);
+    for (size_t i = 0; i < uni_list_size(program); i++) {
+        uni_value *word = NULL;
+        UNI_TRY(fill_word(uni_value_as_string(uni_list_get(program, i), ""),
+                          uni__is_script(program, i), config, &word, err));
+        if (uni_list_take(*argv, word) < 0)
+            return uni__no_trial_memory(err);
+    }
+    return 0;
 }
 
 /* Where the trial goes on: a donor's checkpoint, its own newest complete one, or the beginning. */
@@ -95,7 +125,7 @@ static char *find_start(const uni_tuner *tuner, const uni__trial *trial, const c
         *iteration = trial->start_iteration;
         return path;
     }
-    if (!trial->attempts)
+    if (!trial->attempts || trial->from_the_start)
         return NULL;
     if (tuner->groups && trial->checkpoint) {
         path = uni__path_join(tuner->dir, trial->checkpoint, NULL);

@@ -31,13 +31,13 @@ uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__tria
                                          int64_t iteration, const uni_value *metrics)
 {
     const uni__experiment *experiment = &tuner->results.experiment;
-    double value = uni__metric_of(metrics, experiment->metric);
+    double value = uni_tune_metric(metrics, experiment->metric);
     return (uni__schedule_report){
         .trial = trial->index,
         .iteration = iteration,
         /* A report without the metric is none of the scheduler's business. */
         .time = uni_dict_get(metrics, experiment->metric) || !isnan(value)
-                    ? uni__metric_of(metrics, tuner->scheduler.time_attr)
+                    ? uni_tune_metric(metrics, tuner->scheduler.time_attr)
                     : NAN,
         .value = isnan(value) ? -INFINITY : experiment->sign * value,
         .config = trial->config,
@@ -218,8 +218,9 @@ static int note_end(uni_tuner *tuner, const char *how, const char *why, const ch
 static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     uni_tune_searcher *searcher = &tuner->searcher.methods;
-    if (tuner->keeper)
-        uni__keeper_close(tuner->keeper, trial->index, false);
+    if (tuner
+            ->keeper) /* the newest checkpoint stays, kept by the policy or not: the result names it */
+        uni__keeper_close(tuner->keeper, trial->index);
     tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
     UNI_TRY(searcher->tell(searcher->self, trial->index, trial->config,
                            uni__tuner_told(tuner, trial), err));
@@ -267,6 +268,25 @@ int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
                           uni__record("end", trial->index), err);
     free(why);
     return status == 0 && ends ? close_trial(tuner, trial, err) : status;
+}
+
+int uni__tuner_leave(uni_tuner *tuner, uni__trial *trial, uni_error *err)
+{
+    UNI_TRY(note_end(tuner, "terminated", "not resumed", NULL, false,
+                     uni__record("end", trial->index), err));
+    return close_trial(tuner, trial, err);
+}
+
+int uni__tuner_retry(uni_tuner *tuner, uni__trial *trial, bool restart, uni_error *err)
+{
+    uni_value *record = uni__record("end", trial->index);
+    if (restart && uni_dict_take(record, "restart", uni_value_bool(true)) < 0) {
+        uni_value_free(record);
+        record = NULL;
+    }
+    UNI_TRY(
+        note_end(tuner, "pending", restart ? "restarted" : "resumed", NULL, false, record, err));
+    return uni__tuner_enqueue(tuner, trial->index, err);
 }
 
 static int end_paused(uni_tuner *tuner, uni__place *place, uni__trial *trial, uni_error *err)
@@ -399,8 +419,8 @@ static int take_checkpoint(uni_tuner *tuner, uni__place *place, uni__crew_event 
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     char *run_dir = uni__trial_path(&tuner->results.experiment, trial->index);
     place->in_flight++;
-    uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, event,
-                     trial->last ? uni_value_copy(trial->last) : NULL);
+    /* Without metrics: it may have been saved before or after the report that it belongs to. Its own dictionary has its score. */
+    uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, event, NULL);
     free(run_dir);
     return 0;
 }

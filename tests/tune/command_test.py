@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 COMMAND = sys.argv[1]
 SPEC = {
@@ -70,7 +71,8 @@ def test_run_and_look(storage):
     with open(os.path.join(best["directory"], "logs", "rank_0.log"), encoding="utf-8") as file:
         assert json.loads(file.read())["x"] == 4
     worst = json.loads(run(storage, "tune", "best", "first", "--mode", "max", "--scope", "all")[0])
-    assert worst["trial"] in (0, 2), worst
+    assert worst["trial"] in (0, 2) and worst["scope"] == "all", worst
+    assert worst["value"] == worst["metrics"]["loss"] == 19 and worst["metrics"]["training_iteration"] == 1, worst
     table = json.loads(run(storage, "tune", "show", "first", "--json")[0])
     assert [row["status"] for row in table] == ["TERMINATED"] * 3, table
     assert run(storage, "tune", "show", "first", "--csv")[0].splitlines()[0].startswith("trial,status,iterations")
@@ -82,10 +84,58 @@ def test_run_and_look(storage):
     assert "3 of 3 trials done" in out, out
 
 
+def test_values_are_data_for_the_shell(storage):
+    values = ["plain", "two words", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "a\nb"]
+    space = {"v": {"$grid_search": values}, "n": 0.5}
+    program = ["sh", "-c", "printf '%s|' {v} '{v}' \"{v}\" \"$(printf '%s' {v})\"; echo '{\"loss\": {n}}' >&$UNISONO_REPORT_FD"]
+    run(storage, "tune", write(storage, program=program, space=space, name="quoted", working_directory=storage))
+    for number, value in enumerate(values):
+        assert read(storage, "quoted", "tune_001", "trial_%05d" % number, "logs", "rank_0.log") == (value + "|") * 4, value
+    assert not os.path.exists(os.path.join(storage, "pwned"))
+    program = ["sh", "-c", "echo `echo {v}`"]
+    _, err = run(storage, "tune", write(storage, program=program, space={"v": "; touch pwned"}, name="refused"), code=64)
+    assert "would interpret" in err and not os.path.exists(os.path.join(storage, "pwned")), err
+
+
+def test_failures_are_told(storage):
+    program = ["sh", "-c", "test {x} != 4 || exit 3; echo '{\"loss\": 1}' >&$UNISONO_REPORT_FD"]
+    _, err = run(storage, "tune", write(storage, program=program, name="some"))
+    lines = [line for line in err.splitlines() if "trial 1 failed: " in line]
+    assert len(lines) == 1 and "3" in lines[0].split("failed: ")[1], err
+
+
+def test_failed_trials_go_on_or_begin_again(storage):
+    program = ["sh", "-c", "echo '{\"loss\": 1}' >&$UNISONO_REPORT_FD; test -e go"]
+    run(storage, "tune", write(storage, program=program, name="again", working_directory=storage), code=1)
+    run(storage, "tune", "resume", "again", code=1)
+    _, err = run(storage, "tune", "resume", "again", "--retry", "--restart", code=64)
+    assert "not both" in err, err
+    with open(os.path.join(storage, "go"), "w", encoding="utf-8"):
+        pass
+    out, _ = run(storage, "tune", "resume", "again", "--restart")
+    assert "3 of 3 trials done" in out and "failed" not in out, out
+
+
+def test_a_dead_tuner_does_not_run(storage):
+    program = ["sh", "-c", "echo '{\"loss\": 1}' >&$UNISONO_REPORT_FD; sleep 600"]
+    child = subprocess.Popen([COMMAND, "tune", write(storage, program=program, name="dead")], stdout=subprocess.DEVNULL,
+                             env=dict(os.environ, UNISONO_RESULTS=storage))
+    directory = os.path.join(storage, "dead", "tune_001")
+    while not (os.path.exists(os.path.join(directory, "tune.jsonl")) and read(directory, "tune.jsonl").count('"e":"report"') == 2):
+        assert child.poll() is None
+        time.sleep(0.02)
+    assert [row["status"] for row in json.loads(run(storage, "tune", "show", "dead", "--json")[0])] == ["RUNNING"] * 2
+    child.kill()
+    child.wait()
+    out, _ = run(storage, "tune", "show", "dead")
+    assert "2 interrupted" in out and "running" not in out.lower(), out
+    assert [row["status"] for row in json.loads(run(storage, "tune", "show", "dead", "--json")[0])] == ["INTERRUPTED"] * 2
+
+
 def test_refused(storage):
     for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
                            ({"mode": None}, "has no mode"), ({"program": None}, 'has no "program", for example'),
-                           ({"metrik": "loss"}, 'no option "metrik"'), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
+                           ({"metrik": "loss"}, 'no option "metrik"'), ({"name": "-rf"}, "begin with a dot or a dash"), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
         _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)
         assert words in err, (changes, err)
     _, err = run(storage, "tune", "show", "nothing", code=1)

@@ -41,7 +41,7 @@ static pid_t fork_tuner(uni_program *program, const char *spec, const char *plac
     char text[2000];
     if (resume) {
         if (uni_tuner_open(&tuner, "kills",
-                           &(uni_tuner_options){ .main = program, .storage_path = place }, false,
+                           &(uni_tuner_options){ .main = program, .storage_path = place }, 0,
                            &err) < 0) {
             /* Killed before the first line was written: begin. */
             if (err.code != UNI_EFORMAT && err.code != UNI_ENOTFOUND) {

@@ -336,7 +336,7 @@ static void second_tuner_is_refused(uni_program *program)
     uni_error err = { 0 };
     uni_tuner *tuner = tune_tuner(program, "{\"function\": \"square\"}"), *second = NULL;
     int status = uni_tuner_open(&second, uni_tuner_dir(tuner),
-                                &(uni_tuner_options){ .main = program }, false, &err);
+                                &(uni_tuner_options){ .main = program }, 0, &err);
     CHECK(status == UNI_EBUSY && !second);
     CHECK_CONTAINS(err.message, "another tuner is at work");
     CHECK_OK(uni_tuner_fit(tuner, &err), &err);
@@ -365,7 +365,7 @@ static void full_disk(uni_program *program)
     snprintf(command, sizeof command, "mount -o remount,size=20m '%s'", place);
     CHECK(system(command) == 0);
     CHECK_OK(uni_tuner_open(&tuner, "full",
-                            &(uni_tuner_options){ .main = program, .storage_path = place }, false,
+                            &(uni_tuner_options){ .main = program, .storage_path = place }, 0,
                             &later),
              &later);
     int again = uni_tuner_fit(tuner, &later);

@@ -10,6 +10,7 @@ from unisono import _codec, _key
 from unisono._driver import FAILURE_FILE
 from unisono._unisono import Error
 from unisono.tune import _space
+from unisono.tune._checkpoints import best_of, checkpoints_of, flat
 
 if TYPE_CHECKING:
     from unisono.train._checkpoint import Checkpoint
@@ -79,7 +80,7 @@ class Trial:
         """Of every metric: max, min, avg, last."""
         out = {}
         for metrics in self._results.history(self.index):
-            for key, value in _flat(metrics).items():
+            for key, value in flat(metrics).items():
                 if isinstance(value, (int, float)):
                     at = out.setdefault(key, {"max": -math.inf, "min": math.inf, "sum": 0.0, "n": 0})
                     at.update(last=value, max=max(at["max"], value), min=min(at["min"], value), sum=at["sum"] + value, n=at["n"] + 1)
@@ -93,16 +94,6 @@ class Trial:
         return "trial_%s" % self.trial_id
 
     __str__ = __repr__
-
-
-def _flat(tree, prefix=""):
-    out = {}
-    for key, value in (tree or {}).items():
-        if isinstance(value, dict):
-            out.update(_flat(value, prefix + str(key) + "/"))
-        else:
-            out[prefix + str(key)] = value
-    return out
 
 
 def _pandas():
@@ -153,14 +144,14 @@ class Results:
         for trial in self.trials:
             metrics = trial["metrics"]
             if metric is not None:
-                scored = [(_flat(each).get(metric), each) for each in self.history(trial["trial"])]
+                scored = [(flat(each).get(metric), each) for each in self.history(trial["trial"])]
                 scored = [pair for pair in scored if isinstance(pair[0], (int, float)) and math.isfinite(pair[0])]
                 if not scored:
                     continue
                 metrics = (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
-            row = _flat(metrics)
+            row = flat(metrics)
             row["trial_id"] = "%05d" % trial["trial"]
-            row.update({"config/" + key: value for key, value in _flat(self.decode(trial["config"])).items()})
+            row.update({"config/" + key: value for key, value in flat(self.decode(trial["config"])).items()})
             row["logdir"] = trial["dir"]
             rows.append(row)
         return rows
@@ -184,12 +175,11 @@ class ResultGrid:
         metrics = dict(trial["metrics"] or {}, config=config, trial_id="%05d" % trial["trial"])
         history = self._results.history(trial["trial"])
         try:
-            frame = _pandas().DataFrame([_flat(each) for each in history]) if history else None
+            frame = _pandas().DataFrame([flat(each) for each in history]) if history else None
         except ImportError:
             frame = None
-        best = trial["best_checkpoint"]
         return Result(metrics, Checkpoint(trial["checkpoint"]) if trial["checkpoint"] else None, _exception_of(trial, self._results.secret),
-                      trial["dir"], frame, [(Checkpoint(best), metrics)] if best else [], config)
+                      trial["dir"], frame, checkpoints_of(trial["dir"]), config)
 
     def __len__(self) -> int:
         return len(self._results.trials)
@@ -254,11 +244,11 @@ class ExperimentAnalysis:
         return self.get_best_trial(metric, mode, scope).logdir
 
     def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: str | None = None) -> Checkpoint | None:
-        """The checkpoint of a trial with the best value of the metric."""
-        from unisono.train._checkpoint import Checkpoint
-
-        path = trial._trial["best_checkpoint"] or trial._trial["checkpoint"]
-        return Checkpoint(path) if path else None
+        """The trial's checkpoint that was reported with the best value of the metric; None when the trial has no checkpoint."""
+        found = checkpoints_of(trial.logdir)
+        if not found:
+            return None
+        return best_of(found, metric or self.default_metric or "training_iteration", mode or self.default_mode or "max")
 
     def get_last_checkpoint(self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None) -> str | None:
         """The newest checkpoint of a trial (the best one when none is given)."""
@@ -298,7 +288,7 @@ class ExperimentAnalysis:
     @property
     def best_result_df(self) -> Any:
         """The best trial's last report as a DataFrame."""
-        return _pandas().DataFrame([_flat(self.best_result)])
+        return _pandas().DataFrame([flat(self.best_result)])
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -308,14 +298,14 @@ class ExperimentAnalysis:
     @property
     def results_df(self) -> Any:
         """Last reports as a DataFrame, a row a trial."""
-        frame = _pandas().DataFrame([_flat(trial.last_result) for trial in self.trials])
+        frame = _pandas().DataFrame([flat(trial.last_result) for trial in self.trials])
         return frame.set_index("trial_id") if len(frame) else frame
 
     @property
     def trial_dataframes(self) -> dict[str, Any]:
         """DataFrames of all reports by the trial's directory."""
         pandas = _pandas()
-        return {trial.logdir: pandas.DataFrame([_flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
+        return {trial.logdir: pandas.DataFrame([flat(metrics) for metrics in self._results.history(trial.index)]) for trial in self.trials}
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
         """A row a trial: its last report, or the one with the best metric."""
