@@ -86,9 +86,14 @@ UNI_API UNI_MUST_USE int uni_run_reports(uni_run *run, uni_run_visit visit, void
 /* true while its controller is alive (on another host: while run.json says so, because it cannot be
  * asked). */
 UNI_API bool uni_run_is_live(const uni_run *run);
+/* UNI_EPERMISSION unless the run in this directory is yours alone: it, the directory of its name and
+ * its files belong to the effective user, are not writable by others and are not symbolic links, and
+ * not every user can replace them in the storage directory. What acts on a run (resuming, stopping,
+ * removing it) checks this by itself; what only reads one does not. */
+UNI_API UNI_MUST_USE int uni_run_check_owner(const char *dir, uni_error *err);
 /* Asks a live controller of the same user to stop the run: SIGTERM, so that all ranks stop at the
  * same iteration; or with now SIGKILL, and the agents end the workers. A run that is over is
- * UNI_ESTATE, one on another host UNI_EUNSUPPORTED. */
+ * UNI_ESTATE, one on another host UNI_EUNSUPPORTED, one that is not yours UNI_EPERMISSION. */
 UNI_API UNI_MUST_USE int uni_run_stop(uni_run *run, bool now, uni_error *err);
 /* Removes the directory; a live run is UNI_EBUSY. */
 UNI_API UNI_MUST_USE int uni_run_remove(uni_run *run, uni_error *err);

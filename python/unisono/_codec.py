@@ -115,6 +115,15 @@ def loads(data: Any) -> Any:
     return pickle.loads(data)
 
 
+def loads_signed(path: str) -> Any:
+    """The pickle in a file of _key.write_signed; PickleRefused when its MAC is not by the user's own key."""
+    with open(path, "rb") as file:
+        code, data = file.read(32), file.read()
+    if not _key.fits(data, code):
+        raise PickleRefused("%s was not written with your key (%s); reading it could run any code" % (path, _key._path()))
+    return loads(data)
+
+
 # ---- arrays ----
 
 

@@ -30,7 +30,7 @@ def user_key() -> bytes:
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         draft = "%s.%d" % (path, os.getpid())
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(descriptor, os.urandom(_SIZE))
         finally:
@@ -55,3 +55,32 @@ def fits(data: Any, code: Any, key: Any = None) -> bool:
     import hmac
 
     return hmac.compare_digest(mac(data, key), code)
+
+
+def write_signed(path: str, data: bytes) -> None:
+    """A file of the MAC and the data, whole or not at all, that only the user can read. A directory of another user is refused."""
+    import tempfile
+
+    folder = os.path.dirname(path)
+    owner = os.lstat(folder).st_uid
+    if owner != os.geteuid():
+        raise PermissionError("refusing to write to %s: it belongs to another user (uid %d); use a name or a storage path of your own" % (folder, owner))
+    descriptor, draft = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(mac(data) + data)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def owns(directory: str) -> bool:
+    """Whether a run or an experiment is the user's alone, so that it may be resumed."""
+    from unisono import _unisono
+
+    try:
+        _unisono.run_check_owner(directory)
+    except _unisono.Error:
+        return False
+    return True

@@ -3,6 +3,7 @@
 
 Usage: cli_test.py UNISONO FIXTURE DOCS/CLI.MD [TEST...]. Needs only Python's own library.
 """
+import contextlib
 import json
 import os
 import pty
@@ -16,6 +17,7 @@ import time
 import unittest
 
 UNISONO, FIXTURE, CLI_MD = (os.path.abspath(path) for path in sys.argv[1:4])
+os.umask(0o022)  # a run that others can write to is refused
 
 
 def start_ticks(pid):
@@ -88,12 +90,24 @@ class Base(unittest.TestCase):
                      "victims": "rank 0 was stopped because of it", **more}
         return self.make_run(**arguments)
 
-    def live_run(self, program, **more):
-        child = subprocess.Popen(program)
+    def live_run(self, program, ready=False, **more):
+        """A run whose controller is this program: it has the run's journal open, as controllers have."""
+        held = os.path.join(self.root, "held")
+        with open(held, "w+", encoding="utf-8") as journal:
+            child = subprocess.Popen(program, stdin=journal, stdout=subprocess.PIPE if ready else None)
         self.addCleanup(child.wait)
+        if ready:
+            self.addCleanup(child.stdout.close)
         self.addCleanup(child.kill)
+        if ready:
+            child.stdout.readline()
         controller = {"pid": child.pid, "start_ticks": start_ticks(child.pid)}
-        return child, self.make_run(status="running", finished=None, controller=controller, **more)
+        directory = self.make_run(status="running", finished=None, controller=controller, **more)
+        path = os.path.join(directory, "journal.jsonl")
+        with open(held, "w", encoding="utf-8") as journal, contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as made:
+            journal.write(made.read())
+        os.replace(held, path)
+        return child, directory
 
 
 class Usage(Base):
@@ -509,7 +523,6 @@ class Looking(Base):
 
 class Changing(Base):
     def test_stop(self):
-        directory = {}
         script = ("import json, signal, sys, time\n"
                   "def end(*_):\n"
                   "    about = json.load(open(sys.argv[1]))\n"
@@ -520,13 +533,7 @@ class Changing(Base):
                   "print('ready', flush=True)\n"
                   "time.sleep(60)\n")
         path = os.path.join(self.storage, "digits", "run_001", "run.json")
-        child = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
-        self.addCleanup(child.wait)
-        self.addCleanup(child.stdout.close)
-        self.addCleanup(child.kill)
-        child.stdout.readline()
-        self.make_run(status="running", controller={"pid": child.pid, "start_ticks": start_ticks(child.pid)})
-        del directory
+        child, _ = self.live_run([sys.executable, "-c", script, path], ready=True)
         done = self.call("stop", "digits")
         self.assertIn("stopped", done.stdout)
         self.assertIn("unisono run --resume digits/run_001", done.stdout)

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cli/format.h"
 #include "cli/run_view.h"
+#include "train/run_reader.h"
 
 typedef struct rm_values {
     const char *storage, *color;
@@ -55,7 +56,7 @@ static int remove_one(cli_context *context, const char *name, const rm_values *v
 {
     uni_run *run = NULL;
     double bytes = 0;
-    int status = uni_run_open(&run, name, values->storage, err);
+    int status = uni__run_open_own(&run, name, values->storage, err);
     if (status == 0 && uni_run_is_live(run))
         status = uni_error_set(err, UNI_EBUSY, "%s is running: `unisono stop %s` first",
                                uni_run_id(run), uni_run_id(run));

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
+#include "train/run_reader.h"
 
 /* ---- config ---- */
 
@@ -122,7 +123,8 @@ static int find_newest_resumable(void *context, uni_run *run, uni_error *err)
 {
     (void)err;
     if (uni_run_is_live(run) || uni_run_status_of(run) == UNI_RUN_SUCCEEDED ||
-        !uni_list_size(uni_dict_get(uni_run_description(run), "program")))
+        !uni_list_size(uni_dict_get(uni_run_description(run), "program")) ||
+        uni_run_check_owner(uni_run_dir(run), NULL) < 0) /* others' runs in a shared storage */
         return 0;
     *(char **)context = strdup(uni_run_dir(run));
     return UNI_EEND;
@@ -143,7 +145,7 @@ static int open_resumed(run_request *out, const run_values *values, uni_error *e
                 "lists them");
         name = newest;
     }
-    int status = uni_run_open(&out->resumed, name, values->storage, err);
+    int status = uni__run_open_own(&out->resumed, name, values->storage, err);
     free(newest);
     if (status < 0)
         return status;

@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 
+os.umask(0o022)  # a run that others can write to is refused
 UNISONO = os.path.abspath(sys.argv[1])
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it comes ignored, and the command leaves it so
 

@@ -74,7 +74,7 @@ static void child_run(const uni__child *plan, int failure)
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     int null = open("/dev/null", O_RDONLY);
-    int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int log = open(plan->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     if (log < 0)
         child_fail(failure, UNI__CHILD_LOG);
     if (dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)

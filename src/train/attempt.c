@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/owned.h"
 #include "train/hosts_internal.h"
 
 static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char *log,
@@ -59,8 +60,12 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
 int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
 {
     char *logs = uni__path_join(trainer->logdir, ".start", NULL);
-    int status = logs ? uni__make_dirs(logs, 0700, err)
+    int status = logs ? uni__make_dirs(trainer->logdir, 0700, err)
                       : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (status == 0)
+        status = uni__check_owned_place(trainer->logdir, err);
+    if (status == 0)
+        status = uni__make_dirs(logs, 0700, err);
     for (int rank = 0; status == 0 && rank < trainer->options.num_workers; rank++) {
         char log[4096];
         if (trainer->ranks[rank].state != UNI__RANK_GONE)

@@ -20,7 +20,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "train/hosts_internal.h"
+#include "train/run_owner.h"
+#include "train/run_reader.h"
 
 #define TAIL_BYTES 16384
 #define OLDER_SECONDS 2
@@ -94,6 +97,7 @@ done:
 int uni__run_dir_make(uni__run *run, const char *logdir, uni_error *err)
 {
     UNI_TRY(uni__make_dirs(logdir, 0700, err));
+    UNI_TRY(uni__check_owned_place(logdir, err));
     char *dir = NULL;
     int number = highest_run(logdir) + 1, tries = 0;
     /* Several trainers may share a name: mkdir decides who gets a number. */
@@ -142,7 +146,7 @@ int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err)
     uni_run *old = NULL;
     attempt_scan scan = { 0 };
     uni__journal_report report;
-    UNI_TRY(uni_run_open(&old, dir, NULL, err));
+    UNI_TRY(uni__run_open_own(&old, dir, NULL, err));
     uni_run_status status_then = uni_run_status_of(old);
     run->dir = strdup(uni_run_dir(old));
     run->id = strdup(uni_run_id(old));
@@ -193,23 +197,6 @@ void uni__run_note(uni__run *run, const char *event, uni_value *record, bool dur
     uni_value_free(record);
 }
 
-static int64_t start_ticks(void)
-{
-    char line[1024];
-    long long ticks = 0;
-    FILE *file = fopen("/proc/self/stat", "re");
-    size_t n = file ? fread(line, 1, sizeof line - 1, file) : 0;
-    if (file)
-        fclose(file);
-    line[n] = '\0';
-    char *at = strrchr(line, ')');
-    if (at)
-        sscanf(at + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld",
-               &ticks);
-    return ticks;
-}
-
 static int describe_place(uni__run *run, uni_value *out)
 {
     const uni_trainer *trainer = run->trainer;
@@ -220,7 +207,8 @@ static int describe_place(uni__run *run, uni_value *out)
     status |= uni_dict_take(out, "user", uni_value_string(user ? user->pw_name : "?"));
     uni_value *controller = uni_value_dict();
     status |= uni_dict_take(controller, "pid", uni_value_int(getpid()));
-    status |= uni_dict_take(controller, "start_ticks", uni_value_int(start_ticks()));
+    status |= uni_dict_take(controller, "start_ticks",
+                            uni_value_int((int64_t)uni__process_start(getpid())));
     status |= uni_dict_take(out, "controller", controller);
     status |= uni_dict_take(out, "backend", uni_value_string(trainer->options.backend));
     status |= uni_dict_take(out, "launcher", uni_value_string(trainer->options.launcher));

@@ -275,12 +275,13 @@ static int newest_of_all(char **out, const char *storage, uni_error *err)
         storage);
 }
 
-int uni_run_open(uni_run **out, const char *name, const char *storage, uni_error *err)
+/* The directory of the run that name means; the caller frees it. */
+static int find_dir(char **out, const char *name, const char *storage, uni_error *err)
 {
-    *out = NULL;
     char *place = NULL;
     char *dir = NULL;
     int status = 0;
+    *out = NULL;
     UNI_TRY(uni_run_storage(storage, &place, err));
     if (!name || !name[0]) {
         UNI_TRY_GOTO(newest_of_all(&dir, place, err), done);
@@ -296,8 +297,29 @@ int uni_run_open(uni_run **out, const char *name, const char *storage, uni_error
             goto done;
         }
     }
-    status = uni__run_open_dir(out, dir, err);
+    *out = dir;
 done:
     free(place);
     return status;
+}
+
+int uni_run_open(uni_run **out, const char *name, const char *storage, uni_error *err)
+{
+    char *dir = NULL;
+    *out = NULL;
+    UNI_TRY(find_dir(&dir, name, storage, err));
+    return uni__run_open_dir(out, dir, err);
+}
+
+int uni__run_open_own(uni_run **out, const char *name, const char *storage, uni_error *err)
+{
+    char *dir = NULL;
+    *out = NULL;
+    UNI_TRY(find_dir(&dir, name, storage, err));
+    int status = uni_run_check_owner(dir, err);
+    if (status < 0) {
+        free(dir);
+        return status;
+    }
+    return uni__run_open_dir(out, dir, err);
 }

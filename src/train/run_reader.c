@@ -15,14 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/log.h"
 #include "track/results.h"
+#include "train/run_owner.h"
 #include "train/run_reader.h"
 
 #define RUN_FORMAT "unisono run"
@@ -37,30 +36,6 @@ struct uni_run {
 };
 
 /* ---- is it alive ---- */
-
-/* Start time of a process in clock ticks since boot; 0 when there is no such process (or a zombie).
- */
-static uint64_t start_ticks_of(pid_t pid)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    char line[1024];
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[length] = '\0';
-    const char *after_name = strrchr(line, ')'); /* the name may hold spaces and parentheses */
-    char state = 0;
-    unsigned long long ticks = 0;
-    if (!after_name ||
-        sscanf(after_name + 1,
-               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               &state, &ticks) != 2)
-        return 0;
-    return state == 'Z' || state == 'X' ? 0 : ticks;
-}
 
 static bool is_other_host(const uni_value *description)
 {
@@ -78,7 +53,7 @@ static bool controller_alive(const uni_value *description)
     int64_t ticks = uni_dict_get_int(controller, "start_ticks", 0);
     if (pid <= 0 || pid > INT32_MAX)
         return false;
-    uint64_t now = start_ticks_of((pid_t)pid);
+    uint64_t now = uni__process_start((pid_t)pid);
     return now != 0 && (ticks == 0 || now == (uint64_t)ticks);
 }
 
@@ -247,51 +222,30 @@ int uni_run_reports(uni_run *run, uni_run_visit visit, void *context, uni_error 
 
 /* ---- stopping and removing ---- */
 
-/* The signal goes through a descriptor of the process, taken before its identity is checked: no
- * other process can get it. */
-static int signal_controller(const uni_run *run, int number, uni_error *err)
-{
-    pid_t pid = (pid_t)uni_dict_get_int(uni_dict_get(run->description, "controller"), "pid", 0);
-    int handle = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (handle < 0 && errno != ESRCH)
-        return uni_error_set_errno(err, errno, "opening the controller of %s (pid %ld)", run->id,
-                                   (long)pid);
-    int status = 0;
-    char path[64];
-    struct stat owner;
-    snprintf(path, sizeof path, "/proc/%ld", (long)pid);
-    if (handle < 0 || !controller_alive(run->description))
-        status = uni_error_set(err, UNI_ESTATE,
-                               "the controller of %s (pid %ld) is gone already: "
-                               "`unisono run --resume %s` goes on",
-                               run->id, (long)pid, run->id);
-    else if (stat(path, &owner) == 0 && owner.st_uid != geteuid() && geteuid() != 0)
-        status = uni_error_set(err, UNI_EPERMISSION, "%s (pid %ld) belongs to another user",
-                               run->id, (long)pid);
-    else if (syscall(SYS_pidfd_send_signal, handle, number, NULL, 0) < 0)
-        status = uni_error_set_errno(err, errno, "asking the controller of %s (pid %ld) to stop",
-                                     run->id, (long)pid);
-    if (handle >= 0)
-        close(handle);
-    return status;
-}
-
 int uni_run_stop(uni_run *run, bool now, uni_error *err)
 {
-    if (!uni_run_is_live(run))
-        return uni_error_set(err, UNI_ESTATE, "%s is not running: it is %s", run->id,
-                             uni_run_status_name(run->status));
-    if (is_other_host(run->description))
-        return uni_error_set(err, UNI_EUNSUPPORTED, "%s runs on host %s: stop it there", run->id,
-                             uni_dict_get_string(run->description, "hostname", "?"));
-    return signal_controller(run, now ? SIGKILL : SIGTERM, err);
+    /* What is acted on is read after its owner was checked. */
+    uni_run *own = NULL;
+    UNI_TRY(uni__run_open_own(&own, run->dir, NULL, err));
+    int status;
+    if (!uni_run_is_live(own))
+        status = uni_error_set(err, UNI_ESTATE, "%s is not running: it is %s", own->id,
+                               uni_run_status_name(own->status));
+    else if (is_other_host(own->description))
+        status = uni_error_set(err, UNI_EUNSUPPORTED, "%s runs on host %s: stop it there", own->id,
+                               uni_dict_get_string(own->description, "hostname", "?"));
+    else
+        status = uni__controller_signal(own->description, own->dir, own->id,
+                                        now ? SIGKILL : SIGTERM, err);
+    uni_run_close(own);
+    return status;
 }
 
 int uni_run_remove(uni_run *run, uni_error *err)
 {
     /* It may have been resumed since it was opened. */
     uni_run *again = NULL;
-    UNI_TRY(uni_run_open(&again, run->dir, NULL, err));
+    UNI_TRY(uni__run_open_own(&again, run->dir, NULL, err));
     bool live = uni_run_is_live(again);
     uni_run_close(again);
     if (live)

@@ -9,4 +9,9 @@
 /* The run in this directory. Takes dir. */
 int uni__run_open_dir(uni_run **out, char *dir, uni_error *err) UNI_MUST_USE;
 
+/* As uni_run_open, but only a run that is ours alone (uni_run_check_owner), checked before anything
+ * in it is read: for what acts on it. */
+int uni__run_open_own(uni_run **out, const char *name, const char *storage,
+                      uni_error *err) UNI_MUST_USE;
+
 #endif

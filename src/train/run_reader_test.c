@@ -1,6 +1,7 @@
 /* run_reader_test.c - run directories read from outside: names, who is alive, what is safe to stop
  * and to remove. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -174,11 +175,16 @@ static void test_stop(void **state)
     const place *here = *state;
     uni_run *run = NULL;
     uni_error err = { 0 };
+    /* A controller is known by its run's journal, which it has open. */
+    char *journal = uni__path_join(here->dir, "journal.jsonl", NULL);
+    write_text(here->dir, "journal.jsonl", "");
+    int fd = open(journal, O_RDONLY);
     pid_t child = fork();
     if (child == 0) {
         pause();
         _exit(0);
     }
+    close(fd);
     char *other = make_run(here, "other", 1, "running", 1, child, ticks_of(child) + 1, NULL);
     assert_int_equal(uni_run_open(&run, other, NULL, &err), 0);
     assert_int_equal(uni_run_stop(run, true, &err),
@@ -191,13 +197,16 @@ static void test_stop(void **state)
     uni_run_close(run);
     char *mine = make_run(here, "mine", 1, "running", 1, child, ticks_of(child), NULL);
     assert_int_equal(uni_run_open(&run, mine, NULL, &err), 0);
+    assert_int_equal(uni_run_stop(run, false, &err), UNI_EPERMISSION); /* not its controller */
+    char *its = uni__path_join(mine, "journal.jsonl", NULL);
+    assert_int_equal(rename(journal, its), 0);
     assert_int_equal(uni_run_stop(run, false, &err), 0);
     int how = 0;
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
     assert_int_equal(uni_run_stop(run, false, &err), UNI_ESTATE); /* gone since it was opened */
     uni_run_close(run);
-    free(other), free(away), free(mine);
+    free(other), free(away), free(mine), free(journal), free(its);
 }
 
 static void test_remove(void **state)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "base/random.h"
 #include "group/host.h"
 #include "tune/tuner_internal.h"
@@ -39,6 +40,8 @@ static int make_dir(uni_tuner *tuner, const char *name, uni_error *err)
     char *parent = uni__path_join(tuner->storage, name, NULL);
     int status = parent ? uni__make_dirs(parent, 0700, err)
                         : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (status == 0)
+        status = uni__check_owned_place(parent, err);
     for (int number = 1; status == 0 && !tuner->dir; number++) {
         char *dir = NULL;
         if (asprintf(&dir, "%s/tune_%03d", parent, number) < 0)
@@ -291,6 +294,7 @@ int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *op
     uni__experiment *experiment = &tuner->results.experiment;
     UNI_TRY_GOTO(
         uni__experiment_find(dir, options ? options->storage_path : NULL, &tuner->dir, err), fail);
+    UNI_TRY_GOTO(uni_run_check_owner(tuner->dir, err), fail); /* it names a program to start */
     experiment->dir = strdup(tuner->dir);
     tuner->replaying = true;
     UNI_TRY_GOTO(open_journal(tuner, uni__tuner_replay, err), fail);

@@ -51,7 +51,8 @@ void uni__files_begin(uni_tuner *tuner, int index)
     if (tuner->groups || tuner->spec->options.program)
         return;
     if (place->log_fd < 0)
-        place->log_fd = open(uni__crew_log(tuner->crew, index), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        place->log_fd = open(uni__crew_log(tuner->crew, index),
+                             O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     place->log_offset = place->log_fd >= 0 && fstat(place->log_fd, &info) == 0 ? info.st_size : 0;
 }
 
@@ -65,7 +66,8 @@ static int copy_log(uni__place *place, const char *dir, uni_error *err)
     char *logs = uni__path_join(dir, "logs", NULL), *path = NULL;
     path = logs ? uni__path_join(logs, "rank_0.log", NULL) : NULL;
     int status = path ? uni__make_dirs(logs, 0700, err) : no_memory(err);
-    int fd = status == 0 ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    int fd =
+        status == 0 ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     if (status == 0 && fd < 0)
         status = uni_error_set(err, UNI_EIO, "cannot write %s", path);
     for (int64_t at = place->log_offset; status == 0 && at < info.st_size;) {

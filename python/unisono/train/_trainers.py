@@ -178,11 +178,7 @@ class DataParallelTrainer:
                           "%s.restore(path, train_loop_per_worker, train_loop_config)\n" % (len(data) >> 20, type(self).__name__))
             data = _codec.dumps(dict(state, train_loop_per_worker=None, train_loop_config=None, too_large=len(data)))
         os.makedirs(logdir, mode=0o700, exist_ok=True)
-        draft = os.path.join(logdir, ".%s.%d" % (_TRAINER_FILE, os.getpid()))
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(_key.mac(data) + data)
-        os.replace(draft, os.path.join(logdir, _TRAINER_FILE))
+        _key.write_signed(os.path.join(logdir, _TRAINER_FILE), data)
 
     @classmethod
     def _load(cls, path, function):
@@ -191,11 +187,7 @@ class DataParallelTrainer:
             if function is None:
                 raise ValueError("%s does not exist: give restore the train_loop_per_worker" % path)
             return dict.fromkeys(("train_loop_config", "backend_config", "scaling_config", "metadata", "run_config"))
-        with open(path, "rb") as file:
-            code, data = file.read(32), file.read()
-        if not _key.fits(data, code):
-            raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % path)
-        saved = _codec.loads(data)
+        saved = _codec.loads_signed(path)
         if saved["trainer"] != cls.__name__:
             raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
         if function is None and saved["train_loop_per_worker"] is None:
@@ -208,7 +200,7 @@ class DataParallelTrainer:
         """Whether restore finds a run in this directory."""
         path = _paths.local(path, "can_restore")
         run_dir = find_run(path) if os.path.isdir(path) else None
-        return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE))
+        return run_dir is not None and os.path.exists(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE)) and _key.owns(run_dir)
 
     @classmethod
     def restore(cls, path: Any, train_loop_per_worker: Callable[..., Any] | None = None, train_loop_config: dict[str, Any] | None = None,
@@ -219,6 +211,7 @@ class DataParallelTrainer:
         run_dir = find_run(path) if os.path.isdir(path) else None
         if run_dir is None:
             raise ValueError("%s is not a run: nothing can be restored from it" % path)
+        _unisono.run_check_owner(run_dir)
         saved = cls._load(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), train_loop_per_worker)
         trainer = cls.__new__(cls)
         DataParallelTrainer.__init__(trainer, train_loop_per_worker or saved["train_loop_per_worker"],

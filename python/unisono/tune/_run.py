@@ -254,20 +254,14 @@ def _save(plan, trainable, directory):
         data = _codec.dumps({"trainable": trainable, "tune": plan.tune, "run": plan.run, "space": plan.space})
     except Exception:  # what cannot be pickled must be given to restore
         return
-    descriptor = os.open(os.path.join(directory, _TUNER_FILE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(_key.mac(data) + data)
+    _key.write_signed(os.path.join(directory, _TUNER_FILE), data)
 
 
 def _load(directory):
     try:
-        with open(os.path.join(directory, _TUNER_FILE), "rb") as file:
-            code, data = file.read(32), file.read()
+        return _codec.loads_signed(os.path.join(directory, _TUNER_FILE))
     except OSError:
         return {}
-    if not _key.fits(data, code):
-        raise _codec.PickleRefused("%s was not written with your key: reading it could run any code" % os.path.join(directory, _TUNER_FILE))
-    return _codec.loads(data)
 
 
 class Tuner:
@@ -308,10 +302,9 @@ class Tuner:
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Whether there is an experiment in this directory."""
         try:
-            _unisono.Tuner.read(os.fspath(path), None)
+            return _key.owns(_unisono.Tuner.read(os.fspath(path), None).dir)
         except Error:
             return False
-        return True
 
     @classmethod
     def restore(cls, path: str | os.PathLike[str], trainable: Any = None, resume_unfinished: bool = True, resume_errored: bool = False,
@@ -321,6 +314,7 @@ class Tuner:
             read = _unisono.Tuner.read(os.fspath(path), None)
         except Error as error:
             raise ValueError(error.message) from None
+        _unisono.run_check_owner(read.dir)
         saved = _load(read.dir)
         if trainable is None and "trainable" not in saved:
             raise ValueError("restore needs the trainable: it could not be kept with the experiment")

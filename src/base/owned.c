@@ -1,0 +1,146 @@
+/*
+ * owned.c - is it ours alone (owned.h). Any thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/owned.h"
+
+static int refuse_owner(const char *shown, uid_t owner, uni_error *err)
+{
+    return uni_error_set(err, UNI_EPERMISSION,
+                         "refusing %s: it belongs to another user (uid %ld, you are %ld), who "
+                         "decides what is in it; use a name or a storage path of your own",
+                         shown, (long)owner, (long)geteuid());
+}
+
+static int check_owned(const struct stat *info, const char *shown, uni_error *err)
+{
+    if (info->st_uid != geteuid())
+        return refuse_owner(shown, info->st_uid, err);
+    if (info->st_mode & (S_IWGRP | S_IWOTH))
+        return uni_error_set(err, UNI_EPERMISSION,
+                             "refusing %s: other users can write to it (mode %04o); look at what "
+                             "is in it, then `chmod go-w` it",
+                             shown, (unsigned)(info->st_mode & 07777));
+    return 0;
+}
+
+static int refuse_open(int os_error, const char *shown, uni_error *err)
+{
+    /* ELOOP is what O_NOFOLLOW says of a link; with O_DIRECTORY it is ENOTDIR. */
+    if (os_error == ELOOP)
+        return uni_error_set(err, UNI_EPERMISSION,
+                             "refusing %s: it is a symbolic link; give the path of what it "
+                             "points to",
+                             shown);
+    return uni_error_set_errno(err, os_error, "cannot open %s", shown);
+}
+
+static int open_owned(int at, const char *name, const char *shown, mode_t type, uni_error *err)
+{
+    struct stat info;
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return refuse_open(errno, shown, err);
+    int status = 0;
+    if (fstat(fd, &info) < 0)
+        status = uni_error_set_errno(err, errno, "cannot look at %s", shown);
+    else if ((info.st_mode & S_IFMT) != type)
+        status = uni_error_set(err, UNI_EPERMISSION, "refusing %s: it is not a %s", shown,
+                               type == S_IFDIR ? "directory" : "regular file");
+    else
+        status = check_owned(&info, shown, err);
+    if (status < 0) {
+        close(fd);
+        return status;
+    }
+    return fd;
+}
+
+int uni__open_owned_dir(int at, const char *name, const char *shown, uni_error *err)
+{
+    return open_owned(at, name, shown, S_IFDIR, err);
+}
+
+int uni__open_owned_file(int at, const char *name, const char *shown, uni_error *err)
+{
+    return open_owned(at, name, shown, S_IFREG, err);
+}
+
+int uni__open_shared_dir(const char *path, uni_error *err)
+{
+    struct stat info;
+    int status = 0, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return uni_error_set_errno(err, errno, "cannot open %s", path);
+    if (fstat(fd, &info) < 0)
+        status = uni_error_set_errno(err, errno, "cannot look at %s", path);
+    else if ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
+        status = uni_error_set(err, UNI_EPERMISSION,
+                               "refusing what is in %s: any user can replace it there (mode "
+                               "%04o); set the sticky bit (chmod +t) on a shared directory",
+                               path, (unsigned)(info.st_mode & 07777));
+    if (status < 0) {
+        close(fd);
+        return status;
+    }
+    return fd;
+}
+
+/* Cuts the last part off and returns it; the rest stays in path ("/" at least). */
+static const char *cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return NULL;
+    *slash = 0;
+    return slash + 1;
+}
+
+int uni__open_owned_below(const char *dir, uni_error *err)
+{
+    char *copy = strdup(dir), *parent = NULL;
+    const char *name = copy ? cut_last(copy) : NULL;
+    int status = 0, shared = -1, above = -1;
+    if (!copy || !(parent = strdup(copy))) {
+        status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+        goto done;
+    }
+    const char *base = name ? cut_last(copy) : NULL;
+    if (!base) {
+        status = uni_error_set(err, UNI_EPERMISSION,
+                               "refusing %s: it is not in a directory of yours", dir);
+        goto done;
+    }
+    if ((status = shared = uni__open_shared_dir(copy, err)) < 0 ||
+        (status = above = uni__open_owned_dir(shared, base, parent, err)) < 0)
+        goto done;
+    status = uni__open_owned_dir(above, name, dir, err);
+done:
+    if (shared >= 0)
+        close(shared);
+    if (above >= 0)
+        close(above);
+    free(parent);
+    free(copy);
+    return status;
+}
+
+int uni__check_owned_place(const char *dir, uni_error *err)
+{
+    struct stat info;
+    if (lstat(dir, &info) < 0)
+        return uni_error_set_errno(err, errno, "cannot look at %s", dir);
+    if (!S_ISDIR(info.st_mode))
+        return uni_error_set(err, UNI_EPERMISSION,
+                             "refusing to write to %s: it is a symbolic link or a file; give the "
+                             "storage path of what it points to, or another name",
+                             dir);
+    return info.st_uid == geteuid() ? 0 : refuse_owner(dir, info.st_uid, err);
+}

@@ -1,0 +1,33 @@
+/*
+ * owned.h - files and directories that nobody but this user can change.
+ *
+ * A storage directory may be shared by many users (mode 1777). What is read there to be acted on
+ * (a program to start again, a process to signal, a tree to remove) must be ours: owned by the
+ * effective user, not writable by group or others, and reached without a symbolic link. Everything
+ * goes by descriptors (openat, O_NOFOLLOW), so what was checked is what is used. Root is not
+ * excepted: a program that another user chose must not run as root either. Any thread.
+ */
+#ifndef UNISONO_BASE_OWNED_H
+#define UNISONO_BASE_OWNED_H
+
+#include <unisono/status.h>
+
+/* Opens a directory (or regular file) `name` in the directory `at`, for reading. `shown` is its
+ * path, for messages. Returns the descriptor; UNI_EPERMISSION when it is not ours alone or is a
+ * link, UNI_ENOTFOUND when it is not there. */
+int uni__open_owned_dir(int at, const char *name, const char *shown, uni_error *err) UNI_MUST_USE;
+int uni__open_owned_file(int at, const char *name, const char *shown, uni_error *err) UNI_MUST_USE;
+
+/* Opens a directory that may be shared. Links are followed, because its path is the caller's own
+ * word. One in which any user can replace our entries (writable by others, no sticky bit) is
+ * UNI_EPERMISSION. */
+int uni__open_shared_dir(const char *path, uni_error *err) UNI_MUST_USE;
+
+/* The directory `dir` (an absolute path) and the one it is in are ours alone, the one above is no
+ * worse than shared. Returns a descriptor of `dir`. */
+int uni__open_owned_below(const char *dir, uni_error *err) UNI_MUST_USE;
+
+/* A directory that we are about to write into was not put there by another user. */
+int uni__check_owned_place(const char *dir, uni_error *err) UNI_MUST_USE;
+
+#endif

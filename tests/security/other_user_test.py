@@ -1,0 +1,306 @@
+"""Another user of the machine leaves runs in a storage directory that both may write to (mode 1777).
+
+Nothing in them is acted on: no program is started, no process signalled, no file written or removed elsewhere. One's own runs work as anywhere.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import attack
+import support
+from attack import ATTACKER, VICTIM
+
+
+def trap(storage):
+    """A failed run of the attacker's whose program tells who runs it."""
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    directory = attack.failed_run(storage, ATTACKER, "trap", "id -u > %s/$(id -u); exit 3" % told)
+    assert os.listdir(told) == [str(ATTACKER)]
+    return directory, told
+
+
+def test_resume_refuses_the_run_of_another_user(storage):
+    attack.need_root()
+    directory, told = trap(storage)
+    for victim in (0, VICTIM):
+        for words in (["trap"], ["trap/run_001"], [directory], ["trap", "--storage", attack.shared(storage)]):
+            done = attack.call(storage, victim, "unisono", "run", "--resume", *words)
+            attack.assert_refused(done, "belongs to another user")
+        assert os.listdir(told) == [str(ATTACKER)], "the attacker's program ran as %s" % os.listdir(told)
+
+
+def test_resume_without_a_name_passes_over_others(storage):
+    attack.need_root()
+    _, told = trap(storage)
+    attack.assert_refused(attack.call(storage, VICTIM, "unisono", "run", "--resume"), "no run here")
+    attack.failed_run(storage, VICTIM, "mine", "exit 3")
+    trap_file = os.path.join(attack.shared(storage), "trap", "run_001", "run.json")
+    attack.edit_json(trap_file, created=9e9)  # the newest of all
+    done = attack.call(storage, VICTIM, "unisono", "run", "--resume", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(told) == [str(ATTACKER)]
+
+
+def test_own_runs_in_a_shared_storage_resume(storage):
+    attack.need_root()
+    for who in (0, VICTIM):
+        attack.failed_run(storage, who, "own-%d" % who, "exit 3")
+        done = attack.call(storage, who, "unisono", "run", "--resume", "own-%d" % who, "--", "true")
+        assert done.returncode == 0, done.stderr
+        done = attack.call(storage, who, "unisono", "rm", "--yes", "own-%d" % who)
+        assert done.returncode == 0, done.stderr
+
+
+def planted(storage, pid, ticks, owner=ATTACKER):
+    """A run that says it is running, with that process as its controller."""
+    directory = attack.failed_run(storage, owner, "planted", "exit 3")
+    attack.edit_json(os.path.join(directory, "run.json"), status="running", controller={"pid": pid, "start_ticks": ticks})
+    return directory
+
+
+def sleeper(uid):
+    return subprocess.Popen(["sleep", "60"], **({"user": uid, "group": uid, "extra_groups": []} if uid else {}))
+
+
+def assert_not_signalled(process, done):
+    attack.assert_refused(done)
+    assert process.poll() is None, "the process was signalled: %s" % done.stdout
+
+
+def test_stop_does_not_signal_what_another_user_names(storage):
+    attack.need_root()
+    for victim in (0, VICTIM):
+        process = sleeper(victim)
+        try:
+            directory = None
+            for ticks in (0, attack.start_ticks(process.pid)):
+                if directory is None:
+                    directory = planted(storage, process.pid, ticks)
+                attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": process.pid, "start_ticks": ticks})
+                for how in ([], ["--now"]):
+                    done = attack.call(storage, victim, "unisono", "stop", "--timeout", "1s", *how, "planted")
+                    assert_not_signalled(process, done)
+                    assert "belongs to another user" in done.stderr, done.stderr
+        finally:
+            process.kill()
+            process.wait()
+        subprocess.run(["rm", "-rf", os.path.join(attack.shared(storage), "planted")], check=True)
+
+
+def test_stop_signals_only_the_controller(storage):
+    """A run.json of one's own with a stale pid: the process is ours, but it is not the controller."""
+    attack.need_root()
+    process, foreign = sleeper(VICTIM), sleeper(ATTACKER)
+    try:
+        directory = planted(storage, process.pid, attack.start_ticks(process.pid), VICTIM)
+        assert_not_signalled(process, attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted"))
+        attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": process.pid})
+        assert_not_signalled(process, attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted"))
+        attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": foreign.pid, "start_ticks": attack.start_ticks(foreign.pid)})
+        done = attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted")
+        assert_not_signalled(foreign, done)
+        assert "belongs to another user" in done.stderr, done.stderr
+        for bad in (-1, 0, 1 << 31, 1 << 40, "1"):
+            attack.edit_json(os.path.join(directory, "run.json"), controller={"pid": bad, "start_ticks": 1})
+            attack.assert_refused(attack.call(storage, VICTIM, "unisono", "stop", "--timeout", "1s", "planted"))
+    finally:
+        for each in (process, foreign):
+            each.kill()
+            each.wait()
+
+
+def test_stop_ends_a_run_of_ones_own(storage):
+    attack.need_root()
+    folder = attack.programs(storage)
+    process = subprocess.Popen([os.path.join(folder, "unisono"), "run", "-n", "1", "--name", "live", "--storage", attack.shared(storage), "--", "sleep", "60"],
+                               user=VICTIM, group=VICTIM, extra_groups=[], cwd=storage, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env=dict(os.environ, HOME=attack.home(storage, VICTIM)))
+    try:
+        run_json = os.path.join(attack.shared(storage), "live", "run_001", "run.json")
+        support.wait_for(lambda: os.path.exists(run_json) and json.load(open(run_json, encoding="utf-8"))["status"] == "running")
+        for stranger in (0, ATTACKER):
+            done = attack.call(storage, stranger, "unisono", "stop", "--timeout", "1s", os.path.dirname(run_json))
+            attack.assert_refused(done)
+        assert process.poll() is None
+        done = attack.call(storage, VICTIM, "unisono", "stop", "live")
+        assert done.returncode == 0, done.stderr
+        assert process.wait(20) == 75
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def test_what_others_can_write_is_refused(storage):
+    """Each part of a run of one's own, made writable for others in turn."""
+    attack.need_root()
+    directory = attack.failed_run(storage, VICTIM, "open", "exit 3")
+    for path in (attack.shared(storage), os.path.dirname(directory), directory, os.path.join(directory, "run.json"),
+                 os.path.join(directory, "journal.jsonl"), os.path.join(directory, "logs"), os.path.join(directory, "results.jsonl")):
+        before = os.stat(path).st_mode & 0o7777
+        wide = 0o777 if os.path.isdir(path) else 0o666
+        for mode in (wide, wide & ~0o002) if path != attack.shared(storage) else (wide,):
+            os.chmod(path, mode)
+            for words in (["run", "--resume", "open", "--", "true"], ["rm", "--yes", "open"]):
+                done = attack.call(storage, VICTIM, "unisono", *words)
+                attack.assert_refused(done, "refusing", "chmod")
+        os.chmod(path, before)
+    assert attack.call(storage, VICTIM, "unisono", "run", "--resume", "open", "--", "true").returncode == 0
+
+
+def test_links_are_not_followed(storage):
+    """The name, the run, and each of its files as a symbolic link to a run of one's own."""
+    attack.need_root()
+    directory = attack.failed_run(storage, VICTIM, "real", "exit 3")
+    place = attack.shared(storage)
+
+    def link(target, path):
+        os.symlink(target, path)
+        os.chown(path, VICTIM, VICTIM, follow_symlinks=False)
+
+    link(os.path.dirname(directory), os.path.join(place, "name"))
+    os.mkdir(os.path.join(place, "other"), 0o755)
+    os.chown(os.path.join(place, "other"), VICTIM, VICTIM)
+    link(directory, os.path.join(place, "other", "run_001"))
+    for name in ("name", "other"):
+        attack.assert_refused(attack.call(storage, VICTIM, "unisono", "run", "--resume", name, "--", "true"), "symbolic link")
+        attack.assert_refused(attack.call(storage, VICTIM, "unisono", "rm", "--yes", name), "symbolic link")
+    for part in ("run.json", "journal.jsonl", "results.jsonl", "logs", "checkpoints"):
+        path, aside = os.path.join(directory, part), os.path.join(directory, part + ".aside")
+        if not os.path.exists(path):
+            continue
+        os.rename(path, aside)
+        link(aside, path)
+        attack.assert_refused(attack.call(storage, VICTIM, "unisono", "run", "--resume", "real", "--", "true"), "symbolic link")
+        os.unlink(path)
+        os.rename(aside, path)
+    assert attack.call(storage, VICTIM, "unisono", "run", "--resume", "real", "--", "true").returncode == 0
+
+
+def test_a_new_run_does_not_go_into_another_users_directory(storage):
+    attack.need_root()
+    place = attack.shared(storage)
+    os.mkdir(os.path.join(place, "digits"))
+    os.chmod(os.path.join(place, "digits"), 0o777)
+    os.chown(os.path.join(place, "digits"), ATTACKER, ATTACKER)
+    os.mkdir(os.path.join(storage, "elsewhere"), 0o777)
+    os.chmod(os.path.join(storage, "elsewhere"), 0o777)
+    os.symlink(os.path.join(storage, "elsewhere"), os.path.join(place, "linked"))
+    os.chown(os.path.join(place, "linked"), ATTACKER, ATTACKER, follow_symlinks=False)
+    for name in ("digits", "linked"):
+        for victim in (0, VICTIM):
+            done = attack.call(storage, victim, "unisono", "run", "-n", "1", "--name", name, "--", "true")
+            attack.assert_refused(done, "refusing")
+    assert os.listdir(os.path.join(place, "digits")) == [] and os.listdir(os.path.join(storage, "elsewhere")) == []
+
+
+def test_rm_refuses_the_run_of_another_user(storage):
+    attack.need_root()
+    directory = attack.failed_run(storage, ATTACKER, "trap", "exit 3")
+    for victim in (0, VICTIM):
+        attack.assert_refused(attack.call(storage, victim, "unisono", "rm", "--yes", "trap"), "belongs to another user")
+    assert os.path.exists(os.path.join(directory, "run.json"))
+
+
+def experiment(storage, uid, told):
+    """An experiment of that user's, with one trial."""
+    spec = os.path.join(storage, "spec-%d.json" % uid)
+    with open(spec, "w", encoding="utf-8") as file:
+        json.dump({"program": ["sh", "-c", "id -u > %s/$(id -u); exit 3" % told], "space": {"x": 1}, "name": "tuned"}, file)
+    os.chmod(spec, 0o644)
+    done = attack.call(storage, uid, "unisono", "tune", spec)
+    attack.readable(os.path.join(attack.shared(storage), "tuned"))
+    return done
+
+
+def test_tune_resume_refuses_the_experiment_of_another_user(storage):
+    attack.need_root()
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    experiment(storage, ATTACKER, told)
+    assert os.listdir(told) == [str(ATTACKER)]
+    for victim in (0, VICTIM):
+        done = attack.call(storage, victim, "unisono", "tune", "resume", "--retry", "tuned")
+        attack.assert_refused(done, "belongs to another user")
+        attack.assert_refused(experiment(storage, victim, told), "refusing")  # of the same name
+    assert os.listdir(told) == [str(ATTACKER)]
+
+
+def python(storage, uid, script, *words):
+    """A Python program on the build's module, as that user."""
+    path = os.path.join(storage, "script.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(script)
+    return attack.call(storage, uid, sys.executable, path, *words, env={"PYTHONPATH": os.path.join(support.BUILD, "python")})
+
+
+PYTHON_RUN = """
+import sys
+from unisono import train, tune
+
+def loop(config):
+    raise ValueError("no")
+
+def trial(config):
+    raise ValueError("no")
+
+if __name__ == "__main__":
+    try:
+        train.DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=1), run_config=train.RunConfig(name="py", storage_path=sys.argv[1])).fit()
+    except Exception:
+        pass
+    tune.Tuner(trial, run_config=train.RunConfig(name="pytune", storage_path=sys.argv[1])).fit()
+"""
+
+PYTHON_RESTORE = """
+import sys
+from unisono import train, tune
+
+def loop(config):
+    open(sys.argv[2], "w").close()
+
+def refused(call):
+    try:
+        call()
+    except Exception as error:
+        assert "belongs to another user" in str(error), repr(error)
+    else:
+        raise AssertionError("not refused")
+
+if __name__ == "__main__":
+    place = sys.argv[1]
+    assert not train.DataParallelTrainer.can_restore(place + "/py")
+    assert not tune.Tuner.can_restore(place + "/pytune")
+    refused(lambda: train.DataParallelTrainer.restore(place + "/py", loop))
+    refused(lambda: tune.Tuner.restore(place + "/pytune", loop))
+    refused(lambda: tune.run(loop, name="pytune", storage_path=place, resume=True))
+    refused(lambda: train.DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=1), run_config=train.RunConfig(name="py", storage_path=place)).fit())
+"""
+
+
+def test_python_restores_only_ones_own(storage):
+    attack.need_root()
+    place = attack.shared(storage)
+    done = python(storage, 0, PYTHON_RUN, place)
+    if "No module named" in done.stderr:
+        raise support.Skip(done.stderr.strip().splitlines()[-1])
+    assert os.path.exists(os.path.join(place, "pytune")), done.stdout + done.stderr
+    done = python(storage, 0, "import sys\nfrom unisono import train, tune\n"
+                  "sys.exit(not (train.DataParallelTrainer.can_restore(sys.argv[1] + '/py') and tune.Tuner.can_restore(sys.argv[1] + '/pytune')))", place)
+    assert done.returncode == 0, done.stderr
+    for name in ("py", "pytune"):
+        attack.readable(os.path.join(place, name))
+        attack.give_away(os.path.join(place, name), ATTACKER)
+    marker = os.path.join(storage, "ran")
+    done = python(storage, 0, PYTHON_RESTORE, place, marker)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not os.path.exists(marker)
+
+
+if __name__ == "__main__":
+    support.main()
