@@ -21,6 +21,7 @@
 
 #define CONNECT_MS 20000
 #define RETRY_MS 25
+#define RETRY_FOR_MS 6000
 #define MAX_LOCAL 1024
 
 void host_over(host_agent *self, int exit_code)
@@ -176,7 +177,7 @@ static void connect_again(void *argument)
 bool host_connect_later(host_agent *self)
 {
     uint64_t waited_ms = (uni__monotonic_ns() - self->begun_ns) / 1000000u;
-    if (waited_ms > CONNECT_MS)
+    if (waited_ms > RETRY_FOR_MS)
         return false;
     self->retries++;
     uni__group_after(self->group, RETRY_MS << (self->retries < 5 ? self->retries : 5),

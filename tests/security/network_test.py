@@ -1,0 +1,450 @@
+"""network_test.py [CLASS...] - attackers in the network, each in a namespace of its own beside the hosts of a run (tests/hosts/network.py; root only).
+
+Greeting  strangers, replays and floods while hosts are expected      Tap     somebody who reads all that passes the router
+Middle    somebody in between who changes frames (the quick part)     Between all that can be done to a frame, in both directions
+Flood     tens of thousands of connections while a run is launched    Data    gradients, frameworks and what is said about them
+"""
+
+import glob
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
+
+from mpi_test import Hosts  # noqa: E402
+from network import COMMAND, WORKER, Run, finish, why_not  # noqa: E402
+from wiretap import streams  # noqa: E402
+
+MARKED = os.environ.get("UNISONO_TEST_MARKED", "")
+SKIP = why_not()
+
+
+def x25519_public(private):
+    """The public key of a private one (RFC 7748), in plain Python: an oracle of its own."""
+    prime, base = 2**255 - 19, 9
+    scalar = (int.from_bytes(private, "little") & ~(7 | 1 << 255)) | 1 << 254
+    x2, z2, x3, z3, swap = 1, 0, base, 1, 0
+    for bit in reversed(range(255)):
+        now = scalar >> bit & 1
+        if swap ^ now:
+            x2, x3, z2, z3 = x3, x2, z3, z2
+        swap = now
+        a, b, c, d = x2 + z2, x2 - z2, x3 + z3, x3 - z3
+        aa, bb, da, cb = a * a % prime, b * b % prime, d * a % prime, c * b % prime
+        e = aa - bb
+        x3, z3 = (da + cb)**2 % prime, base * (da - cb)**2 % prime
+        x2, z2 = aa * bb % prime, e * (aa + 121665 * e) % prime
+    if swap:
+        x2, z2 = x3, z3
+    return (x2 * pow(z2, prime - 2, prime) % prime).to_bytes(32, "little")
+
+
+class Attacked(Hosts):
+    """A run whose host b comes when the test lets it."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.hold, cls.agent = os.path.join(cls.net.base, "hold"), os.path.join(cls.net.base, "agent")
+        with open(cls.agent, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nwhile [ $(hostname) = b ] && [ -e %s ]; do sleep 0.02; done\nexec %s\n" % (cls.hold, os.environ["UNISONO_HOST_AGENT"]))
+        os.chmod(cls.agent, 0o700)
+
+    def setUp(self):
+        self.helpers = []
+
+    def tearDown(self):
+        self.let_go()
+        for helper in self.helpers:
+            helper.kill()
+            helper.wait()
+            helper.stdin.close()
+            helper.stdout.close()
+        super().tearDown()
+
+    def let_go(self):
+        if os.path.exists(self.hold):
+            os.unlink(self.hold)
+
+    def begin(self, name, *options, worker=(WORKER, "pause=10", "steps=20"), held=True):
+        """Starts it; the port where the controller waits for b."""
+        if held:
+            with open(self.hold, "w", encoding="utf-8"):
+                pass
+        process = self.net.start(COMMAND, "run", "--launcher", "mpi", "--hosts", "a:1,b:1", "--name", name, "-v", *options, "--", *worker,
+                                 env={"UNISONO_HOST_AGENT": self.agent})
+        return process, self.wait_for(self.listening) if held else None
+
+    def listening(self):
+        """The controller's port, 0 when it does not listen."""
+        lines = self.net.in_host("k", "ss", "-Htnlp").stdout.splitlines()
+        ports = [int(line.split()[3].rsplit(":", 1)[1]) for line in lines if '"unisono"' in line]
+        self.assertLessEqual(len(ports), 1, "one port, on one address")
+        return ports[0] if ports else 0
+
+    def helper(self, name, *words):
+        """A script in the namespace `name` that says "listening" first."""
+        script = subprocess.Popen(("ip", "netns", "exec", self.net.prefix + name, sys.executable, *words), stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        self.helpers.append(script)
+        self.assertEqual(script.stdout.readline(), "listening\n")
+        return script
+
+    def attack(self, port, code, host="b"):
+        """Python code in another host's namespace; connect() is a connection to the controller, greet(challenge...) a hello."""
+        script = """
+import socket, os, struct, sys, time
+def connect(wait=3):
+    return socket.create_connection(('%s', %d), wait)
+def challenged():
+    s = connect()
+    first = s.recv(48, socket.MSG_WAITALL)
+    assert first[:8] == b'UNISONO\\x04', first
+    return s
+def hello(job, rank=1, key=None, attempt=1):
+    return b'UNISONO\\x05' + job + os.urandom(32) + (key or os.urandom(32)) + struct.pack('<IIII', 2, rank, attempt, 1) + os.urandom(32)
+def answer(s):
+    try:
+        return len(s.recv(100))
+    except ConnectionError:
+        return 0
+%s""" % (self.net.address("k"), port, code)
+        done = self.net.in_host(host, sys.executable, "-c", script, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def join_variable(self):
+        """What the launcher carries to the agents, as anybody can read it on the wire."""
+        for pid in self.net.pids():
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    found = re.search(rb"\0UNISONO_JOIN=([^\0]+)", b"\0" + file.read())
+            except OSError:
+                continue
+            if found:
+                return found.group(1).decode()
+        return None
+
+
+class Greeting(Attacked):
+    def test_strangers(self):
+        process, port = self.begin("strangers")
+        _, job, _, _, _, key, _ = self.wait_for(self.join_variable).split(":", 6)
+        said = self.attack(port, """
+s = challenged()
+s.sendall(hello(os.urandom(16)))
+print('another job:', answer(s))
+s = challenged()
+s.sendall(b'GET / HTTP/1.1\\r\\n' + b'x' * 200)
+print('http:', answer(s))
+s = challenged()
+s.sendall(hello(bytes.fromhex('%s'), attempt=7))
+print('another attempt:', answer(s))
+s = challenged()
+s.sendall(hello(bytes.fromhex('%s'), rank=99))
+print('no such rank:', answer(s))
+s = challenged()
+begun = time.monotonic()
+s.settimeout(10)
+print('slow:', answer(s), time.monotonic() - begun < 2.5)
+# All that crosses the network in clear text is known to this one, and it takes b's place first.
+s = challenged()
+s.sendall(hello(bytes.fromhex('%s'), key=bytes.fromhex('%s')))
+s.settimeout(0.5)
+try:
+    print('unannounced:', s.recv(100))
+except TimeoutError:
+    print('unannounced: waits')
+""" % (job, job, job, key))
+        self.assertEqual(said, "another job: 0\nhttp: 0\nanother attempt: 0\nno such rank: 0\nslow: 0 True\nunannounced: waits\n")
+        self.let_go()
+        code, out = finish(process)
+        self.good("strangers", code, out)
+        for words in ("it belongs to another job", "does not speak this release's protocol", "it is of attempt 7, and attempt 1 is running",
+                      "another key than the agent of rank 99 announced", "it did not prove itself within 1 s"):
+            self.assertIn("a connection from %s was refused: " % self.net.address("b"), out)
+            self.assertIn(words, out)
+
+    def test_listens_only_while_hosts_are_expected(self):
+        process, _ = self.begin("open", worker=(WORKER, "pause=50", "steps=60", "die=1", "at=30"))
+        self.let_go()
+        self.workers("open")
+        self.assertEqual(self.listening(), 0, "all hosts are there")
+        run = Run(self.net.storage, "open")
+        self.wait_for(lambda: len(run.events("placed")) == 2, 40)  # the second attempt listened again
+        self.assertEqual(self.wait_for(lambda: [self.listening()]), [0])
+        code, out = finish(process)
+        self.good("open", code, out, steps=60)
+
+    def test_replayed_greeting(self):
+        """The bytes that a real agent sent prove nothing a second time."""
+        tap = os.path.join(self.net.base, "tap_replay")
+        self.helper("r", os.path.join(HERE, "wiretap.py"), tap)
+        process, port = self.begin("replay")
+
+        self.wait_for(lambda: [line for line in self.net.in_host("k", "ss", "-Htnp").stdout.splitlines() if '"unisono"' in line])
+
+        def captured():
+            found = [data for key, data in streams(tap).items() if key[3] == port and data.startswith(b"UNISONO\5") and len(data) >= 160]
+            return found and found[0]
+        hello = self.wait_for(captured)
+        said = self.attack(port, """
+s = challenged()
+s.sendall(bytes.fromhex('%s'))
+print('replayed:', answer(s))
+s = challenged()
+s.sendall(bytes.fromhex('%s'))
+print('with frames:', answer(s))
+""" % (hello[:136].hex(), hello.hex()))
+        self.assertEqual(said, "replayed: 0\nwith frames: 0\n")
+        self.let_go()
+        code, out = finish(process)
+        self.good("replay", code, out)
+        self.assertIn("a connection from %s was refused: it cannot prove that it is the agent of rank 0: it repeats an earlier greeting" %
+                      self.net.address("b"), out)
+
+    def test_secret_file(self):
+        """With one only hosts that have the same file can join; its content is nowhere to be seen."""
+        path, wrong = os.path.join(self.net.base, "secret"), os.path.join(self.net.base, "wrong")
+        for name, byte in ((path, b"s"), (wrong, b"w")):
+            with open(name, "wb") as file:
+                file.write(byte * 32)
+            os.chmod(name, 0o600)
+        code, out = self.net.unisono("shared", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
+        self.good("shared", code, out)
+        os.chmod(path, 0o644)
+        code, out = self.net.unisono("loose", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
+        self.assertEqual(code, 125, out)
+        self.assertIn("chmod 600", out)
+        os.chmod(path, 0o600)
+        # Host b has another file at that path.
+        self.net.write_rsh("[ $host = b ] && mount --bind %s %s;" % (wrong, path))
+        try:
+            code, out = self.net.unisono("other", "--hosts", "a:1,b:1", "--secret-file", path, "-f", "0", "--", WORKER, timeout=100)
+        finally:
+            self.net.write_rsh()
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("does not have the secret file", out)
+        self.assertIn(self.net.address("b"), out)
+
+    def test_another_user_of_the_machine(self):
+        """No environment, command line or file of the run has a private key, for its own user neither."""
+        process, _ = self.begin("private", worker=(WORKER, "pause=30", "steps=60"))
+        self.let_go()
+        self.workers("private")
+        found = set()
+        for pid in self.net.pids():
+            for name in ("environ", "cmdline"):
+                try:
+                    with open("/proc/%d/%s" % (pid, name), "rb") as file:
+                        found |= set(re.findall(rb"\b[0-9a-f]{64}\b", file.read()))
+                except OSError:
+                    pass
+        for directory, _, names in os.walk(self.net.base):
+            for name in names:
+                path = os.path.join(directory, name)
+                if os.path.isfile(path):
+                    with open(path, "rb") as file:
+                        found |= set(re.findall(rb"\b[0-9a-f]{64}\b", file.read(1 << 22)))
+        code, out = finish(process)
+        self.good("private", code, out, steps=60)
+        public = {bytes.fromhex(text.decode()) for text in found}
+        self.assertTrue(public, "the public keys are there")
+        self.assertFalse({key for key in public if x25519_public(key) in public}, "a private key is there")
+
+
+class Flooded(Attacked):
+    def flood(self, name, seconds, clients):
+        """Connections from a, while b is awaited; what the run said, and how many there were."""
+        process, port = self.begin(name)
+        floods = [self.helper("a", "-c", """
+import socket, sys, time
+print('listening', flush=True)
+end, count, kept = time.monotonic() + %g, 0, []
+while time.monotonic() < end:
+    try:
+        kept.append(socket.create_connection(('%s', %d), 0.5))
+        count += 1
+    except OSError:
+        time.sleep(0.001)
+    del kept[:-300]
+print(count, flush=True)
+""" % (seconds, self.net.address("k"), port)) for _ in range(clients)]
+        time.sleep(seconds / 2)
+        self.let_go()
+        counts = [int(script.stdout.readline()) for script in floods]
+        code, out = finish(process)
+        self.good(name, code, out)
+        return sum(counts), out
+
+
+class Flood(Flooded):
+    def test_one_address(self):
+        """For some seconds a opens all it can; b comes meanwhile and gets in, every time."""
+        total = 0
+        for i in range(6):
+            count, out = self.flood("flood%d" % i, 6, 3)
+            total += count
+            self.assertIn("too many connections of this address wait to prove themselves", out)
+            self.assertRegex(out, r"\d+ connections from %s were refused during the launch" % re.escape(self.net.address("a")))
+        print("%d connections in 6 launches" % total)
+        self.assertGreater(total, 6000)
+
+
+class QuickFlood(Flooded):
+    def test_one_address(self):
+        count, out = self.flood("flood", 2, 1)
+        print("%d connections" % count)
+        self.assertGreater(count, 100)
+        self.assertIn("too many connections of this address wait to prove themselves", out)
+
+
+class Tap(Attacked):
+    """Somebody reads all that passes the router. The hosts do not see the storage, so that everything of the run passes there."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.net.write_rsh("mount -t tmpfs none %s;" % cls.net.storage)
+
+    def tapped(self, name, *options, worker=()):
+        """A run whose every part has a mark: the streams that were seen, the mark, the output."""
+        mark = secrets.token_hex(12).translate(str.maketrans("0123456789", "ghijklmnop"))
+        tap = os.path.join(self.net.base, "tap_" + name)
+        script = self.helper("r", os.path.join(HERE, "wiretap.py"), tap)
+        process, _ = self.begin(name, "--set", "mark=" + mark, "--env", "UNISONO_TEST_MARK=" + mark, *options, worker=(MARKED, *worker), held=False)
+        code, out = finish(process)
+        self.assertEqual(code, 0, out)
+        script.stdin.close()
+        script.wait(20)
+        run = Run(self.net.storage, name)
+        self.assertIn("log " + mark, run.log(0))
+        self.assertIn("log " + mark, run.log(1))
+        self.assertEqual({metrics["text"] for metrics in run.reports().values()}, {mark})
+        self.assertEqual(len(glob.glob(run.dir + "/checkpoints/checkpoint_*")), 2)
+        seen = streams(tap)
+        os.unlink(tap)
+        self.assertGreater(sum(map(len, seen.values())), 10000, "the tap works")
+        return seen, mark, out
+
+    def where(self, seen, mark):
+        """What precedes each place where the mark is readable."""
+        return [(key, data[max(at - 24, 0):at]) for key, data in seen.items() for at in [data.find(mark.encode())] if at >= 0]
+
+    def test_control(self):
+        """Config, environment, metrics, logs, both kinds of checkpoints: nothing of it is readable, and no private key crosses."""
+        for kind in ("directory=0", "directory=1"):
+            seen, mark, out = self.tapped("control" + kind[-1], worker=("comm=0", kind))
+            self.assertEqual(self.where(seen, mark), [])
+            self.assertIn("(sealed)", out)
+        everything = b"\n".join(seen.values())
+        self.assertIn(b"UNISONO_JOIN", everything, "mpirun's own connection is plain, and was read")
+        self.assertNotIn(b"UNISONO_JOB_SECRET", everything)
+        # Each 32 bytes in hexadecimal that passed: none is the private half of another.
+        keys = {bytes.fromhex(text.decode()) for text in re.findall(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", everything)}
+        self.assertGreaterEqual(len(keys), 3, "the public keys of the controller and both hosts")
+        self.assertFalse({key for key in keys if x25519_public(key) in keys})
+
+    def test_no_seal(self):
+        """The same tap reads everything when it is asked for: the test above can fail."""
+        seen, mark, out = self.tapped("readable", "--no-seal", worker=("comm=0",))
+        self.assertGreaterEqual(len(self.where(seen, mark)), 2)
+        self.assertIn("readable: --no-seal", out)
+
+
+class Middles(Attacked):
+    def divert(self, port, way, how, number, *more):
+        """What b sends to the controller's port comes to middle.py instead, in the router."""
+        router, address = self.net.router, self.net.address("k")
+        script = self.helper("r", os.path.join(HERE, "middle.py"), address, str(port), way, how, str(number), *more)
+        words = ("iif", "pb", "to", address, "ipproto", "tcp", "dport", str(port), "lookup", "100")
+        self.net.in_host("r", "ip", "route", "replace", "local", address, "dev", "lo", "table", "100")
+        self.net.in_host("r", "ip", "rule", "add", *words)
+        self.addCleanup(self.net.in_host, "r", "ip", "rule", "del", *words, check=False)
+        self.assertTrue(router)
+        return script
+
+    def changed(self, name, way, how, number, *options, more=(), steps=20):
+        """One frame of b's first connection is treated so; the run must notice, say so, and end well with a new attempt."""
+        process, port = self.begin(name, *options, worker=(WORKER, "pause=20", "steps=%d" % steps))
+        self.divert(port, way, how, number, *more)
+        self.let_go()
+        code, out = finish(process)
+        run = self.good(name, code, out, steps=steps)
+        causes = [record["cause"] for record in run.events("cause")]
+        self.assertEqual(len(causes), 1, causes)
+        self.assertEqual((causes[0]["class"], causes[0]["host"]), ("host_lost", "b"), causes)
+        return causes[0]["message"]
+
+    def test_pass(self):
+        """The detour alone changes nothing: what the others see is what was done to the frame."""
+        process, port = self.begin("pass")
+        self.divert(port, "up", "pass", 0)
+        self.let_go()
+        code, out = finish(process)
+        run = self.good("pass", code, out)
+        self.assertEqual(run.events("cause"), [])
+        self.assertIn(self.net.address("k").rsplit(".", 1)[0] + ".1", out, "b seems to be at the router")
+
+
+INJECTED = "touch-injected"
+
+
+class Middle(Middles):
+    def test_flip(self):
+        message = self.changed("flip", "up", "flip", 9)
+        self.assertIn("frame 9 was changed, repeated, reordered or left out on its way: somebody may be in between", message)
+
+    def test_injected_code(self):
+        """Readable frames can be imitated in form: an order to start a program of the attacker's, in the middle of a run with --no-seal."""
+        target = os.path.join(self.net.base, INJECTED)
+        order = (b"\x85" + pack("mode", "p") + pack("exe", "/usr/bin/touch") + b"\xa4argv\x92" + text("touch") + text(target) + pack("cwd", "/") +
+                 b"\xa3env\x90")
+        payload = b"\x41" + (1).to_bytes(4, "little") + order  # src/group/remote.h: SPAWN for rank 1
+        frame = (len(payload) + 17).to_bytes(4, "little") + payload + bytes(17)
+        message = self.changed("inject", "down", "inject", 4, "--no-seal", more=(frame.hex(),))
+        self.assertIn("frame 4 was changed", message)
+        self.assertFalse(os.path.exists(target), "the attacker's program was started")
+
+
+def text(value):
+    data = value.encode()
+    return b"\xd9" + bytes([len(data)]) + data
+
+
+def pack(key, value):
+    return text(key) + text(value)
+
+
+class Between(Middles):
+    def test_all_ways(self):
+        for seal in ((), ("--no-seal",)):
+            for way in ("up", "down"):
+                for how, words in (("flip", "frame 4 was changed"), ("drop", "frame 4 was changed"), ("repeat", "frame 5 was changed"),
+                                   ("swap", "frame 4 was changed"), ("cut", "closed the connection")):
+                    if seal and how in ("drop", "cut"):
+                        continue  # the same code
+                    name = "%s_%s%s" % (how, way, "_plain" if seal else "")
+                    with self.subTest(name):
+                        message = self.changed(name, way, how, 4, *seal)
+                        self.assertIn(words, message)
+
+    def test_length_that_never_comes(self):
+        """A frame whose length was enlarged swallows those that follow: silence, not a hang."""
+        begun = time.monotonic()
+        message = self.changed("longer", "up", "truncate", 9, steps=40)
+        self.assertLess(time.monotonic() - begun, 40)
+        self.assertRegex(message, "nothing was heard of it in time|was changed")
+
+
+if __name__ == "__main__":
+    if SKIP:
+        print(SKIP)
+        sys.exit(77)
+    unittest.main(verbosity=2)
