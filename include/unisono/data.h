@@ -86,24 +86,43 @@ UNI_API UNI_MUST_USE int uni_dataset_read_numpy(uni_dataset **out, int num_paths
                                                 const char *const *paths,
                                                 const uni_numpy_options *options, uni_error *err);
 
+/* What becomes of rows that have not as many fields as the header. */
+typedef enum uni_csv_rows {
+    UNI_CSV_ERROR, /* they are bad rows (`bad`) */
+    UNI_CSV_SKIP, /* left out, and counted as skipped */
+    UNI_CSV_FIT /* short ones are filled with missing values, long ones cut */
+} uni_csv_rows;
+
 typedef struct uni_csv_options {
-    char delimiter; /* default ',' */
+    char delimiter; /* default: a tab for files called .tsv or .tab, otherwise ',' */
     char quote; /* default '"' */
+    bool no_quotes; /* quotes are characters like any other */
     bool no_header; /* names are then column_names, or f0, f1 ... */
+    const char *encoding; /* "utf-8" (default), "latin-1" or "windows-1252"; columns are UTF-8 */
+    uni_csv_rows short_rows, long_rows;
+    /* A header with a name twice is an error. With this the second x is "x.1", and a name that is empty is "Unnamed: 3" (its place), as pandas has it. */
+    bool rename_duplicates;
     const char *const *column_names; /* instead of the header's; NULL-terminated */
     const char *const *columns; /* only these, in this order; NULL-terminated; default all */
     const uni_field *types; /* given types (name, kind, dtype); all others are inferred */
     int num_types;
     uni_dtype float_dtype; /* of inferred numbers with a point; default UNI_F64 */
-    const char *const *null_values; /* default "", NA, N/A, NaN, nan, null, NULL, None */
+    /* Missing values of numbers. Default: those of pandas: "", #N/A, #N/A N/A, #NA, -1.#IND, -1.#QNAN, -NaN, -nan, 1.#IND, 1.#QNAN, <NA>, N/A, NA, NULL, NaN, None, n/a, nan, null. */
+    const char *const *null_values;
+    bool default_nulls; /* null_values are added to the default ones */
     int64_t block_bytes; /* 0: chosen by the size of the files */
-    int64_t infer_rows; /* looked at for types; default 1000 */
+    /* Looked at for types; default 1000. A column without a value in them is looked at further, in the first 64 MiB; text, if it has none there and the file goes on. */
+    int64_t infer_rows;
     /* A column has one type. Inferred whole numbers of which some are missing are float64 (NaN), true and false with gaps are text, and a missing value that turns up later, or where
      * such a type was given, is a bad row. With masks they stay what they are, and uni_table_column.valid tells what is missing. */
     bool masks;
     uni_bad_data bad;
 } uni_csv_options;
-/* RFC 4180: quotes, embedded newlines, LF or CRLF. Files, directories, globs; .gz and .zst are read as streams. */
+/* One option by its name and word, as the command and configurations have them: delimiter and quote (a character, or tab), encoding, short_rows (error, skip, fill), long_rows (error, skip, cut), bad_rows (error,
+ * skip), duplicate_names (error, rename). The word must live as long as the options. */
+UNI_API UNI_MUST_USE int uni_csv_options_set(uni_csv_options *options, const char *name,
+                                             const char *value, uni_error *err);
+/* RFC 4180: quotes, embedded newlines, LF or CRLF. Files, directories, globs; .gz and .zst are read as streams. More than 100,000 columns are UNI_ELIMIT. */
 UNI_API UNI_MUST_USE int uni_dataset_read_csv(uni_dataset **out, int num_paths,
                                               const char *const *paths,
                                               const uni_csv_options *options, uni_error *err);
@@ -113,7 +132,7 @@ UNI_API UNI_MUST_USE int uni_dataset_read_csv(uni_dataset **out, int num_paths,
 UNI_API UNI_MUST_USE int uni_dataset_read(uni_dataset **out, int num_paths,
                                           const char *const *paths, uni_error *err);
 /* From a dictionary, as a run's `datasets` has them: one source: "csv", "numpy", "json", "text", "tfrecord", "images", "sqlite", "idx" or "paths" (a path or a list), or
- * "range"; CSV: "delimiter", "header" (bool), "float_dtype", "skip_bad"; images: "height", "width", "channels", "labels", "rescale", "skip_bad"; SQLite: "table" (or a query); idx:
+ * "range"; CSV: "delimiter", "quote", "quotes" (bool), "header" (bool), "encoding", "short_rows", "long_rows", "duplicate_names", "float_dtype", "skip_bad"; images: "height", "width", "channels", "labels", "rescale", "skip_bad"; SQLite: "table" (or a query); idx:
  * "names" (of the columns); then, in this order: "columns" (a list), "skip", "limit", "features" ({new column: [columns put side by
  * side as float32]}), "cast" (a dtype), "shuffle" (true, or a number of rows), "seed", "batch_size", "drop_remainder", "repeat". Others are UNI_EINVAL. */
 UNI_API UNI_MUST_USE int uni_dataset_from_config(uni_dataset **out, const uni_value *config,

@@ -49,16 +49,6 @@ static const char *text(reading *r, const char *key)
     return out;
 }
 
-static char character(reading *r, const char *key)
-{
-    const char *out = text(r, key);
-    if (out && (strlen(out) != 1)) {
-        PyErr_Format(PyExc_ValueError, "%s must be one ASCII character, not '%s'", key, out);
-        r->failed = true;
-    }
-    return out ? *out : 0;
-}
-
 static const char **names(reading *r, const char *key)
 {
     PyObject *value = option(r, key);
@@ -151,10 +141,25 @@ static void end(reading *r)
         return status_;                                                                            \
     } while (0)
 
+/* Options that are words in every front end. */
+static void words(reading *r, uni_csv_options *o)
+{
+    static const char *const names_[] = { "delimiter",  "quote",     "encoding",
+                                          "short_rows", "long_rows", "duplicate_names" };
+    for (size_t i = 0; i < sizeof names_ / sizeof names_[0] && !r->failed; i++) {
+        const char *word = text(r, names_[i]);
+        uni_error err = { 0 };
+        if (word && uni_csv_options_set(o, names_[i], word, &err) < 0) {
+            PyErr_SetString(PyExc_ValueError, err.message);
+            r->failed = true;
+        }
+    }
+}
+
 static int read_csv(reading *r, uni_dataset **out, uni_error *err)
 {
-    uni_csv_options o = { .delimiter = character(r, "delimiter"),
-                          .quote = character(r, "quote"),
+    uni_csv_options o = { .no_quotes = truth(r, "no_quotes"),
+                          .default_nulls = truth(r, "default_nulls"),
                           .no_header = truth(r, "no_header"),
                           .column_names = r->column_names,
                           .columns = r->columns,
@@ -165,6 +170,7 @@ static int read_csv(reading *r, uni_dataset **out, uni_error *err)
                           .block_bytes = number(r, "block_bytes"),
                           .infer_rows = number(r, "infer_rows"),
                           .bad = r->bad };
+    words(r, &o);
     OPEN(uni_dataset_read_csv(out, r->num_paths, r->paths, &o, err));
 }
 

@@ -13,8 +13,9 @@
 
 typedef struct data_values {
     long long workers, rows;
-    bool no_header, json;
+    bool no_header, no_quotes, json;
     const char *table, *color;
+    const char *delimiter, *encoding, *short_rows, *long_rows, *bad_rows, *duplicate_names;
 } data_values;
 
 static const cli_option data_options[] = {
@@ -24,6 +25,21 @@ static const cli_option data_options[] = {
       "head: so many rows" },
     { NULL, "no-header", 0, CLI_FLAG, offsetof(data_values, no_header), NULL, NULL, NULL, NULL,
       "CSV files begin with data; the columns are called f0, f1 ..." },
+    { NULL, "delimiter", 0, CLI_STRING, offsetof(data_values, delimiter), "C", NULL, NULL, NULL,
+      "CSV: what is between the fields: a character, or tab (default: tab for .tsv, otherwise a "
+      "comma)" },
+    { NULL, "no-quotes", 0, CLI_FLAG, offsetof(data_values, no_quotes), NULL, NULL, NULL, NULL,
+      "CSV: quotes are characters like any other" },
+    { NULL, "encoding", 0, CLI_STRING, offsetof(data_values, encoding), "NAME", NULL, NULL, NULL,
+      "CSV: utf-8 (default), latin-1 or windows-1252" },
+    { NULL, "short-rows", 0, CLI_STRING, offsetof(data_values, short_rows), "WHAT", NULL, NULL,
+      NULL, "CSV: rows with too few fields: error (default), skip or fill" },
+    { NULL, "long-rows", 0, CLI_STRING, offsetof(data_values, long_rows), "WHAT", NULL, NULL, NULL,
+      "CSV: rows with too many fields: error (default), skip or cut" },
+    { NULL, "bad-rows", 0, CLI_STRING, offsetof(data_values, bad_rows), "WHAT", NULL, NULL, NULL,
+      "CSV: rows that cannot be read: error (default) or skip" },
+    { NULL, "duplicate-names", 0, CLI_STRING, offsetof(data_values, duplicate_names), "WHAT", NULL,
+      NULL, NULL, "CSV: columns with the same name, or none: error (default) or rename (x.1)" },
     { NULL, "table", 0, CLI_STRING, offsetof(data_values, table), "NAME", NULL, NULL, NULL,
       "SQLite files: the table, or a query (SELECT ...)" },
     CLI_JSON_OPTION(data_values),
@@ -141,17 +157,44 @@ static const struct action {
     { "plan", call_plan }, { "head", call_head }, { "schema", call_schema }, { "count", call_count }
 };
 
+/* true: an option says that the files are CSV, whatever they are called. */
+static int take_csv_options(const data_values *values, uni_csv_options *options, bool *any,
+                            uni_error *err)
+{
+    const struct {
+        const char *name, *word;
+    } given[] = {
+        { "delimiter", values->delimiter },   { "encoding", values->encoding },
+        { "short_rows", values->short_rows }, { "long_rows", values->long_rows },
+        { "bad_rows", values->bad_rows },     { "duplicate_names", values->duplicate_names }
+    };
+    *options = (uni_csv_options){ .no_header = values->no_header, .no_quotes = values->no_quotes };
+    *any = values->no_header || values->no_quotes;
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        if (!given[i].word)
+            continue;
+        *any = true;
+        UNI_TRY(uni_csv_options_set(options, given[i].name, given[i].word, err));
+    }
+    return 0;
+}
+
 static int open_files(uni_dataset **out, const data_values *values, int count,
                       const char *const *paths, uni_error *err)
 {
+    uni_csv_options options;
+    bool csv;
+    UNI_TRY(take_csv_options(values, &options, &csv, err));
+    if (values->table && csv)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--table is for a SQLite file, the other options are for CSV files");
     if (values->table && count != 1)
         return uni_error_set(err, UNI_EINVAL, "--table is for one SQLite file, not for %d files",
                              count);
     if (values->table)
         return uni_dataset_read_sqlite(out, paths[0], values->table, NULL, err);
-    if (values->no_header)
-        return uni_dataset_read_csv(out, count, paths, &(uni_csv_options){ .no_header = true },
-                                    err);
+    if (csv)
+        return uni_dataset_read_csv(out, count, paths, &options, err);
     return uni_dataset_read(out, count, paths, err);
 }
 
@@ -186,6 +229,10 @@ static const cli_example data_examples[] = {
     { "unisono data schema train.csv", "the columns and their types" },
     { "unisono data head --rows 3 train.csv", "the first rows, as JSON lines" },
     { "unisono data head --table users app.db", "the first rows of a table of SQLite" },
+    { "unisono data head --no-header --no-quotes --delimiter tab SMSSpamCollection",
+      "a file of labels and texts without a header" },
+    { "unisono data schema --encoding latin-1 --duplicate-names rename spam.csv",
+      "a CSV file of an older program" },
     { "unisono data plan -n 4 'parts/*.csv'", "which worker reads which bytes of which file" },
     { NULL, NULL },
 };
@@ -199,7 +246,8 @@ const cli_command cli_data_command = {
         "also with .gz or .zst behind, folders of .jpg and .png, MNIST's files (-idx3-ubyte), and "
         "tables of SQLite. plan prints for each rank the files and the ranges of them that it "
         "reads, and the order that samples come in; head the first rows; schema the columns; "
-        "count the rows.",
+        "count the rows. With one of the options of CSV, files are read as CSV whatever they are "
+        "called.",
     .options = data_options,
     .values_size = sizeof(data_values),
     .min_args = 1,

@@ -75,13 +75,24 @@ static int read_csv(uni_dataset **out, int count, const char *const *paths, cons
                     uni_error *err)
 {
     bool header = true;
+    static const char *const words[] = { "delimiter",  "quote",     "encoding",
+                                         "short_rows", "long_rows", "duplicate_names" };
+    bool quotes = true;
     uni_csv_options options = { 0 };
-    const char *delimiter = uni_dict_get_string(config, "delimiter", ",");
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        const uni_value *value = uni_dict_get(config, words[i]);
+        const char *word = uni_value_as_string(value, NULL);
+        if (value != NULL && word == NULL)
+            return uni_error_set(err, UNI_EINVAL, "dataset: \"%s\" must be a string", words[i]);
+        if (value != NULL)
+            UNI_TRY(uni_csv_options_set(&options, words[i], word, err));
+    }
     UNI_TRY(flag_of(config, "header", true, &header, err));
+    UNI_TRY(flag_of(config, "quotes", true, &quotes, err));
     UNI_TRY(flag_of(config, "skip_bad", false, &options.bad.skip, err));
     UNI_TRY(dtype_of(config, "float_dtype", "float64", &options.float_dtype, err));
-    options.delimiter = delimiter[0];
     options.no_header = !header;
+    options.no_quotes = !quotes;
     return uni_dataset_read_csv(out, count, paths, &options, err);
 }
 
@@ -251,10 +262,6 @@ static int read_by_name(uni_dataset **out, int num_paths, const char *const *pat
             "%s: what kind of file is it? .csv, .tsv, .npy, .npz, .jsonl, .tfrecord, .txt, .jpg, "
             ".png, .sqlite and -idx3-ubyte are known by name",
             paths[0]);
-    bool tabs = reader->read == read_csv && strcasestr(paths[0], ".tsv") != NULL;
-    if (tabs && uni_dict_get(config, "delimiter") == NULL)
-        return uni_dataset_read_csv(out, num_paths, paths, &(uni_csv_options){ .delimiter = '\t' },
-                                    err);
     return reader->read(out, num_paths, paths, config, err);
 }
 
@@ -359,8 +366,9 @@ static int apply_order(uni_dataset **dataset, const uni_value *config, uni_error
 static int check_keys(const uni_value *config, uni_error *err)
 {
     static const char known[] =
-        " csv numpy json text tfrecord images sqlite idx paths range delimiter header float_dtype "
-        "skip_bad height width channels labels rescale table names columns features cast skip "
+        " csv numpy json text tfrecord images sqlite idx paths range delimiter quote quotes "
+        "header encoding short_rows long_rows duplicate_names float_dtype skip_bad height width "
+        "channels labels rescale table names columns features cast skip "
         "limit shuffle seed batch_size drop_remainder repeat ";
     if (uni_value_type_of(config) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "a dataset is described by a dictionary, not a %s",

@@ -143,7 +143,7 @@ static void types_that_do_not_hold(void **unused)
     }
     char *text = whole_numbers(3000, "x", &size);
     assert_null(read_text(text, size, NULL, UNI_EFORMAT,
-                          "data.csv:3001:1: \"x\" in column a is no whole number; the column's "
+                          "data.csv:3001:1: \"x\" in column a is not a whole number; the column's "
                           "type was taken from the first rows: give it (types)"));
     free(text);
     enum { MANY = 400000 }; /* 7 MB: the block order */
@@ -194,7 +194,7 @@ static void large_numbers_and_odd_headers(void **unused)
     assert_string_equal(string_at(table, "t", 0), "9223372036854775808");
     uni_table_unref(table);
     REFUSE("a,b\r1,2\r", NULL, "data.csv:1:2: lines end with a carriage return alone");
-    REFUSE("a,\xff\n1,2\n", NULL, "data.csv:1:2: a column's name that is no valid UTF-8");
+    REFUSE("a,\xff\n1,2\n", NULL, "data.csv:1:2: a column's name is not valid UTF-8");
     uni_field wrong = { .name = "z", .kind = UNI_FIELD_NUMBER, .dtype = UNI_I64 };
     const uni_csv_options options = { .types = &wrong, .num_types = 1 };
     assert_null(read_text("a,b\n1,2\n", 8, &options, UNI_ENOTFOUND, "its columns are a, b"));
@@ -253,7 +253,7 @@ static void other_headers(void **unused)
     uni_dataset *dataset = NULL;
     assert_int_equal(uni_dataset_read_csv(&dataset, 2, (const char *const *)paths, NULL, &failure),
                      UNI_EFORMAT);
-    assert_non_null(strstr(failure.message, "2.csv:1:1: the header has not the column a of"));
+    assert_non_null(strstr(failure.message, "2.csv:1:1: the header does not have the column a of"));
     assert_ok(uni_dataset_read_csv(&dataset, 2, (const char *const *)paths,
                                    &(uni_csv_options){ .column_names = names }, &failure));
     uni_table *table = table_of(dataset);
@@ -271,11 +271,11 @@ static void bad_rows(void **unused)
     const uni_field number = { .name = "b", .kind = UNI_FIELD_NUMBER, .dtype = UNI_F64 };
     uni_csv_options options = { .types = &number, .num_types = 1 };
     REFUSE("a,b\n\"x\ny\",2\nz,1.5x\n", &options,
-           "data.csv:4:2: \"1.5x\" in column b is no number");
+           "data.csv:4:2: \"1.5x\" in column b is not a number");
     REFUSE("a,b\nx,1\ny\"z,2\n\"q,3\n", &options, "data.csv:4:1: a quote is opened here");
     REFUSE("a,b\nx,1\n\"y\"z,2\n", &options, "data.csv:3:1: there is text behind a closing quote");
     REFUSE("a,b\nx,1\n\xC3\x28,2\n", &options,
-           "data.csv:3:1: \"\xC3\x28\" in column a is no valid UTF-8");
+           "data.csv:3:1: \"\xC3\x28\" in column a is not valid UTF-8");
     REFUSE("", NULL, "is empty");
     assert_null(read_text("a,b\n1,2\n", 8,
                           &(uni_csv_options){ .columns = (const char *const[]){ "c", NULL } },

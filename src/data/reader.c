@@ -132,6 +132,11 @@ bool uni__reader_skips(const uni__reader *reader)
     return reader->bad->skip;
 }
 
+void uni__reader_leave_out(uni__reader *reader)
+{
+    atomic_fetch_add(&reader->bad->skipped, 1);
+}
+
 int64_t uni__reader_skipped(const uni__reader *reader)
 {
     return atomic_load(&reader->bad->skipped);

@@ -120,6 +120,7 @@ typedef enum uni__scratch {
     UNI__SCRATCH_CSV_STATE,
     UNI__SCRATCH_CSV_MEMORY, /* sources/csv.c */
     UNI__SCRATCH_CSV_UNQUOTED, /* sources/csv_parse.c */
+    UNI__SCRATCH_CSV_DECODED, /* sources/csv_options.c */
     UNI__SCRATCH_TFRECORD_BLOCK, /* sources/tfrecord.c */
     UNI__SCRATCH_EXAMPLE_VALUES, /* sources/tfrecord_example.c */
     UNI__SCRATCH_NUMPY_SCATTERED, /* sources/numpy.c */
@@ -139,6 +140,8 @@ void *uni__reader_scratch(uni__reader *reader, uni__scratch owner, size_t size);
  * row (it was counted); negative: the error, with "FILE:LINE:COLUMN: " in front of the sentence. */
 int uni__reader_bad(uni__reader *reader, uni_error *err, const char *file, int64_t line,
                     int64_t column, const char *format, ...) UNI_PRINTF(6, 7) UNI_MUST_USE;
+/* A row that the user wants to be left out, counted with the bad ones. */
+void uni__reader_leave_out(uni__reader *reader);
 /* true when bad rows are skipped. A file that cannot be opened or has changed is an error all the same. */
 bool uni__reader_skips(const uni__reader *reader);
 /* UNI_ECANCELED when the iterator is being closed: whoever works long asks between rows, so that who leaves a loop early does not wait. */

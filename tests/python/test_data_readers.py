@@ -326,7 +326,7 @@ class BadInput(InDirectory):
     def test_csv_headers(self):
         self.assertFails("EFORMAT", "cr.csv:1:2: lines end with a carriage return", data.read_csv, self.write("cr.csv", b"a,b\r1,2\r3,4\r"))
         self.assertFails("EFORMAT", "utf.csv:1:1: a column's name", data.read_csv, self.write("utf.csv", b"\xff,b\n1,2\n"))
-        self.assertFails("EEXISTS", "two.csv:1:2: two columns are called a", data.read_csv, self.write("two.csv", "a,a\n1,2\n"))
+        self.assertFails("EEXISTS", "two.csv:1:2: two columns are called \"a\"", data.read_csv, self.write("two.csv", "a,a\n1,2\n"))
         path = self.write("good.csv", "a,b\n1,2\n")
         self.assertFails("ENOTFOUND", "has no column z; its columns are a, b", data.read_csv, path, columns=["z"])
         self.assertFails("ENOTFOUND", "has no column z; its columns are a, b", data.read_csv, path, types={"z": "int64"})

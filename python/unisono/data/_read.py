@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 import numpy
 
 from unisono._unisono import Table
-from unisono.data import _incoming
+from unisono.data import _csv, _incoming
 from unisono.data._dataset import Dataset
 from unisono.data._options import drop_hints, some_names, whole
 from unisono.data._sources import from_arrow, of_stream, of_table
@@ -79,13 +79,22 @@ def _read(kind: str, paths: Any, **options: Any) -> Dataset:
 # ---- files ----
 
 
-def read_csv(paths: Any, *, delimiter: str | None = None, quote: str | None = None, header: bool = True, column_names: Any = None,
-             columns: Any = None, types: Any = None, float_dtype: Any = None, null_values: Any = None, block_bytes: int | None = None,
-             infer_rows: int | None = None, on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
-    """Files, directories or globs of CSV (RFC 4180); .gz and .zst too. types: {"name": "float32", ...} for what shall not be inferred."""
+def read_csv(paths: Any, *, delimiter: str | None = None, sep: str | None = None, quote: str | None = None, quotechar: str | None = None,
+             quoting: int | None = None, header: Any = "infer", column_names: Any = None, names: Any = None, columns: Any = None, usecols: Any = None,
+             types: Any = None, dtype: Any = None, float_dtype: Any = None, null_values: Any = None, na_values: Any = None, keep_default_na: bool = True,
+             encoding: str | None = None, on_bad_lines: str | None = None, short_rows: str | None = None, long_rows: str | None = None,
+             duplicate_names: str | None = None, block_bytes: int | None = None, infer_rows: int | None = None, on_error: str = "raise",
+             max_errors: int | None = None, **more: Any) -> Dataset:
+    """Files, directories or globs of CSV (RFC 4180); .gz and .zst too. types: {"name": "float32", ...} for what shall not be inferred.
+
+    delimiter: a tab for .tsv, otherwise a comma. quoting=csv.QUOTE_NONE: quotes are characters like any other. encoding: utf-8, latin-1 or windows-1252. short_rows: "error", "skip"
+    or "fill" (with missing values); long_rows: "error", "skip" or "cut". duplicate_names: "error", or "rename" (x.1, "Unnamed: 2"). column_names are used instead of those of a header.
+    sep, quotechar, quoting, header, names, usecols, dtype, na_values, keep_default_na and on_bad_lines are pandas' and mean what they mean there."""
     drop_hints("read_csv", more)
-    options = dict(delimiter=delimiter, quote=quote, no_header=not header, column_names=column_names, columns=columns, types=_types(types),
-                   float_dtype=None if float_dtype is None else numpy.dtype(float_dtype).name, null_values=null_values, block_bytes=block_bytes,
+    options = _csv.options_of(delimiter, sep, quote, quotechar, quoting, header, column_names, names, encoding, null_values, na_values, keep_default_na,
+                              on_bad_lines, short_rows, long_rows, duplicate_names)
+    columns, types = _csv.columns_of(columns, usecols, types, dtype, lambda: _read("csv", paths, **dict(options)).columns())
+    options.update(columns=columns, types=_types(types), float_dtype=None if float_dtype is None else numpy.dtype(float_dtype).name, block_bytes=block_bytes,
                    infer_rows=infer_rows)
     return _read("csv", paths, **_bad(options, on_error, max_errors))
 

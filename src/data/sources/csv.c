@@ -13,18 +13,27 @@
 #define MAX_HEAD ((size_t)64 << 20) /* while not even one row is whole */
 #define STREAM_BYTES ((size_t)1 << 20)
 
+static void forget_columns(uni__csv *csv)
+{
+    for (int i = 0; i < csv->num_columns; i++) {
+        free(csv->columns[i].name);
+        free(csv->columns[i].renamed);
+    }
+    free(csv->columns);
+    csv->columns = NULL;
+    csv->num_columns = csv->num_out = 0;
+}
+
 static void csv_free(void *self)
 {
     uni__csv *csv = self;
     if (csv == NULL)
         return;
-    for (int i = 0; i < csv->num_columns; i++)
-        free(csv->columns[i].name);
+    forget_columns(csv);
     for (int i = 0; i < csv->num_nulls; i++)
         free(csv->nulls[i]);
     free(csv->nulls);
     free(csv->chosen);
-    free(csv->columns);
     free(csv->blocks);
     free(csv->states);
     pthread_mutex_destroy(&csv->lock);
@@ -37,7 +46,8 @@ static void csv_free(void *self)
 /* The column's name in another file is that of the first; names that were given stand for all. */
 static bool has_name(const uni__csv *csv, int column, const uni__csv_cell *cell)
 {
-    const char *name = csv->columns[column].name;
+    const uni__csv_column *own = &csv->columns[column];
+    const char *name = own->renamed != NULL ? own->renamed : own->name;
     size_t size = strnlen(cell->begin, (size_t)(cell->end - cell->begin));
     return csv->named || (strlen(name) == size && memcmp(name, cell->begin, size) == 0);
 }
@@ -58,14 +68,14 @@ static int pass_header(const uni__csv *csv, const char *path, const char **text,
         free(buffer);
         if (fits && !same)
             return uni_error_set(err, UNI_EFORMAT,
-                                 "%s:1:%d: the header has not the column %s of %s here; files of "
-                                 "one dataset have the same columns in the same order",
+                                 "%s:1:%d: the header does not have the column %s of %s here; "
+                                 "files of one dataset have the same columns in the same order",
                                  path, i + 1, csv->columns[i].name,
                                  csv->files->items[csv->first].path);
         if (!fits)
             return uni_error_set(err, UNI_EFORMAT,
-                                 "%s:1:%d: the header has not the %d columns of %s", path, i + 1,
-                                 csv->num_columns, csv->files->items[csv->first].path);
+                                 "%s:1:%d: the header does not have the %d columns of %s", path,
+                                 i + 1, csv->num_columns, csv->files->items[csv->first].path);
         if (!more)
             break;
         p = cell.next + 1;
@@ -79,15 +89,18 @@ static int read_records(uni__csv *csv, uni__reader *reader, int64_t index, uni__
                         const char **text, size_t *size, uni_error *err)
 {
     const uni__block *block = &csv->blocks[index];
-    char *begin = NULL;
+    char *raw = NULL;
     int64_t offset = 0;
-    UNI_TRY(uni__csv_read_block(csv, index, reader, &begin, size, &offset, err));
-    *text = begin;
-    const char *path = csv->files->items[block->file].path;
+    UNI_TRY(uni__csv_read_block(csv, index, reader, &raw, size, &offset, err));
+    *text = raw;
+    UNI_TRY(uni__csv_decode(csv, reader, text, size, err));
+    const char *path = csv->files->items[block->file].path, *begin = *text;
     if (block->begin == 0)
         UNI_TRY(pass_header(csv, path, text, size, err));
-    *place =
-        (uni__csv_place){ .path = path, .file = block->file, .offset = offset + (*text - begin) };
+    *place = (uni__csv_place){ .path = path, .file = block->file, .offset = offset };
+    if (block->begin == 0) /* behind the header: its bytes may have been decoded to more */
+        place->line = uni__files_line_number(csv->files, block->file, offset) +
+                      (int64_t)uni__csv_scanner()->count(begin, (size_t)(*text - begin), '\n');
     return 0;
 }
 
@@ -111,6 +124,13 @@ static int csv_count_block(void *self, uni__reader *reader, int64_t index, int64
     UNI_TRY(read_records(csv, reader, index, &place, &text, &size, err));
     const char *end = text + size;
     *out = 0;
+    if (csv->short_rows == UNI_CSV_SKIP || csv->long_rows == UNI_CSV_SKIP) {
+        uni_table *table = NULL; /* which rows are left out is seen when they are read */
+        UNI_TRY(uni__csv_parse(csv, reader, &place, text, size, &table, err));
+        *out = uni_table_num_rows(table);
+        uni_table_unref(table);
+        return 0;
+    }
     for (const char *p = text; p < end; p = uni__csv_record_end(csv, p, end))
         *out += *p != '\n' && !(*p == '\r' && p[1] == '\n');
     return 0;
@@ -186,8 +206,9 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
         const char *text = NULL, *path = uni__stream_path(cursor->stream);
         size_t size = 0;
         uni__csv_place place = { .path = path };
-        int status = uni__stream_lines(cursor->stream, STREAM_BYTES, csv->quote, csv->delimiter,
-                                       &text, &size, &place.line, err);
+        char quote = csv->quote != UNI__CSV_NO_QUOTE ? (char)csv->quote : 0;
+        int status = uni__stream_lines(cursor->stream, STREAM_BYTES, quote, csv->delimiter, &text,
+                                       &size, &place.line, err);
         if (status < 0)
             UNI_TRY(uni__stream_pass_over(cursor->stream, reader, status, err));
         if (size == 0) {
@@ -196,6 +217,7 @@ static int csv_stream_next(void *self, void *opaque, uni__reader *reader, uni_ta
             continue;
         }
         UNI_TRY(own_text(reader, &text, size, err));
+        UNI_TRY(uni__csv_decode(csv, reader, &text, &size, err));
         const char *begin = text;
         if (cursor->first)
             UNI_TRY(pass_header(csv, path, &text, &size, err));
@@ -229,20 +251,31 @@ static const uni__source_class csv_class = { .name = "csv",
 /* The first bytes of the file that names and types are taken from; the caller frees them. */
 static int read_head(const uni__csv *csv, size_t want, char **out, size_t *size, uni_error *err)
 {
-    enum {
-        SLACK = 64
-    }; /* numbers are read eight bytes at a time, up to something that is no digit */
     const char *path = csv->files->items[csv->first].path;
-    *out = malloc(want + SLACK);
+    *out = malloc(want + UNI__CSV_SLACK);
     if (*out == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the head of %s", path);
     uni__stream *stream = NULL;
     UNI_TRY(uni__stream_open(&stream, path, err));
     int status = uni__stream_read(stream, *out, want, size, err);
     if (status == 0)
-        memset(*out + *size, 0, SLACK);
+        memset(*out + *size, 0, UNI__CSV_SLACK);
     uni__stream_close(stream);
     return status;
+}
+
+/* The head in UTF-8, in memory of its own. */
+static int decode_head(const uni__csv *csv, char **head, size_t *size, uni_error *err)
+{
+    if (csv->encoding == UNI__CSV_UTF8)
+        return 0;
+    char *text = calloc(uni__csv_utf8_size(csv, *size) + UNI__CSV_SLACK, 1);
+    if (text == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the head of a CSV file");
+    *size = uni__csv_to_utf8(csv, *head, *size, text);
+    free(*head);
+    *head = text;
+    return 0;
 }
 
 static bool has_a_row(const uni__csv *csv, const char *head, const char *end)
@@ -254,16 +287,33 @@ static bool has_a_row(const uni__csv *csv, const char *head, const char *end)
 }
 
 /* As much of the file's beginning as has one row, at least. */
-static int read_head_with_row(uni__csv *csv, char **out, size_t *size, uni_error *err)
+static int read_head_with_row(uni__csv *csv, size_t *want, char **out, size_t *size, uni_error *err)
 {
     while (csv->first + 1 < csv->files->count && csv->files->items[csv->first].size == 0)
         csv->first++;
-    for (size_t want = csv->widens ? WIDE_HEAD : HEAD_BYTES;; want *= 8) {
-        UNI_TRY(read_head(csv, want, out, size, err));
-        if (*size < want || want >= MAX_HEAD || has_a_row(csv, *out, *out + *size))
-            return 0;
+    for (;; *want *= 8) {
+        UNI_TRY(read_head(csv, *want, out, size, err));
+        csv->head_is_all = *size < *want;
+        if (csv->head_is_all || *want >= MAX_HEAD || has_a_row(csv, *out, *out + *size))
+            return decode_head(csv, out, size, err);
         free(*out);
         *out = NULL;
+    }
+}
+
+/* Names and types, from a head that grows until every column has a value in it, or is as large as it may be. */
+static int infer(uni__csv *csv, const uni_csv_options *options, double *row_text, uni_error *err)
+{
+    for (size_t want = csv->widens ? WIDE_HEAD : HEAD_BYTES;; want *= 8) {
+        char *head = NULL;
+        size_t size = 0;
+        int status = read_head_with_row(csv, &want, &head, &size, err);
+        if (status == 0)
+            status = uni__csv_infer(csv, options, head, size, row_text, err);
+        free(head);
+        if (status < 0 || !csv->unknown || csv->head_is_all || want >= MAX_HEAD)
+            return status;
+        forget_columns(csv);
     }
 }
 
@@ -282,26 +332,11 @@ static int make_schema(uni__csv *csv, uni_table **out, uni_error *err)
         const uni__csv_column *column = &csv->columns[csv->chosen[place]];
         status = uni__table_add_field(*out, &column->field, err);
         if (status == UNI_EEXISTS)
-            status = uni_error_set(err, UNI_EEXISTS,
-                                   "%s:1:%d: two columns are called %s; give names of your own "
-                                   "(column_names), or no_header where the first line is data",
-                                   csv->files->items[csv->first].path, csv->chosen[place] + 1,
-                                   column->name);
+            status = uni__csv_twice(csv, column->name, err);
     }
     if (status == 0)
         csv->schema = *out;
     return status;
-}
-
-static int check_options(const uni_csv_options *options, uni_error *err)
-{
-    char delimiter = options->delimiter != 0 ? options->delimiter : ',';
-    char quote = options->quote != 0 ? options->quote : '"';
-    if (delimiter == quote || delimiter == '\n' || delimiter == '\r' || quote == '\n' ||
-        delimiter == '.' || (delimiter >= '0' && delimiter <= '9') || delimiter == '-')
-        return uni_error_set(err, UNI_EINVAL, "a CSV delimiter cannot be '%c' with the quote '%c'",
-                             delimiter, quote);
-    return 0;
 }
 
 /* Sizes of the source for those who plan with them. */
@@ -322,14 +357,9 @@ static void estimate(uni__source *source, const uni__csv *csv, double row_text)
 static int open_csv(uni__source *source, uni__csv *csv, const uni_csv_options *options,
                     uni_error *err)
 {
-    char *head = NULL;
-    size_t size = 0;
     double row_text = 0;
-    int status = read_head_with_row(csv, &head, &size, err);
-    if (status == 0)
-        status = uni__csv_infer(csv, options, head, size, &row_text, err);
-    free(head);
-    UNI_TRY(status);
+    UNI_TRY(uni__csv_take_options(csv, options, err));
+    UNI_TRY(infer(csv, options, &row_text, err));
     UNI_TRY(make_schema(csv, &source->schema, err));
     bool compressed = false;
     for (int i = 0; i < csv->files->count; i++)
@@ -358,11 +388,6 @@ static int read_csv(uni_dataset **out, int num_paths, const char *const *paths,
     if (csv == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a CSV dataset");
     pthread_mutex_init(&csv->lock, NULL);
-    csv->delimiter = o->delimiter != 0 ? o->delimiter : ',';
-    csv->quote = o->quote != 0 ? o->quote : '"';
-    csv->header = !o->no_header;
-    csv->named = o->column_names != NULL;
-    csv->masks = o->masks;
     csv->widens = widens;
     uni__source source = { .class_ = &csv_class, .self = csv };
     int status = 0;
@@ -380,7 +405,6 @@ int uni_dataset_read_csv(uni_dataset **out, int num_paths, const char *const *pa
     uni_csv_options o = options != NULL ? *options : (uni_csv_options){ 0 };
     uni_error first = { 0 };
     *out = NULL;
-    UNI_TRY(check_options(&o, err));
     int status = read_csv(out, num_paths, paths, &o, false, &first);
     /* A small file is read now, and if numbers further down are not those of the first rows, they can still become what they all are. */
     if (status == UNI_EFORMAT && o.infer_rows == 0 &&

@@ -21,8 +21,9 @@ static const char *record_end(const uni__csv *csv, const char *p, const char *en
 {
     const uni__csv_scan *scan = uni__csv_scanner();
     const char *first = p;
+    const char quote = csv->quote != UNI__CSV_NO_QUOTE ? (char)csv->quote : '\n';
     bool quoted = false;
-    for (; (p = scan->find(p, end, '\n', csv->quote, '\n', csv->quote)) < end; p++) {
+    for (; (p = scan->find(p, end, '\n', quote, '\n', quote)) < end; p++) {
         if (*p == '\n') {
             if (!quoted)
                 return p + 1;
@@ -85,17 +86,23 @@ static void follow(const uni__csv *csv, struct possibility *one, const char *p, 
     }
 }
 
+/* The first quote, or NULL. */
+static const char *find_quote(const uni__csv *csv, const char *p, const char *end)
+{
+    return csv->quote != UNI__CSV_NO_QUOTE ? memchr(p, csv->quote, (size_t)(end - p)) : NULL;
+}
+
 /* The state at text[1], as far as the block proves it. text[0] is the byte before the block. */
 static int prove_state(const uni__csv *csv, const char *text, const char *end)
 {
     struct possibility outside = { .behind = text }, inside = { .behind = text, .quoted = true };
-    const char *p = memchr(text, csv->quote, (size_t)(end - text));
+    const char *p = find_quote(csv, text, end);
     int plain = text[0] == csv->delimiter || text[0] == '\n' ? CELL_START : PLAIN;
     if (p == NULL)
         return plain;
     if (p == text) /* may be half of a pair */
         return UNKNOWN;
-    for (; p != NULL; p = memchr(p + 1, csv->quote, (size_t)(end - p - 1))) {
+    for (; p != NULL; p = find_quote(csv, p + 1, end)) {
         follow(csv, &outside, p, end);
         follow(csv, &inside, p, end);
         if (outside.broken != inside.broken)
@@ -223,8 +230,7 @@ static int check_length(const uni__csv *csv, const uni__block *block, const char
                         const char *last, uni_error *err)
 {
     int64_t size = block->end - block->begin;
-    if (last - limit <= size + LOOK_AHEAD ||
-        memchr(limit, csv->quote, (size_t)(last - limit)) == NULL)
+    if (last - limit <= size + LOOK_AHEAD || find_quote(csv, limit, last) == NULL)
         return 0;
     return uni_error_set(
         err, UNI_ELIMIT,
@@ -253,7 +259,7 @@ int uni__csv_read_block(uni__csv *csv, int64_t index, uni__reader *reader, char 
             limit = first < limit ? limit : first < end ? first + 1 : end;
         }
         const char *last = first;
-        if (first < limit && memchr(first, csv->quote, (size_t)(end - first)) == NULL) {
+        if (first < limit && find_quote(csv, first, end) == NULL) {
             const char *newline = memchr(limit - 1, '\n', (size_t)(end - limit + 1));
             last = newline != NULL ? newline + 1 : end;
         } else {

@@ -13,9 +13,16 @@
 #define EXACT ((int64_t)1 << 53) /* whole numbers up to here are exact as floating point */
 #define DEFAULT_ROWS 1000
 
-static const char *const default_nulls[] = {
-    "", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"
-};
+/* As pandas has them. */
+static const char *const default_nulls[] = { "",         "#N/A", "#N/A N/A", "#NA",    "-1.#IND",
+                                             "-1.#QNAN", "-NaN", "-nan",     "1.#IND", "1.#QNAN",
+                                             "<NA>",     "N/A",  "NA",       "NULL",   "NaN",
+                                             "None",     "n/a",  "nan",      "null" };
+
+static const char *path_of(const uni__csv *csv)
+{
+    return csv->files->items[csv->first].path;
+}
 
 /* What the cells of a column have been so far. */
 struct guess {
@@ -24,92 +31,8 @@ struct guess {
     bool any; /* a cell that is not missing */
     bool missing; /* one that is */
     bool inexact; /* a whole number that a double does not hold */
+    bool known; /* the first rows had a value: those behind them do not count */
 };
-
-static char *cell_copy(const uni__csv_cell *cell)
-{
-    return strndup(cell->begin, (size_t)(cell->end - cell->begin));
-}
-
-static int add_column(uni__csv *csv, char *name, uni_error *err)
-{
-    size_t count = (size_t)csv->num_columns;
-    uni__csv_column *columns = csv->columns;
-    if ((count & (count - 1)) == 0) /* 0, 1, 2, 4 ...: grows to the next power of two */
-        columns = reallocarray(columns, count > 0 ? 2 * count : 1, sizeof *columns);
-    if (columns != NULL)
-        csv->columns = columns;
-    if (columns == NULL || name == NULL) {
-        free(name);
-        return uni_error_set(err, UNI_ENOMEM, "no memory for the columns of a CSV file");
-    }
-    csv->columns[csv->num_columns++] = (uni__csv_column){ .name = name, .out = -1 };
-    return 0;
-}
-
-static const char *path_of(const uni__csv *csv)
-{
-    return csv->files->items[csv->first].path;
-}
-
-/* What the first record cannot have. */
-static int check_name(const uni__csv *csv, const uni__csv_cell *cell, int column, uni_error *err)
-{
-    size_t size = (size_t)(cell->end - cell->begin);
-    if (!cell->quoted && memchr(cell->begin, '\r', size) != NULL)
-        return uni_error_set(err, UNI_EFORMAT,
-                             "%s:1:%d: lines end with a carriage return alone here, which is no "
-                             "CSV: tr '\\r' '\\n' makes newlines of them",
-                             path_of(csv), column);
-    if (csv->header && !csv->named && !uni__utf8_valid(cell->begin, size))
-        return uni_error_set(err, UNI_EFORMAT,
-                             "%s:1:%d: a column's name that is no valid UTF-8; give names of your "
-                             "own (column_names)",
-                             path_of(csv), column);
-    return 0;
-}
-
-/* The first record's cells: names, or how many there are. Returns what is behind it. */
-static int read_names(uni__csv *csv, const uni_csv_options *options, const char *head,
-                      const char *end, const char **next, uni_error *err)
-{
-    char *buffer = malloc((size_t)(end - head) + 1);
-    const char *p = head;
-    int status = buffer != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a header");
-    for (int i = 0; status == 0; i++) {
-        uni__csv_cell cell;
-        if (!uni__csv_cell_at(csv, p, end, buffer, &cell)) {
-            status = uni_error_set(err, UNI_EFORMAT, "%s:1:%d: a quote is not closed", path_of(csv),
-                                   i + 1);
-            break;
-        }
-        char made[24];
-        snprintf(made, sizeof made, "f%d", i);
-        status = check_name(csv, &cell, i + 1, err);
-        if (status < 0)
-            break;
-        status = add_column(csv, csv->header ? cell_copy(&cell) : strdup(made), err);
-        p = cell.next;
-        if (p >= end || *p != csv->delimiter)
-            break;
-        p++;
-    }
-    free(buffer);
-    *next = p < end ? p + 1 : end;
-    for (int i = 0; status == 0 && options->column_names != NULL; i++) {
-        const char *given = options->column_names[i];
-        if ((given == NULL) != (i == csv->num_columns))
-            return uni_error_set(err, UNI_EINVAL,
-                                 "%s has %d columns, and column_names gives another number of them",
-                                 path_of(csv), csv->num_columns);
-        if (given == NULL)
-            break;
-        free(csv->columns[i].name);
-        csv->columns[i].name = strdup(given);
-        status = csv->columns[i].name != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory");
-    }
-    return status;
-}
 
 static void look_at(const uni__csv *csv, const uni__csv_cell *cell, struct guess *guess)
 {
@@ -136,7 +59,7 @@ static const char *look_at_number(const uni__csv *csv, const char *p, const char
 {
     double real;
     int64_t whole = 0;
-    if (csv->null_begins[(unsigned char)*p])
+    if (csv->number_nulls[(unsigned char)*p])
         return NULL;
     const char *next = guess->whole                    ? uni__parse_int(p, &whole)
                        : guess->real && !guess->digits ? uni__parse_double(p, &real)
@@ -150,36 +73,59 @@ static const char *look_at_number(const uni__csv *csv, const char *p, const char
     return next;
 }
 
-/* The cells of a record. */
-static void look_at_record(const uni__csv *csv, const char *p, const char *end,
-                           struct guess *guesses, char *buffer)
+/* A record that the user wants to be left out says nothing about types. */
+static bool is_left_out(const uni__csv *csv, const char *p, const char *end, char *buffer)
 {
+    if (csv->short_rows != UNI_CSV_SKIP && csv->long_rows != UNI_CSV_SKIP)
+        return false;
+    int fields = 1;
+    uni__csv_cell cell;
+    while (uni__csv_cell_at(csv, p, end, buffer, &cell) && cell.next < end &&
+           *cell.next == csv->delimiter && fields <= csv->num_columns) {
+        fields++;
+        p = cell.next + 1;
+    }
+    return (fields < csv->num_columns && csv->short_rows == UNI_CSV_SKIP) ||
+           (fields > csv->num_columns && csv->long_rows == UNI_CSV_SKIP);
+}
+
+/* The cells of a record; only_new: of columns that had no value so far. */
+static void look_at_record(const uni__csv *csv, const char *p, const char *end,
+                           struct guess *guesses, bool only_new, char *buffer)
+{
+    if (is_left_out(csv, p, end, buffer))
+        return;
     for (int i = 0; i < csv->num_columns; i++) {
-        uni__csv_cell cell = { .next = look_at_number(csv, p, end, &guesses[i]) };
+        struct guess *guess = &guesses[i], ignored = { 0 };
+        guess = only_new && guess->known ? &ignored : guess;
+        uni__csv_cell cell = { .next = look_at_number(csv, p, end, guess) };
         if (cell.next == NULL && !uni__csv_cell_at(csv, p, end, buffer, &cell)) {
-            guesses[i] = (struct guess){ .any = true }; /* its end is not here: text */
+            *guess = (struct guess){ .any = true }; /* its end is not here: text */
             return;
         }
-        if (cell.begin != NULL)
-            look_at(csv, &cell, &guesses[i]);
-        if (cell.next >= end || *cell.next != csv->delimiter)
+        if (cell.begin != NULL && guess != &ignored)
+            look_at(csv, &cell, guess);
+        if (cell.next >= end || *cell.next != csv->delimiter) {
+            for (i++; i < csv->num_columns; i++) /* a short row, to be filled */
+                guesses[i].missing |= csv->short_rows == UNI_CSV_FIT;
             return;
+        }
         p = cell.next + 1;
     }
 }
 
-/* Rows of the head; a last one that is cut off by its end is not looked at. Returns what is behind them. */
+/* Rows of the head; a last one that is cut off by its end is not looked at, unless it is the end of the file. Returns what is behind them. */
 static const char *look_at_rows(const uni__csv *csv, const char *p, const char *end, int64_t rows,
-                                struct guess *guesses, char *buffer)
+                                struct guess *guesses, bool only_new, char *buffer)
 {
     int64_t seen = 0;
     while (p < end && seen < rows) {
         const char *record_end = uni__csv_record_end(csv, p, end);
-        if (record_end == end && end[-1] != '\n' && seen > 0)
+        if (record_end == end && end[-1] != '\n' && seen > 0 && !csv->head_is_all)
             break;
         bool blank = *p == '\n' || (*p == '\r' && p[1] == '\n');
         if (!blank)
-            look_at_record(csv, p, record_end, guesses, buffer);
+            look_at_record(csv, p, record_end, guesses, only_new, buffer);
         seen += !blank;
         p = record_end;
     }
@@ -196,14 +142,17 @@ static const uni_field *given_type(const uni_csv_options *options, const char *n
 }
 
 /* The type that all cells have. */
-static void guess_type(uni_field *field, const struct guess *guess, const uni_csv_options *options)
+static void guess_type(uni_field *field, const struct guess *guess, const uni_csv_options *options,
+                       bool all)
 {
     uni_dtype real = options->float_dtype != 0 ? options->float_dtype : UNI_F64;
     bool masked = options->masks || !guess->missing; /* what is missing has a place beside it */
     /* Whole numbers that no int64 holds (identifiers) are not rounded to floating point. */
     bool large = !guess->whole && guess->digits;
     field->kind = UNI_FIELD_NUMBER;
-    if (!guess->any || (guess->real && !guess->whole && !large))
+    if (!guess->any && !all) /* empty as far as was looked: text holds whatever comes */
+        *field = (uni_field){ .name = field->name, .kind = UNI_FIELD_STRING, .dtype = UNI_U8 };
+    else if (!guess->any || (guess->real && !guess->whole && !large))
         field->dtype = real;
     else if (guess->whole && (masked || !guess->inexact))
         field->dtype = masked ? UNI_I64 : UNI_F64;
@@ -216,7 +165,7 @@ static void guess_type(uni_field *field, const struct guess *guess, const uni_cs
 }
 
 static int set_type(uni__csv_column *column, const struct guess *guess,
-                    const uni_csv_options *options, uni_error *err)
+                    const uni_csv_options *options, bool all, uni_error *err)
 {
     const uni_field *given = given_type(options, column->name);
     column->field = (uni_field){ .name = column->name, .kind = UNI_FIELD_NUMBER };
@@ -234,72 +183,36 @@ static int set_type(uni__csv_column *column, const struct guess *guess,
         column->given = true;
         return 0;
     }
-    guess_type(&column->field, guess, options);
+    guess_type(&column->field, guess, options, all);
     return 0;
 }
 
 static int set_nulls(uni__csv *csv, const uni_csv_options *options, uni_error *err)
 {
-    const char *const *list = options->null_values;
-    int count = (int)(sizeof default_nulls / sizeof default_nulls[0]);
-    if (list != NULL) {
-        for (count = 0; list[count] != NULL;)
-            count++;
-    } else {
-        list = default_nulls;
-    }
+    const char *const *given = options->null_values;
+    int known = given == NULL || options->default_nulls
+                    ? (int)(sizeof default_nulls / sizeof default_nulls[0])
+                    : 0;
+    int count = known;
+    for (int i = 0; given != NULL && given[i] != NULL; i++)
+        count++;
     csv->nulls = calloc((size_t)count + 1, sizeof(char *));
     for (; csv->nulls != NULL && csv->num_nulls < count; csv->num_nulls++) {
-        csv->nulls[csv->num_nulls] = strdup(list[csv->num_nulls]);
-        if (csv->nulls[csv->num_nulls] == NULL)
+        const char *text =
+            csv->num_nulls < known ? default_nulls[csv->num_nulls] : given[csv->num_nulls - known];
+        char *copy = calloc(strlen(text) + UNI__CSV_SLACK, 1);
+        double real;
+        csv->nulls[csv->num_nulls] = copy;
+        if (copy == NULL)
             break;
-        csv->null_begins[(unsigned char)list[csv->num_nulls][0]] = true;
+        strcpy(copy, text);
+        const char *end = uni__parse_double(copy, &real);
+        if (end != NULL && *end == 0)
+            csv->number_nulls[(unsigned char)*text] = true;
     }
     return csv->nulls != NULL && csv->num_nulls == count
                ? 0
                : uni_error_set(err, UNI_ENOMEM, "no memory for a CSV file");
-}
-
-static int find_column(const uni__csv *csv, const char *name)
-{
-    int found = -1;
-    for (int i = 0; i < csv->num_columns; i++) {
-        if (strcmp(csv->columns[i].name, name) == 0)
-            found = i;
-    }
-    return found;
-}
-
-static int no_column(const uni__csv *csv, const char *name, uni_error *err)
-{
-    char list[200] = "";
-    size_t size = 0;
-    for (int i = 0; i < csv->num_columns && size < sizeof list; i++)
-        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s", i > 0 ? ", " : "",
-                                 csv->columns[i].name);
-    return uni_error_set(err, UNI_ENOTFOUND, "%s has no column %s; its columns are %s%s",
-                         path_of(csv), name, list, size < sizeof list ? "" : " ...");
-}
-
-/* Which columns of the file go where. */
-static int choose_columns(uni__csv *csv, const uni_csv_options *options, uni_error *err)
-{
-    for (int i = 0; options->columns == NULL && i < csv->num_columns; i++)
-        csv->columns[i].out = csv->num_out++;
-    for (int i = 0; options->columns != NULL && options->columns[i] != NULL; i++) {
-        int found = find_column(csv, options->columns[i]);
-        if (found < 0)
-            return no_column(csv, options->columns[i], err);
-        if (csv->columns[found].out >= 0)
-            return uni_error_set(err, UNI_EEXISTS, "column %s is asked for twice",
-                                 options->columns[i]);
-        csv->columns[found].out = csv->num_out++;
-    }
-    for (int i = 0; i < options->num_types; i++) {
-        if (options->types[i].name != NULL && find_column(csv, options->types[i].name) < 0)
-            return no_column(csv, options->types[i].name, err);
-    }
-    return 0;
 }
 
 /* Types of the first rows, of which numbers may become wider by those behind. */
@@ -308,7 +221,7 @@ static int widen(uni__csv *csv, const uni_csv_options *options, const struct gue
 {
     for (int i = 0; i < csv->num_columns; i++) {
         uni__csv_column wider = csv->columns[i];
-        UNI_TRY(set_type(&wider, &guesses[i], options, err));
+        UNI_TRY(set_type(&wider, &guesses[i], options, csv->head_is_all, err));
         if (wider.field.kind == UNI_FIELD_NUMBER && wider.field.dtype != UNI_B8)
             csv->columns[i] = wider;
     }
@@ -330,11 +243,21 @@ static int find_types(uni__csv *csv, const uni_csv_options *options, const char 
             .whole = true, .natural = true, .digits = true, .real = true, .flag = true
         };
     int64_t most = options->infer_rows > 0 ? options->infer_rows : DEFAULT_ROWS;
-    rows = look_at_rows(csv, rows, end, most, guesses, buffer);
-    for (int i = 0; i < csv->num_columns; i++)
-        UNI_TRY_GOTO(set_type(&csv->columns[i], &guesses[i], options, err), done);
+    rows = look_at_rows(csv, rows, end, most, guesses, false, buffer);
+    bool new = false; /* columns without a value so far: look until there is one */
+    for (int i = 0; i < csv->num_columns; i++) {
+        guesses[i].known = guesses[i].any || given_type(options, csv->columns[i].name) != NULL;
+        new = new || !guesses[i].known;
+    }
+    if (new)
+        (void)look_at_rows(csv, rows, end, INT64_MAX, guesses, true, buffer);
+    csv->unknown = false;
+    for (int i = 0; i < csv->num_columns; i++) {
+        UNI_TRY_GOTO(set_type(&csv->columns[i], &guesses[i], options, csv->head_is_all, err), done);
+        csv->unknown |= !guesses[i].known && !guesses[i].any;
+    }
     if (csv->widens) {
-        (void)look_at_rows(csv, rows, end, INT64_MAX, guesses, buffer);
+        (void)look_at_rows(csv, rows, end, INT64_MAX, guesses, false, buffer);
         status = widen(csv, options, guesses, err);
     }
 done:
@@ -347,18 +270,24 @@ int uni__csv_infer(uni__csv *csv, const uni_csv_options *options, const char *he
                    double *row_text, uni_error *err)
 {
     const char *end = head + size, *p = uni__csv_head(csv, head, end);
-    UNI_TRY(set_nulls(csv, options, err));
+    if (csv->nulls == NULL)
+        UNI_TRY(set_nulls(csv, options, err));
+    if (size >= 2 && (memcmp(head, "\xff\xfe", 2) == 0 || memcmp(head, "\xfe\xff", 2) == 0))
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "%s is UTF-16, which is not supported: iconv -f UTF-16 -t UTF-8 "
+                             "converts it",
+                             path_of(csv));
     while (!csv->header && p < end && (*p == '\n' || *p == '\r'))
         p++;
     if (p >= end)
         return uni_error_set(err, UNI_EFORMAT, "%s is empty: a CSV file has a header or rows",
                              path_of(csv));
     const char *rows = p;
-    UNI_TRY(read_names(csv, options, p, end, &rows, err));
+    UNI_TRY(uni__csv_read_names(csv, options, p, end, &rows, err));
     if (!csv->header)
         rows = p;
     size_t lines = uni__csv_scanner()->count(rows, (size_t)(end - rows), '\n');
     *row_text = lines > 0 ? (double)(end - rows) / (double)lines : (double)(end - rows);
     UNI_TRY(find_types(csv, options, rows, end, err));
-    return choose_columns(csv, options, err);
+    return uni__csv_choose(csv, options, err);
 }

@@ -120,55 +120,61 @@ static char *unquoting_space(struct parse *parse)
 /* What store_slow says besides errors. */
 enum { NO_NUMBER = 0, STORED, NO_PLACE };
 
-/* A number cell that is not plain. NO_PLACE: it is missing, and the column has one type in all batches, which does not tell. */
-static int store_slow(struct parse *parse, struct making *making, const uni__csv_cell *cell,
-                      uni_error *err)
+/* A missing number. NO_PLACE: the column has one type in all batches, which cannot tell. */
+static int store_missing(struct parse *parse, struct making *making, uni_error *err)
 {
-    double real = NAN;
-    int64_t whole = 0;
-    uint64_t natural = 0;
-    bool missing = uni__csv_is_null(parse->csv, cell);
-    bool has_nan = making->target == FLOAT64 || making->target == FLOAT32;
-    if (missing && !has_nan && !parse->csv->masks)
+    if (making->target == FLOAT64) {
+        ((double *)making->data)[parse->row] = (double)NAN;
+        return STORED;
+    }
+    if (making->target == FLOAT32) {
+        ((float *)making->data)[parse->row] = NAN;
+        return STORED;
+    }
+    if (!parse->csv->masks)
         return NO_PLACE;
-    switch (making->target) {
-    case FLOAT64:
-        if (!missing && !uni__csv_slow_double(cell, &real))
-            return NO_NUMBER;
-        ((double *)making->data)[parse->row] = real;
-        return STORED;
-    case FLOAT32: {
-        float number = NAN;
-        if (!missing && !uni__csv_slow_float(cell, &number))
-            return NO_NUMBER;
-        ((float *)making->data)[parse->row] = number;
-        return STORED;
-    }
-    case BOOL: {
-        uint8_t flag = 0;
-        if (!missing && !uni__csv_bool(cell, &flag))
-            return NO_NUMBER;
-        ((uint8_t *)making->data)[parse->row] = flag;
-        break;
-    }
-    default:
-        if (!missing && making->dtype == UNI_U64 && uni__csv_slow_natural(cell, &natural))
-            ((uint64_t *)making->data)[parse->row] = natural;
-        else if ((!missing && !uni__csv_slow_int(cell, &whole)) ||
-                 !uni__store_whole(making->data, making->dtype, parse->row, whole))
-            return NO_NUMBER;
-    }
-    if (missing)
-        UNI_TRY(set_missing(parse, making, err));
+    if (making->target == BOOL)
+        ((uint8_t *)making->data)[parse->row] = 0;
+    else if (!uni__store_whole(making->data, making->dtype, parse->row, 0))
+        return NO_NUMBER;
+    UNI_TRY(set_missing(parse, making, err));
     return STORED;
 }
 
-static const char *const wanted_words[] = { [FLOAT64] = "no number",
-                                            [FLOAT32] = "no number",
-                                            [INT64] = "no whole number",
-                                            [NARROW_INT] = "no whole number of its type",
+/* A number cell that is not plain. */
+static int store_slow(struct parse *parse, struct making *making, const uni__csv_cell *cell,
+                      uni_error *err)
+{
+    int64_t whole = 0, row = parse->row;
+    uint64_t natural = 0;
+    if (uni__csv_is_null(parse->csv, cell))
+        return store_missing(parse, making, err);
+    switch (making->target) {
+    case FLOAT64:
+        return uni__csv_slow_double(cell, &((double *)making->data)[row]) ? STORED : NO_NUMBER;
+    case FLOAT32:
+        return uni__csv_slow_float(cell, &((float *)making->data)[row]) ? STORED : NO_NUMBER;
+    case BOOL:
+        return uni__csv_bool(cell, &((uint8_t *)making->data)[row]) ? STORED : NO_NUMBER;
+    default:
+        if (making->dtype == UNI_U64 && uni__csv_slow_natural(cell, &natural)) {
+            ((uint64_t *)making->data)[row] = natural;
+            return STORED;
+        }
+        return uni__csv_slow_int(cell, &whole) &&
+                       uni__store_whole(making->data, making->dtype, row, whole)
+                   ? STORED
+                   : NO_NUMBER;
+    }
+}
+
+static const char *const wanted_words[] = { [FLOAT64] = "not a number",
+                                            [FLOAT32] = "not a number",
+                                            [INT64] = "not a whole number",
+                                            [NARROW_INT] = "not a whole number of its type",
                                             [BOOL] = "neither true nor false",
-                                            [STRING] = "no valid UTF-8",
+                                            [STRING] = "not valid UTF-8; say the encoding, such as "
+                                                       "latin-1",
                                             [SKIP] = "" };
 
 /* The cell at p the slow way. Returns what is behind it; NULL with *status 0: a bad row that is skipped, or negative. */
@@ -247,14 +253,67 @@ static inline const char *parse_cell(struct parse *parse, int column, const char
     default:
         break;
     }
-    if (next != NULL && (*next == parse->csv->delimiter || *next == '\n'))
-        return next;
-    if (next != NULL && *next == '\r' && next[1] == '\n')
-        return next + 1;
+    if (next != NULL && !parse->csv->number_nulls[(unsigned char)*p]) {
+        if (*next == parse->csv->delimiter || *next == '\n')
+            return next;
+        if (*next == '\r' && next[1] == '\n')
+            return next + 1;
+    }
     return slow_cell(parse, column, p, status, err);
 }
 
 /* ---- rows ---- */
+
+/* A row without a value in this column: 1, or 0 and negative as bad(). */
+static int fill_cell(struct parse *parse, int column, const char *p, uni_error *err)
+{
+    struct making *making = &parse->columns[column];
+    if (making->target == SKIP)
+        return 1;
+    if (making->target == STRING) {
+        making->cells[parse->row] = (struct text_cell){ .begin = p };
+        UNI_TRY(set_missing(parse, making, err));
+        return 1;
+    }
+    static const char none[] = "";
+    uni__csv_cell cell = { .begin = none, .end = none };
+    int stored = store_missing(parse, making, err);
+    return stored == STORED ? 1
+           : stored < 0     ? stored
+                            : bad(parse, err, p, column, missing_words, &cell);
+}
+
+/* A row whose last field is number `column`, or that goes on behind the last (more). Returns what is behind the row; NULL: it is left out, or bad. */
+static const char *other_fields(struct parse *parse, int column, const char *p, const char *next,
+                                bool more, int *status, uni_error *err)
+{
+    const uni__csv *csv = parse->csv;
+    uni_csv_rows wish = more ? csv->long_rows : csv->short_rows;
+    char what[120];
+    if (wish == UNI_CSV_FIT && more)
+        return uni__csv_record_end(csv, next, parse->end);
+    if (wish == UNI_CSV_FIT) {
+        for (int i = column + 1; i < csv->num_columns; i++) {
+            int filled = fill_cell(parse, i, p, err);
+            if (filled <= 0) {
+                *status = filled;
+                return NULL;
+            }
+        }
+        return next + 1;
+    }
+    if (wish == UNI_CSV_SKIP) {
+        uni__reader_leave_out(parse->reader);
+        return NULL;
+    }
+    snprintf(what, sizeof what,
+             more ? "more than %d fields in this row (long_rows says what to do with such)"
+                  : "only %d fields in this row, %d are needed (short_rows says what to do with "
+                    "such)",
+             more ? csv->num_columns : column + 1, csv->num_columns);
+    *status = bad(parse, err, p, column, what, NULL);
+    return NULL;
+}
 
 /* One record at p. Returns the next one; NULL: bad, as above. */
 static const char *parse_record(struct parse *parse, const char *p, int *status, uni_error *err)
@@ -266,15 +325,8 @@ static const char *parse_record(struct parse *parse, const char *p, int *status,
         if (next == NULL)
             return NULL;
         bool more = next < parse->end && *next == csv->delimiter;
-        if (more != (column < last)) {
-            char what[80];
-            snprintf(what, sizeof what,
-                     more ? "more than %d fields in this row"
-                          : "only %d fields in this row, %d are needed",
-                     more ? csv->num_columns : column + 1, csv->num_columns);
-            *status = bad(parse, err, p, column, what, NULL);
-            return NULL;
-        }
+        if (more != (column < last))
+            return other_fields(parse, column, p, next, more, status, err);
         if (column == last)
             return next + 1;
         p = next + 1;
@@ -397,19 +449,6 @@ static int make_table(struct parse *parse, uni_table **out, uni_error *err)
     return 0;
 }
 
-static bool is_ascii(const char *text, size_t size)
-{
-    uint64_t all = 0, eight;
-    size_t i = 0;
-    for (; i + 8 <= size; i += 8) {
-        memcpy(&eight, text + i, 8);
-        all |= eight;
-    }
-    for (; i < size; i++)
-        all |= (uint64_t)(unsigned char)text[i];
-    return (all & 0x8080808080808080u) == 0;
-}
-
 int uni__csv_parse(const uni__csv *csv, uni__reader *reader, const uni__csv_place *place,
                    const char *text, size_t size, uni_table **out, uni_error *err)
 {
@@ -423,7 +462,7 @@ int uni__csv_parse(const uni__csv *csv, uni__reader *reader, const uni__csv_plac
                            .place = place,
                            .text = text,
                            .end = text + size,
-                           .ascii = is_ascii(text, size) };
+                           .ascii = uni__csv_is_ascii(text, size) };
     parse.capacity = (int64_t)uni__csv_scanner()->count(text, size, '\n') + 1;
     parse.columns = calloc((size_t)csv->num_columns, sizeof *parse.columns);
     if (parse.columns == NULL)
