@@ -64,6 +64,10 @@ int uni__comm_open_hosts(uni_comm **out, const uni__rendezvous *peers, const int
                          int num_locals, const uni_comm_options *options, const char *family,
                          uni_error *err) UNI_MUST_USE;
 
+/* The process ends well, by _exit: MPI is finalised if a communicator has started it and none has failed. exit(0) does the same by itself. Waits
+ * for all ranks. */
+void uni__comm_finish(void);
+
 /* For forked processes: mesh_new before the fork, mesh_rank in each child (closes what belongs to the
  * others), mesh_free everywhere. */
 typedef struct uni__socket_mesh uni__socket_mesh;

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "checkpoint/dict.h"
 #include "train/main_internal.h"
+#include "comm/rendezvous.h"
 #include "train/session_internal.h"
 
 #define EXIT_INTERNAL 70
@@ -145,6 +146,9 @@ int uni_worker_serve(uni_worker_call call, void *context, uni_error *err)
     }
     int code = serve(session, call, context);
     signalled_session = NULL;
+    /* The caller may leave by _exit. All ranks have been told to end, so nobody is waited for in vain. */
+    if (code == 0)
+        uni__comm_finish();
     uni__session_free(session);
     return code;
 }

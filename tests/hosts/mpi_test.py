@@ -33,8 +33,16 @@ class Hosts(unittest.TestCase):
 
     def tearDown(self):
         self.assertEqual(self.net.left_behind(), [], "processes are left")
-        left = [name for host in self.names for name in os.listdir(os.path.join(self.net.base, "tmp_" + host)) if name.startswith("unisono-")]
-        self.assertEqual(left, [], "directories are left")
+        self.assertEqual(self.left_in_tmp("unisono-"), [], "directories are left")
+
+    def left_in_tmp(self, prefix=""):
+        """Files in the hosts' temporary directories; a directory that is empty does not count."""
+        found = []
+        for host in self.net.names:
+            top = os.path.join(self.net.base, "tmp_" + host)
+            found += [os.path.join(directory, name) for directory, _, names in os.walk(top) for name in names]
+            found += [os.path.join(top, name) for name in os.listdir(top) if name.startswith("unisono-")]
+        return [path for path in found if os.path.relpath(path, self.net.base).split(os.sep)[1].startswith(prefix)]
 
     def good(self, name, code, out, steps=20, ranks=2, number=1):
         """The run succeeded, every rank reported every step, and the carried sum is right."""
@@ -418,15 +426,25 @@ class Interfaces(Hosts):
 class Foreign(Hosts):
     """Inside somebody else's mpirun: the same run, but no restart."""
 
-    def mpirun(self, name, *words, hosts="a:2,b:2", timeout=60):
+    def mpirun(self, name, *words, hosts="a:2,b:2", program=WORKER, timeout=60):
         return self.net.run("mpirun", "--allow-run-as-root", "--host", hosts, "-x", "UNISONO_RESULTS", "-x", "UNISONO_PLUGINS", "-x",
-                            "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", name, "-v", "--", WORKER, *words,
+                            "UNISONO_AGENT", "-x", "UNISONO_HOST_AGENT", COMMAND, "run", "--name", name, "-v", "--", program, *words,
                             timeout=timeout)
 
     def test_runs(self):
         code, out = self.mpirun("foreign")
         run = self.good("foreign", code, out, ranks=4)
         self.assertIn("transport hosts", run.log(3))
+
+    @unittest.skipUnless(WEIGHTS, "the native engine was not built")
+    def test_mpirun_is_content(self):
+        """A strategy's workers finalise MPI: mpirun ends with 0, and leaves nothing in the temporary directory (it left 8 MB a host)."""
+        for hosts in ("a:1,b:1", "a:2,b:2"):
+            name = "content" + hosts[2]
+            code, out = self.mpirun(name, hosts=hosts, program=WEIGHTS)
+            self.assertEqual(code, 0, out)
+            self.assertEqual(Run(self.net.storage, name).about()["status"], "succeeded")
+            self.assertEqual(self.left_in_tmp(), [])
 
     def test_the_file_for_joining_is_private(self):
         # It is gone as soon as all have joined: the second host comes a second later.
@@ -486,6 +504,9 @@ class Same(Hosts):
         self.assertEqual(len(set(weights)), 1, "the ranks differ")
         for name, hosts in (("apart", "a:1,b:1"), ("together", "a:2")):
             run = self.trained(name, "--launcher", "mpi", "--hosts", hosts)
+            self.assertEqual(self.left_in_tmp(), [], "MPI was not finalised")
+            with open(run.dir + "/logs/launcher.log", encoding="utf-8") as file:
+                self.assertEqual(file.read(), "")
             self.assertEqual(run.weights(), weights)
             self.assertEqual(run.files() - {"logs/launcher.log"}, local.files())
             self.assertEqual(set(run.about()) ^ set(local.about()), set())

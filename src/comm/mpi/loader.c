@@ -1,12 +1,37 @@
 /*
  * loader.c - the plug-in of an MPI family, libunisono-mpi-FAMILY.so, opened on first use
- * (base/plugin.h).
+ * (base/plugin.h), and its end: a launcher takes a process that ends without MPI_Finalize for a failed one.
+ *
+ * MPI_Finalize waits for all ranks, so it is no part of closing a communicator, which a rank also does when it has failed and the others
+ * wait for it. It is called when the process ends with code 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/plugin.h"
 #include "comm/mpi/mpi_internal.h"
+
+/* Of the process, as MPI is. */
+static const uni__mpi_plugin *in_use;
+
+void uni__comm_finish(void)
+{
+    if (in_use)
+        in_use->finish();
+}
+
+static void at_exit(int code, void *unused)
+{
+    if (code == 0)
+        uni__comm_finish();
+}
+
+void uni__mpi_plugin_used(const uni__mpi_plugin *plugin)
+{
+    /* After MPI_Init: what MPI itself does at the end of the process comes later. */
+    if (!in_use && on_exit(at_exit, NULL) == 0)
+        in_use = plugin;
+}
 
 static int open_family(const char *family, const uni__mpi_plugin **out, uni_error *err)
 {

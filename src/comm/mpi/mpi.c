@@ -5,7 +5,7 @@
  * different collectives, or of a network that swallows what is sent (stall.c). So while a rank waits it asks the rendezvous (abort word, alive), and after 100 ms it
  * sends a note to all others with what it is in; who gets a note with the same number but another call has found the
  * disagreement, and gives up with a note that names it. After an error MPI is never called again, not even to
- * finalise: the process must end by _exit. The rank's thread; abort from any thread sets a word only.
+ * finalise (loader.c). The rank's thread; abort from any thread sets a word only.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -48,6 +48,7 @@ static int dead(uni_comm *comm, int code, uni_error *err, const char *text)
 {
     mpi_state *mpi = comm->state;
     mpi->dead = true;
+    mpi->plugin->abandon();
     return uni_error_set(err, code, "%s", text);
 }
 
@@ -445,6 +446,7 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
     mpi->stall.key = "stalled.world";
     mpi->stall.pair_key = "missed.world";
     int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
+    uni__mpi_plugin_used(plugin);
     if (status == 0)
         status = greet(mpi, &world, why);
     if (status == 0) {
@@ -454,6 +456,7 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
             return 0;
         }
     } else {
+        plugin->abandon();
         uni_error_set(err, status, "MPI cannot be started: %s", why);
     }
     free(mpi);

@@ -10,6 +10,9 @@
 int uni__mpi_plugin_load(const uni__mpi_plugin **out, const char *family,
                          uni_error *err) UNI_MUST_USE;
 
+/* MPI was initialised by it: it is finalised when the process ends well (uni__comm_finish). */
+void uni__mpi_plugin_used(const uni__mpi_plugin *plugin);
+
 /* Collective over `world` (a communicator over MPI, which must live longer): one for all ranks with the same color; *out is NULL for color -1. Of
  * peers rank and size are filled in. */
 int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,

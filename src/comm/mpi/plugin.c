@@ -25,6 +25,9 @@
  * first; each greets all up to this many, above it those that a barrier needs. */
 #define GREET_ALL 128
 
+/* Of the process, as MPI itself is. */
+static int initialised_here, abandoned;
+
 static int fail(int code, const char *what, char *why)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -76,6 +79,7 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
         return fail(code, "MPI_Init_thread", why);
     }
     s->initialised_here = !initialised;
+    initialised_here |= !initialised;
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
     s->greetings = calloc(2, (size_t)*size);
@@ -341,6 +345,21 @@ static void plugin_close(void *context, int proper)
     free(s);
 }
 
+static void plugin_abandon(void)
+{
+    abandoned = 1;
+}
+
+static void plugin_finish(void)
+{
+    int finalised = 0;
+    if (!initialised_here || abandoned)
+        return;
+    MPI_Finalized(&finalised);
+    if (!finalised)
+        MPI_Finalize();
+}
+
 __attribute__((visibility("default"))) const uni__mpi_plugin *uni__mpi_plugin_get(void);
 
 const uni__mpi_plugin *uni__mpi_plugin_get(void)
@@ -357,6 +376,8 @@ const uni__mpi_plugin *uni__mpi_plugin_get(void)
         .send_notes = plugin_send_notes,
         .next_note = plugin_next_note,
         .close = plugin_close,
+        .abandon = plugin_abandon,
+        .finish = plugin_finish,
     };
     return &plugin;
 }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 5u
+#define UNI__MPI_PLUGIN_VERSION 6u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -55,6 +55,10 @@ typedef struct uni__mpi_plugin {
     /* proper: all ranks are here and nothing is under way, so MPI may be finalised (if we initialised it).
      * Otherwise nothing of MPI is called any more. */
     void (*close)(void *state, int proper);
+    /* After an error: nothing of MPI is called any more in this process. */
+    void (*abandon)(void);
+    /* The process ends well: MPI is finalised, if we initialised it, nobody has finalised it and it was not abandoned. Waits for all ranks. */
+    void (*finish)(void);
 } uni__mpi_plugin;
 
 #endif

@@ -15,7 +15,7 @@
 typedef struct state {
     MPI_Comm data, notes;
     int rank, size;
-    int initialised_here;
+    int initialised_here; /* of the world: MPI was not running before */
     int one_host; /* all ranks are on it */
     MPI_Request greeting;
     char *greetings; /* a byte to and from each rank */
