@@ -1,12 +1,16 @@
 /* launchers.c - see launchers.h. */
 #include "group/launchers.h"
 
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
 #define MAX_SLOTS 4096
@@ -188,11 +192,11 @@ static char *join_hosts(const uni__launcher_plan *plan, bool with_slots)
     return text.data;
 }
 
-static bool is_hydra(const char *path)
+bool uni__launcher_is_openmpi(const char *program)
 {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    return strstr(name, "hydra") || strstr(name, "mpich");
+    const char *slash = strrchr(program, '/');
+    const char *name = slash ? slash + 1 : program;
+    return !strstr(name, "hydra") && !strstr(name, "mpich") && !strstr(name, "srun");
 }
 
 int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_error *err)
@@ -209,7 +213,7 @@ int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv, uni_erro
     uni_value *list = uni_value_list();
     snprintf(count, sizeof count, "%d", plan->num_workers);
     int status = hosts ? 0 : UNI_ENOMEM;
-    if (status == 0 && is_hydra(program)) {
+    if (status == 0 && !uni__launcher_is_openmpi(program)) {
         status = words(list, (const char *[]){ program, "-pmi-port", "-disable-auto-cleanup",
                                                "-hosts", hosts, "-n", count, "-genvlist",
                                                UNI__JOIN_VARIABLE "," UNI__SECRET_FILE_VARIABLE,
@@ -268,6 +272,42 @@ int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv, uni_er
     }
     uni_value_free(list);
     return uni_error_set(err, UNI_ENOMEM, "no memory for the launcher's command line");
+}
+
+/* ---- what Open MPI leaves behind ---- */
+
+const char *uni__launcher_session(void)
+{
+    return getenv("OMPI_MCA_orte_jobfam_session_dir");
+}
+
+/* Only what is named as Open MPI names it, and ours: "BASE/ompi.HOST.UID/jf.N" or ".../pid.N". */
+void uni__launcher_remove_session(const char *directory)
+{
+    struct stat info;
+    const char *last = directory ? strrchr(directory, '/') : NULL, *before = last;
+    while (before && before > directory && *(before - 1) != '/')
+        before--;
+    if (!last || before == last || strncmp(before, "ompi.", 5) != 0 ||
+        (strncmp(last, "/jf.", 4) != 0 && strncmp(last, "/pid.", 5) != 0) ||
+        lstat(directory, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
+        return;
+    /* Its daemon may be at the same work: what vanishes meanwhile is no error. */
+    for (int tries = 0; tries < 10 && uni__remove_tree(directory, NULL) < 0; tries++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+void uni__launcher_remove_session_of(int pid)
+{
+    const char *base = getenv("TMPDIR");
+    char pattern[PATH_MAX];
+    glob_t found = { 0 };
+    snprintf(pattern, sizeof pattern, "%s/ompi.*.%u/pid.%d", base && base[0] ? base : "/tmp",
+             (unsigned)geteuid(), pid);
+    if (pid > 0 && glob(pattern, GLOB_NOSORT, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            uni__launcher_remove_session(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 /* ---- the other side ---- */

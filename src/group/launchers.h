@@ -40,9 +40,17 @@ typedef struct uni__launcher_plan {
 } uni__launcher_plan;
 int uni__launcher_mpi(const uni__launcher_plan *plan, uni_value **argv,
                       uni_error *err) UNI_MUST_USE;
+bool uni__launcher_is_openmpi(const char *program); /* Hydra otherwise */
 int uni__launcher_slurm(const uni__launcher_plan *plan, uni_value **argv,
                         uni_error *err) UNI_MUST_USE;
 uni_value *uni__launcher_names(const uni__launcher_plan *plan);
+
+/* Open MPI removes its session directory (8 MB of shared memory a host) when its processes have finalised MPI, and not when they were killed or it
+ * was itself. session_of: the directory of the job that this process is of, or NULL. Any thread. */
+const char *uni__launcher_session(void);
+void uni__launcher_remove_session(const char *directory);
+/* mpirun's own, on the controller's machine, after its end. */
+void uni__launcher_remove_session_of(int pid);
 
 /* What mpirun or srun says about this process; false when neither started it. */
 typedef struct uni__launched {

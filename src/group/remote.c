@@ -14,11 +14,14 @@
 
 #include "base/clock.h"
 #include "group/agent.h"
+#include "group/launchers.h"
 #include "group/remote_internal.h"
 
 #define SILENT_NS 1000000000ull
 #define HOSTS_END_NS 3000000000ull /* for their workers and themselves */
-#define LAUNCHER_ASK_NS 100000000ull /* after the last host: the launcher gets SIGTERM */
+#define LAUNCHER_ASK_NS                                                                            \
+    100000000ull /* after the last host of a failed attempt: the launcher is told to end */
+#define LAUNCHER_LEAVES_NS 1500000000ull /* the same when all has gone well */
 #define LAUNCHER_END_NS 2000000000ull /* and is killed */
 
 /* ---- hosts ---- */
@@ -48,6 +51,7 @@ static void send_welcome(uni__remote *remote, uni__remote_host *host)
     int status = uni_dict_take(welcome, "silent_timeout", uni_value_float(remote->silent_timeout));
     status |= uni_dict_take(welcome, "token_path", uni_value_string(remote->token_path));
     status |= uni_dict_take(welcome, "token", uni_value_string(remote->token));
+    status |= uni_dict_take(welcome, "tidy", uni_value_bool(remote->is_openmpi));
     if (status == 0 && uni_msgpack_write(&bytes, &size, welcome, NULL) == 0)
         uni__link_send(host->link, UNI__REMOTE_WELCOME, &nobody, sizeof nobody, bytes, size);
     free(bytes);
@@ -244,6 +248,8 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->trouble_ns = 0;
     remote->foreign = launch->foreign;
     remote->term_is_stop = launch->term_is_stop;
+    remote->is_openmpi = !launch->foreign && uni__launcher_is_openmpi(launch->exe);
+    remote->retiring = false;
     const char *slash = strrchr(launch->exe, '/');
     snprintf(remote->launcher_name, sizeof remote->launcher_name, "%.60s",
              slash ? slash + 1 : launch->exe);
@@ -269,6 +275,20 @@ static void name_unreachable(uni__group *group, uint64_t now)
     }
 }
 
+/* Open MPI takes 2 s to end a job whose processes were killed, and crashes on a SIGTERM meanwhile; there is nothing left for it to do. */
+static void press_launcher(uni__group *group, uint64_t waited)
+{
+    uni__remote *remote = group->remote;
+    uint64_t patience = remote->retiring     ? LAUNCHER_LEAVES_NS
+                        : remote->is_openmpi ? 0
+                                             : LAUNCHER_ASK_NS;
+    if (remote->launcher_asked || waited < patience)
+        return;
+    remote->launcher_asked = true;
+    uni__links_tell_agent(group, UNI__AGENT_KILL, group->num_slots,
+                          remote->is_openmpi ? SIGKILL : SIGTERM);
+}
+
 void uni__remote_advance_ending(uni__group *group)
 {
     uni__remote *remote = group->remote;
@@ -285,10 +305,7 @@ void uni__remote_advance_ending(uni__group *group)
         name_unreachable(group, now);
     }
     if (group->launcher.live && now - remote->hosts_gone_ns < LAUNCHER_END_NS) {
-        if (!remote->launcher_asked && now - remote->hosts_gone_ns > LAUNCHER_ASK_NS) {
-            remote->launcher_asked = true;
-            uni__links_tell_agent(group, UNI__AGENT_KILL, group->num_slots, SIGTERM);
-        }
+        press_launcher(group, now - remote->hosts_gone_ns);
         return;
     }
     remote->agent_told = true;
@@ -322,8 +339,10 @@ void uni__remote_kill_all(uni__group *group)
 static void begin_retiring(void *argument)
 {
     uni__group *group = argument;
-    if (group->remote && group->remote->launched)
-        uni__remote_kill_all(group);
+    if (!group->remote || !group->remote->launched)
+        return;
+    group->remote->retiring = true;
+    uni__remote_kill_all(group);
 }
 
 typedef struct retiring {

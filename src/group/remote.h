@@ -37,7 +37,8 @@ enum uni__remote_frame {
     UNI__REMOTE_SIGNALLED, /* i32 signal: the agent was told to end, and goes on */
     UNI__REMOTE_ORPHANED, /* name of the launcher's daemon that was the agent's parent, and has ended */
     /* controller -> agent */
-    UNI__REMOTE_WELCOME = 64, /* {"silent_timeout", "token_path", "token"} */
+    UNI__REMOTE_WELCOME =
+        64, /* {"silent_timeout", "token_path", "token", "tidy": the launcher is our own Open MPI} */
     UNI__REMOTE_SPAWN, /* {"mode", "exe", "argv", "env", "cwd", "log", "forward_log", "memory"} */
     UNI__REMOTE_PART, /* bytes that belong before the payload of the next SEND to that rank */
     UNI__REMOTE_MEMORY, /* bytes of the descriptor that goes with it */

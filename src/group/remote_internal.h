@@ -53,7 +53,8 @@ struct uni__remote {
     uint64_t launched_ns, pulse_ns;
     uint64_t ending_ns, hosts_gone_ns; /* 0: not ending; 0: not yet */
     bool launched, placed, launcher_asked, agent_told;
-    bool foreign, term_is_stop;
+    bool foreign, term_is_stop, is_openmpi;
+    bool retiring; /* all has gone well: the launcher ends by itself */
     char launcher_name[64];
     uint64_t
         trouble_ns; /* since when the news behind `trouble` is waited for; 0: nothing is wrong */

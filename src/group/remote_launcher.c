@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "group/launchers.h"
 #include "group/remote_internal.h"
 
 #define NEWS_NS 1000000000ull /* how long the launcher's own end is waited for */
@@ -54,6 +55,8 @@ void uni__remote_launcher_exited(uni__group *group, const uni__exit *how)
     char sentence[900], missing[500] = "", end[64];
     if (!remote)
         return;
+    if (remote->is_openmpi)
+        uni__launcher_remove_session_of(how->pid);
     if (how->signal)
         snprintf(end, sizeof end, "was killed by signal %d", how->signal);
     else

@@ -62,6 +62,7 @@ typedef struct host_agent {
     int *held_ports, num_held; /* sockets that keep them */
     double silent_timeout, cpus;
     bool shares_storage, ending, orphaned;
+    bool tidy; /* removes what Open MPI leaves behind */
     int parent; /* the launcher's daemon on this host */
     char parent_name[32];
     uint64_t pulse_ns, begun_ns;
@@ -76,6 +77,7 @@ typedef struct host_agent {
 void host_over(host_agent *self, int exit_code); /* main ends the process */
 /* Tries to connect once more in a moment; false when it was tried for too long. */
 bool host_connect_later(host_agent *self);
+void host_tidy(const host_agent *self); /* removes what Open MPI would leave behind */
 int host_hold_port(host_agent *self, const char *address);
 int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 

@@ -208,6 +208,12 @@ static int work(host_agent *self, uni_error *err)
     return 0;
 }
 
+void host_tidy(const host_agent *self)
+{
+    if (self->tidy)
+        uni__launcher_remove_session(uni__launcher_session());
+}
+
 /* Its end is news for the controller (host_check_parent). */
 static void remember_parent(host_agent *self)
 {
@@ -247,6 +253,7 @@ int main(void)
         host_worker_forget(&self.workers[i]);
         uni_value_free(self.workers[i].variables);
     }
+    host_tidy(&self);
     if (self.scratch[0] && uni__remove_tree(self.scratch, NULL) < 0)
         fprintf(stderr, "unisono-host: %s could not be removed\n", self.scratch);
     free(self.workers);

@@ -26,6 +26,7 @@ static bool token_is_there(const char *path, const char *token, int rank)
 static void take_welcome(host_agent *self, const uni_value *welcome)
 {
     self->silent_timeout = uni_dict_get_float(welcome, "silent_timeout", 5);
+    self->tidy = uni_dict_get_bool(welcome, "tidy", false);
     self->shares_storage =
         token_is_there(uni_dict_get_string(welcome, "token_path", ""),
                        uni_dict_get_string(welcome, "token", ""), self->workers[0].rank);

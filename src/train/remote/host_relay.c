@@ -194,6 +194,8 @@ static void on_all_dead(void *context, int left)
     int32_t number = left;
     for (int i = 0; i < self->num_workers; i++)
         host_forward_log(self, i);
+    /* Before it is said: then the controller ends mpirun, and its daemon this process. */
+    host_tidy(self);
     host_say(self, -1, UNI__REMOTE_ALL_DEAD, &number, sizeof number);
     uni__link_flush_all(self->group);
     host_over(self, 0);
