@@ -104,7 +104,7 @@ typedef struct uni_metric_options {
 #define UNI_METRIC_ZERO (-1e-30f)
 
 /* By Keras's name or class name in any case: "accuracy" (or "acc": binary, categorical or sparse by the shapes and the loss, as compile
- * does), "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy", "top_k_categorical_accuracy",
+ * does), "equality" (Keras's class Accuracy: how many numbers are equal), "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy", "top_k_categorical_accuracy",
  * "sparse_top_k_categorical_accuracy", "precision", "recall", "fbeta_score", "f1_score", "auc", "confusion_matrix", "mse", "mae",
  * "root_mean_squared_error", "binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy", "mean", "sum",
  * "kl_divergence", "hinge". Unknown: UNI_ENOTFOUND with the nearest. */

@@ -43,9 +43,9 @@ static int take_losses(engine_state *state, PyObject *model, PyObject *list, uni
 
 enum { MAX_METRICS = 64 };
 
-/* [(Metric, output)] */
+/* [(Metric, output, whether it is weighted)] */
 static int take_metrics(engine_state *state, PyObject *model, PyObject *list, uni_metric **out,
-                        int *outputs)
+                        int *outputs, bool *weighted)
 {
     Py_ssize_t count = PyList_Size(list);
     if (count > MAX_METRICS) {
@@ -54,9 +54,11 @@ static int take_metrics(engine_state *state, PyObject *model, PyObject *list, un
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *metric, *item = PyList_GetItem(list, i);
-        if (!PyTuple_Check(item) ||
-            !PyArg_ParseTuple(item, "O!i", state->metric, &metric, &outputs[i]))
+        int is_weighted = 0;
+        if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "O!ip", state->metric, &metric,
+                                                      &outputs[i], &is_weighted))
             return -1;
+        weighted[i] = is_weighted;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         engine_metric *metric = (engine_metric *)PyTuple_GetItem(PyList_GetItem(list, i), 0);
@@ -101,6 +103,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
     uni_loss *loss[UNI_MODEL_MAX_INPUTS];
     uni_metric *metric[MAX_METRICS];
     int outputs[MAX_METRICS];
+    bool weighted[MAX_METRICS];
     float loss_weights[UNI_MODEL_MAX_INPUTS] = { 0 };
     uni_error err = { 0 };
     if (!PyArg_ParseTuple(arguments, "O!O!OO!i", state->optimizer, &optimizer, &PyList_Type,
@@ -116,7 +119,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
         return NULL;
     options.num_losses = take_losses(state, object, losses, loss);
     options.num_metrics =
-        options.num_losses < 0 ? -1 : take_metrics(state, object, metrics, metric, outputs);
+        options.num_losses < 0 ? -1 : take_metrics(state, object, metrics, metric, outputs, weighted);
     if (options.num_metrics >= 0 && keep_function(object, taken->schedule) == 0) {
         if (options.num_losses == 1)
             options.loss = loss[0];
@@ -125,6 +128,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
         options.loss_weights = num_weights > 0 ? loss_weights : NULL;
         options.metrics = metric;
         options.metric_outputs = outputs;
+        options.metric_weighted = weighted;
         options.optimizer = taken->raw;
         int status = uni_model_compile(raw, &options, &err);
         if (status < 0) {

@@ -225,13 +225,15 @@ int uni_metric_from_config(uni_metric **out, const char *class_name, const uni_v
     const uni__metric_class *class_ = uni__metric_find(class_name, err);
     if (class_ == NULL)
         return UNI_ENOTFOUND;
-    if (class_ == &uni__mean_metrics[0] && uni_value_type_of(config) == UNI_TYPE_DICT)
-        return uni_error_set(err, UNI_EUNSUPPORTED,
-                             "the metric class Accuracy (equality of numbers) is not supported");
+    const char *name = uni_dict_get_string(config, "name", NULL);
+    if (class_ == &uni__mean_metrics[0] && uni_value_type_of(config) == UNI_TYPE_DICT) {
+        class_ = uni__metric_find("equality", err); /* the class, not compile's "accuracy" */
+        name = name != NULL ? name : "accuracy";
+    }
     UNI_TRY(refuse_others(class_name, config, err));
     uni__metric_settings settings;
     UNI_TRY(read_settings(&settings, class_name, config, err));
-    return uni__metric_make(out, class_, uni_dict_get_string(config, "name", NULL), &settings, err);
+    return uni__metric_make(out, class_, name, &settings, err);
 }
 
 int uni__metric_from_value(uni_metric **out, const uni_value *value, uni_error *err)

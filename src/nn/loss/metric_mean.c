@@ -10,7 +10,9 @@
 
 #include "nn/loss/metric.h"
 
-#define EPSILON 1e-7
+/* Keras's, in float32: the loss and the metric of one name clip alike. */
+#define EPSILON ((double)1e-7f)
+#define ALMOST_ONE ((double)(1.0f - 1e-7f))
 
 /* ---- a value per row ---- */
 
@@ -21,6 +23,15 @@ static double binary_accuracy(const uni_metric *metric, const uni__rows *rows, s
         double label = rows->prediction[first + i] > metric->settings.threshold ? 1 : 0;
         hits += uni__rows_target(rows, first + i) == label;
     }
+    return (double)hits / (double)rows->cols;
+}
+
+/* Keras's class Accuracy: how many numbers of the row are equal. */
+static double equality(const uni_metric *metric, const uni__rows *rows, size_t row)
+{
+    size_t hits = 0, first = row * rows->cols;
+    for (size_t i = 0; i < rows->cols; i++)
+        hits += (float)uni__rows_target(rows, first + i) == rows->prediction[first + i];
     return (double)hits / (double)rows->cols;
 }
 
@@ -69,7 +80,7 @@ static double absolute_error(const uni_metric *metric, const uni__rows *rows, si
 
 static double clip(double p)
 {
-    return p < EPSILON ? EPSILON : p > 1 - EPSILON ? 1 - EPSILON : p;
+    return p < EPSILON ? EPSILON : p > ALMOST_ONE ? ALMOST_ONE : p;
 }
 
 static double binary_crossentropy(const uni_metric *metric, const uni__rows *rows, size_t row)
@@ -293,6 +304,7 @@ const uni__metric_class uni__custom_metric = {
 
 const uni__metric_class uni__mean_metrics[] = {
     { "accuracy", NULL, "acc", NULL, start, update_accuracy, mean, NULL, UNI__POINTWISE },
+    { "equality", "Accuracy", NULL, NULL, start, update, mean, equality, UNI__POINTWISE },
     { "crossentropy", NULL, "ce", NULL, start, update_crossentropy, mean, NULL, UNI__POINTWISE },
     { "binary_accuracy", "BinaryAccuracy", NULL, NULL, start, update, mean, binary_accuracy,
       UNI__POINTWISE },

@@ -26,6 +26,7 @@ void uni__compiled_free(uni__compiled *compiled)
     free(compiled->names);
     free(compiled->metrics);
     free(compiled->metric_outputs);
+    free(compiled->metric_weighted);
     free(compiled);
 }
 
@@ -49,8 +50,10 @@ static int take_objects(uni__compiled *compiled, const uni_compile_options *opti
     int count = options->num_metrics + named;
     compiled->metrics = calloc((size_t)count + 1, sizeof *compiled->metrics);
     compiled->metric_outputs = calloc((size_t)count + 1, sizeof *compiled->metric_outputs);
+    compiled->metric_weighted = calloc((size_t)count + 1, sizeof *compiled->metric_weighted);
     bool too_many = options->num_losses > UNI_MODEL_MAX_INPUTS;
-    if (compiled->metrics == NULL || compiled->metric_outputs == NULL || too_many) {
+    if (compiled->metrics == NULL || compiled->metric_outputs == NULL ||
+        compiled->metric_weighted == NULL || too_many) {
         free_objects(options);
         return too_many
                    ? uni_error_set(err, UNI_ELIMIT, "%d losses, but a model has at most %d outputs",
@@ -65,6 +68,8 @@ static int take_objects(uni__compiled *compiled, const uni_compile_options *opti
     for (int i = 0; i < options->num_metrics; i++) {
         compiled->metric_outputs[compiled->num_metrics] =
             options->metric_outputs != NULL ? options->metric_outputs[i] : 0;
+        compiled->metric_weighted[compiled->num_metrics] =
+            options->metric_weighted != NULL && options->metric_weighted[i];
         compiled->metrics[compiled->num_metrics++] = options->metrics[i];
     }
     return 0;
@@ -142,22 +147,29 @@ uni_optimizer *uni_model_optimizer(const uni_model *model)
 
 /* ---- names ---- */
 
-static int add_name(uni__compiled *compiled, const char *output, const char *name, uni_error *err)
+static bool has_name(const uni__compiled *compiled, const char *name)
 {
-    size_t size = strlen(name) + (output != NULL ? strlen(output) + 1 : 0) + 16;
+    for (int i = 0; i < compiled->num_names; i++)
+        if (strcmp(compiled->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Two metrics of one name: the second gets _1; a weighted one gets weighted_ first, as in Keras. */
+static int add_name(uni__compiled *compiled, const char *output, const char *name, bool weighted,
+                    uni_error *err)
+{
+    size_t size = strlen(name) + (output != NULL ? strlen(output) + 1 : 0) + 32;
     char *full = malloc(size);
     if (full == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the name of a metric");
-    snprintf(full, size, "%s%s%s", output != NULL ? output : "", output != NULL ? "_" : "", name);
+    const char *before = output != NULL ? output : "", *line = output != NULL ? "_" : "";
+    snprintf(full, size, "%s%s%s", before, line, name);
+    if (weighted && has_name(compiled, full))
+        snprintf(full, size, "%s%sweighted_%s", before, line, name);
     size_t length = strlen(full);
-    for (int number = 1;; number++) { /* two metrics of one name: the second gets _1 */
-        bool taken = false;
-        for (int i = 0; i < compiled->num_names; i++)
-            taken = taken || strcmp(compiled->names[i], full) == 0;
-        if (!taken)
-            break;
+    for (int number = 1; has_name(compiled, full); number++)
         snprintf(full + length, size - length, "_%d", number);
-    }
     compiled->names[compiled->num_names++] = full;
     return 0;
 }
@@ -176,10 +188,10 @@ int uni__compiled_bind(uni_model *model, uni_error *err)
         calloc((size_t)(1 + outputs + compiled->num_metrics), sizeof *compiled->names);
     if (compiled->names == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to compile model %s", model->name);
-    UNI_TRY(add_name(compiled, NULL, "loss", err));
+    UNI_TRY(add_name(compiled, NULL, "loss", false, err));
     for (int i = 0; outputs > 1 && i < outputs; i++)
-        UNI_TRY(
-            add_name(compiled, uni_layer_name(model->nodes[model->outputs[i]].layer), "loss", err));
+        UNI_TRY(add_name(compiled, uni_layer_name(model->nodes[model->outputs[i]].layer), "loss",
+                         false, err));
     for (int i = 0; i < compiled->num_metrics; i++) {
         int output = compiled->metric_outputs[i];
         if (output < 0 || output >= outputs)
@@ -189,7 +201,7 @@ int uni__compiled_bind(uni_model *model, uni_error *err)
         UNI_TRY(add_name(compiled,
                          outputs > 1 ? uni_layer_name(model->nodes[model->outputs[output]].layer)
                                      : NULL,
-                         uni_metric_name(compiled->metrics[i]), err));
+                         uni_metric_name(compiled->metrics[i]), compiled->metric_weighted[i], err));
     }
     return 0;
 }

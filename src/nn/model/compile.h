@@ -15,6 +15,7 @@ struct uni__compiled {
     int num_metrics;
     uni_metric **metrics; /* the totals of the epoch */
     int *metric_outputs;
+    bool *metric_weighted;
     int accumulation; /* batches an update */
     bool norm_clipping; /* the update needs the whole gradient first */
     /* Totals of the epoch, beside the metrics: samples, and the losses times samples. */

@@ -306,22 +306,25 @@ struct objects {
     int num_losses;
     uni_metric *metrics[MAX_METRICS];
     int metric_outputs[MAX_METRICS], num_metrics;
+    bool metric_weighted[MAX_METRICS];
     float loss_weights[UNI_MODEL_MAX_INPUTS];
 };
 
-static int read_metrics(struct objects *objects, const uni_value *value, int output, uni_error *err)
+static int read_metrics(struct objects *objects, const uni_value *value, int output, bool weighted,
+                        uni_error *err)
 {
     for (size_t i = 0; i < uni_list_size(value); i++) {
         const uni_value *item = uni_list_get(value, i);
         if (uni_value_type_of(item) == UNI_TYPE_NULL)
             continue;
         if (uni_value_type_of(item) == UNI_TYPE_LIST) { /* a list an output */
-            UNI_TRY(read_metrics(objects, item, (int)i, err));
+            UNI_TRY(read_metrics(objects, item, (int)i, weighted, err));
             continue;
         }
         if (objects->num_metrics == MAX_METRICS)
             return uni_error_set(err, UNI_ELIMIT, "more than %d metrics", MAX_METRICS);
         UNI_TRY(uni__metric_from_value(&objects->metrics[objects->num_metrics], item, err));
+        objects->metric_weighted[objects->num_metrics] = weighted;
         objects->metric_outputs[objects->num_metrics++] = output;
     }
     return 0;
@@ -349,7 +352,9 @@ static int read_compile(uni_model *model, const uni_value *compile, uni_error *e
     int status = 0;
     UNI_TRY_GOTO(uni__optimizer_from_value(&objects.optimizer, optimizer, err), fail);
     UNI_TRY_GOTO(read_losses(&objects, uni_dict_get(compile, "loss"), err), fail);
-    UNI_TRY_GOTO(read_metrics(&objects, uni_dict_get(compile, "metrics"), 0, err), fail);
+    UNI_TRY_GOTO(read_metrics(&objects, uni_dict_get(compile, "metrics"), 0, false, err), fail);
+    UNI_TRY_GOTO(read_metrics(&objects, uni_dict_get(compile, "weighted_metrics"), 0, true, err),
+                 fail);
     for (size_t i = 0; i < UNI_MODEL_MAX_INPUTS; i++)
         objects.loss_weights[i] = (float)uni_value_as_float(uni_list_get(weights, i), 1);
     int64_t accumulation =
@@ -363,6 +368,7 @@ static int read_compile(uni_model *model, const uni_value *compile, uni_error *e
                                 .metrics = objects.metrics,
                                 .num_metrics = objects.num_metrics,
                                 .metric_outputs = objects.metric_outputs,
+                                .metric_weighted = objects.metric_weighted,
                                 .gradient_accumulation_steps = (int)accumulation },
         err);
 fail:

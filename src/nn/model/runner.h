@@ -42,6 +42,7 @@ typedef struct uni__share {
     uni_error error;
     double samples, loss, output_loss[UNI_MODEL_MAX_INPUTS];
     uni_tensor *outputs[UNI_MODEL_MAX_INPUTS];
+    uni_tensor *weights[UNI_MODEL_MAX_INPUTS]; /* of samples and classes, by output; NULL: none */
     uni_factors factors; /* of the dense layer that the backward pass is at */
     uni_descent_peers peers;
     uint64_t begun, forward_done, backward_done; /* nanoseconds */

@@ -129,9 +129,9 @@ static uni_tensor *total_loss(uni__share *share, int64_t begin, int64_t end, uni
         if (batch->weights.dtype != 0)
             w = uni_column_rows(&batch->weights, begin, end);
         targets[i] = target_of(share->tape, &y, share->outputs[i]);
-        uni_tensor *weights = weights_of(share->tape, job, &w, targets[i], share->outputs[i]);
+        share->weights[i] = weights_of(share->tape, job, &w, targets[i], share->outputs[i]);
         double factor = 1;
-        uni_tensor *sum = output_loss(share, i, targets[i], weights, global, &factor);
+        uni_tensor *sum = output_loss(share, i, targets[i], share->weights[i], global, &factor);
         if (sum == NULL)
             return NULL;
         total = add(share->tape, total, sum, factor);
@@ -165,7 +165,8 @@ static int update_metrics(uni__share *share, uni_tensor *const *targets)
     const uni__compiled *compiled = share->runner->model->compiled;
     for (int i = 0; i < compiled->num_metrics; i++) {
         int output = compiled->metric_outputs[i];
-        UNI_TRY(uni_metric_update(share->metrics[i], targets[output], share->outputs[output], NULL,
+        UNI_TRY(uni_metric_update(share->metrics[i], targets[output], share->outputs[output],
+                                  compiled->metric_weighted[i] ? share->weights[output] : NULL,
                                   &share->error));
     }
     return 0;
