@@ -101,6 +101,8 @@ UNI_API bool uni_optimizer_descent(const uni_optimizer *optimizer, float scale, 
 UNI_API uint64_t uni_optimizer_id(const uni_optimizer *optimizer);
 UNI_API int64_t uni_optimizer_iterations(const uni_optimizer *optimizer);
 UNI_API void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations);
+/* For loops that add up the gradients of `steps` batches before they apply them: how many wait. Schedules count batches, as in Keras. compile and fit do it by themselves. */
+UNI_API void uni_optimizer_set_accumulation(uni_optimizer *optimizer, int steps, int waiting);
 /* Of the next step; NAN and *err when a schedule of the program's own failed. */
 UNI_API double uni_optimizer_learning_rate(const uni_optimizer *optimizer, uni_error *err);
 /* Takes the schedule; from now on the rate comes from it. */

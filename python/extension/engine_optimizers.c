@@ -287,7 +287,18 @@ static PyObject *get_name(PyObject *object, void *unused)
     return raw ? PyUnicode_FromString(uni_optimizer_name(raw)) : NULL;
 }
 
+static PyObject *set_accumulation(PyObject *object, PyObject *arguments)
+{
+    uni_optimizer *raw = get(object);
+    int steps, waiting;
+    if (!raw || !PyArg_ParseTuple(arguments, "ii", &steps, &waiting))
+        return NULL;
+    uni_optimizer_set_accumulation(raw, steps, waiting);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    { "set_accumulation", set_accumulation, METH_VARARGS, "set_accumulation(steps, waiting)" },
     { "apply", optimizer_apply, METH_VARARGS, "apply([(gradient, parameter)], threads)" },
     { "get_config", optimizer_get_config, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },

@@ -36,6 +36,7 @@ class Outcome:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
+                keras.utils.clear_session()
                 keras.utils.set_random_seed(case["seed"])
                 self.values = KINDS[case["kind"]][2](keras, case)
         except Exception as error:  # noqa: BLE001 (any exception is an outcome)
@@ -87,17 +88,19 @@ class Sides:
         keras.utils.disable_interactive_logging()
         from unisono import keras as ours
 
-        self.keras, self.ours = keras, ours
+        import unisono
+
+        self.keras, self.ours, self.refusals = keras, ours, REFUSALS + (unisono.Error,)
 
     def verdict(self, case):
         """("same" | "refused" | "both refuse", None) or ("differs", why)."""
         theirs, ours = Outcome(self.keras, case), Outcome(self.ours, case)
         if theirs.error and ours.error:
-            return ("both refuse", None) if isinstance(ours.error, REFUSALS) else ("differs", "Keras: %s\n    unisono: %s" % (theirs, ours))
+            return ("both refuse", None) if isinstance(ours.error, self.refusals) else ("differs", "Keras: %s\n    unisono: %s" % (theirs, ours))
         if theirs.error:
             return "differs", "Keras refuses (%s), unisono does not" % theirs
         if ours.error:
-            if isinstance(ours.error, REFUSALS) and "_engine" not in str(ours.error):
+            if isinstance(ours.error, self.refusals) and "_engine" not in str(ours.error):
                 return "refused", str(ours)
             return "differs", "Keras gives numbers; unisono: %s" % ours
         why = difference(theirs.values, ours.values, KINDS[case["kind"]][0])

@@ -142,11 +142,11 @@ def run_mean(keras, case):
 # ---- schedules ----
 
 SCHEDULES = {
-    "ExponentialDecay": lambda r: dict(initial_learning_rate=r.choice([0.0, 0.1, 1]), decay_steps=r.choice([1, 3, 10]), decay_rate=r.choice([0.0, 0.5, 0.96]),
+    "ExponentialDecay": lambda r: dict(initial_learning_rate=r.choice([0.0, 0.1, 1.0]), decay_steps=r.choice([1, 3, 10]), decay_rate=r.choice([0.0, 0.5, 0.96]),
                                        **some(r, staircase=[True, False])),
     "CosineDecay": lambda r: dict(initial_learning_rate=r.choice([0.0, 0.1]), decay_steps=r.choice([1, 4, 10]),
                                   **some(r, alpha=[0.0, 0.1, 1.0], warmup_target=[None, 0.0, 0.3], warmup_steps=[0, 3])),
-    "PiecewiseConstantDecay": lambda r: r.choice([dict(boundaries=[2, 5], values=[0.5, 0.0, 0.1]), dict(boundaries=[0], values=[1.0, 0.5]), dict(boundaries=[3], values=[0, 1])]),
+    "PiecewiseConstantDecay": lambda r: r.choice([dict(boundaries=[2, 5], values=[0.5, 0.0, 0.1]), dict(boundaries=[0], values=[1.0, 0.5]), dict(boundaries=[3], values=[0.0, 1.0])]),
 }
 
 
@@ -182,10 +182,11 @@ def make_optimizer_config(r):
     """(class, config with a rate that is a number or a schedule's config)."""
     name = r.choice(list(OPTIMIZERS))
     config = some(r, **OPTIMIZERS[name])
-    for key in r.sample(sorted(COMMON), r.randint(0, 2)):
+    clips = [key for key in ("clipnorm", "clipvalue", "global_clipnorm") if r.random() < 0.15]
+    for key in clips[:1] + r.sample(["gradient_accumulation_steps", "weight_decay"], r.choice([0, 0, 1, 2])):
         config[key] = r.choice(COMMON[key])
     if r.random() < 0.8:
-        config["learning_rate"] = r.choice([0.0, 0, 0.01, 0.1, "schedule", "function"])
+        config["learning_rate"] = r.choice([0.0, 0.01, 0.1, "schedule", "function"])
     schedule = r.choice(list(SCHEDULES))
     return dict(optimizer=name, config=config, schedule=schedule, schedule_config=SCHEDULES[schedule](r))
 

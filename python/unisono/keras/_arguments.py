@@ -1,10 +1,12 @@
-"""What objects that are made from arguments share: losses, metrics, optimizers."""
+"""What objects that are made from arguments share: losses, metrics, optimizers. Arguments are checked by unisono._arguments."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Configured", "named_arguments"]
+from unisono._arguments import Refused, check
+
+__all__ = ["Configured", "check_float32", "named_arguments"]
 
 
 def _rebuild(kind: type, config: dict[str, Any]) -> Any:
@@ -27,13 +29,24 @@ class Configured:
         return (_rebuild, (type(self), self.get_config()))
 
 
-def named_arguments(kind: str, defaults: dict[str, Any], arguments: tuple, given: dict[str, Any], also: tuple = ()) -> dict[str, Any]:
-    """All arguments by their names, for a class of the engine's; a TypeError says which there are."""
-    names = list(defaults)
+def check_float32(what: str, dtype: Any) -> None:
+    """A TypeError unless the type (or policy) is float32, which is what the engine computes in."""
+    if isinstance(dtype, dict):  # a policy in a config
+        dtype = (dtype.get("config") or {}).get("name", dtype)
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+    if name is not None and name != "float32":
+        raise TypeError("%s(dtype=%r) is not supported: the engine computes in float32; leave dtype out, or convert the data" % (what, name))
+
+
+def named_arguments(what: str, defaults: dict[str, Any], arguments: tuple, given: dict[str, Any], also: tuple = (),
+                    refused: dict[str, Refused] | None = None) -> dict[str, Any]:
+    """All arguments by their names, for a class of the engine's. `what` is the public name; unknown and refused ones are a TypeError."""
+    names, short = list(defaults), what.rpartition(".")[2]
     if len(arguments) > len(names):
-        raise TypeError("%s takes at most %d arguments" % (kind, len(names)))
-    given = dict(given, **dict(zip(names, arguments)))
-    unknown = set(given) - set(names) - set(also) - {"name", "dtype"}
-    if unknown:
-        raise TypeError("%s has no argument %s; it has %s" % (kind, ", ".join(sorted(unknown)), ", ".join([*names, *also, "name"])))
-    return dict(defaults, **given)
+        raise TypeError("%s() takes at most %d arguments, got %d" % (short, len(names), len(arguments)))
+    twice = set(given).intersection(names[:len(arguments)])
+    if twice:
+        raise TypeError("%s() got %s twice" % (short, ", ".join(sorted(twice))))
+    check(what, given, [*names, *also, "name", "dtype"], refused)
+    check_float32(short, given.get("dtype"))
+    return dict(defaults, **given, **dict(zip(names, arguments)))

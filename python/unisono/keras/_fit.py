@@ -36,7 +36,7 @@ class Trains:
                 run_eagerly: bool = False, steps_per_execution: int = 1, jit_compile: Any = None, **ignored: Any) -> None:
         """What fit minimises, how, and what it measures."""
         if self._is_own and self._raw is None:  # when it is built
-            self._compile_later = dict(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics)
+            self._compile_later = dict(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, weighted_metrics=weighted_metrics)
             return
         raw = self._native()
         optimizer = optimizers_module.get(optimizer)
@@ -46,8 +46,9 @@ class Trains:
             raise ValueError("losses are given by output: %s" % ", ".join(names))
         weights = [loss_weights[name] for name in names] if isinstance(loss_weights, dict) else as_list(loss_weights) or None
         picked = []
-        for output, some in enumerate(self._metrics_of(metrics, names)):
-            picked += [(metrics_module.native(each), output) for each in some]
+        for given, weighted in ((metrics, False), (weighted_metrics, True)):
+            for output, some in enumerate(self._metrics_of(given, names)):
+                picked += [(metrics_module.native(each), output, weighted) for each in some]
         natives = [losses_module.native(each) for each in losses]
         raw.compile(optimizer._for_model(), natives, None if weights is None else [float(each) for each in weights], picked, optimizer._steps)
         self._optimizer, self._loss, self._metrics = optimizer, loss, metrics
@@ -108,6 +109,8 @@ class Trains:
         """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
         if hasattr(type(self), "train_step"):
             raise NotImplementedError("fit does not call a train_step of one's own: write the loop around it (a GradientTape and apply_gradients)")
+        if class_weight is not None and sample_weight is not None:
+            raise ValueError("class_weight and sample_weight cannot be given together: multiply them into sample_weight")
         verbose = 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
         options = self._data_options(x, y, sample_weight)
@@ -193,19 +196,22 @@ class Trains:
         parts = [[each[begin:begin + size] for each in arrays] for begin in range(0, len(arrays[0]), size)]
         return np.concatenate([np.asarray(self(part if len(part) > 1 else part[0], training=False)) for part in parts])
 
-    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, reset_metrics: bool = False) -> Any:
-        """One step."""
-        return self._on_batch("train_on_batch", x, y, sample_weight, return_dict, reset_metrics)
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict[int, float] | None = None, return_dict: bool = False) -> Any:
+        """One step; the loss and metrics of this batch."""
+        if class_weight is not None:
+            if sample_weight is not None:
+                raise ValueError("class_weight and sample_weight cannot be given together: multiply them into sample_weight")
+            sample_weight = _by_class(class_weight, y)
+        return self._on_batch("train_on_batch", x, y, sample_weight, return_dict)
 
-    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, reset_metrics: bool = False) -> Any:
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of one batch."""
-        return self._on_batch("test_on_batch", x, y, sample_weight, return_dict, reset_metrics)
+        return self._on_batch("test_on_batch", x, y, sample_weight, return_dict)
 
-    def _on_batch(self, which, x, y, sample_weight, return_dict, reset):
+    def _on_batch(self, which, x, y, sample_weight, return_dict):
         self._ensure(x)
         raw = self._native()
-        if reset:
-            raw.reset_metrics()
+        raw.reset_metrics()
         logs = getattr(raw, which)(self._data_options(x, y, sample_weight))
         values = list(logs.values())
         return logs if return_dict else values[0] if len(values) == 1 else values
@@ -217,6 +223,13 @@ class Trains:
     def reset_metrics(self) -> None:
         """Begins the metrics anew."""
         self._native().reset_metrics()
+
+def _by_class(weights, y):
+    """The weight of each sample, from its class number or one-hot row."""
+    y = np.asarray(y)
+    numbers = y.argmax(axis=-1) if y.ndim > 1 and y.shape[-1] > 1 else y.reshape(len(y))
+    return np.asarray([float(weights.get(int(each), 1.0)) for each in numbers], np.float32)
+
 
 def _class_weight(value):
     if value is None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
 from unisono import _engine
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._own import Own, overrides, snake_case, spec_of
-from unisono.keras._tensor import Tensor, Variable, as_array, context, raw_of, tape_for
+from unisono.keras._tensor import Tensor, Variable, as_numbers, context, raw_of, tape_for
 
 __all__ = ["Layer"]
 
@@ -32,14 +30,6 @@ def _plain(value):
     if hasattr(value, "item") and not isinstance(value, (list, dict, str)):
         return value.item()
     return value
-
-
-def _numbers(value: Any) -> Any:
-    """What a layer computes with: text as it is, numbers as float32."""
-    if isinstance(value, Variable) or isinstance(value, Tensor) and value.dtype in ("float32", "string"):
-        return value
-    array = as_array(value)
-    return array if isinstance(array, _engine.Strings) else Tensor.of(np.asarray(array).astype(np.float32, copy=False))
 
 
 def _is_several(value: Any) -> bool:
@@ -192,7 +182,7 @@ class Layer(Own):
 
     def _alone(self, inputs: list, training: bool | None) -> Any:
         """Called with numbers, of any shape that fits its weights."""
-        arrays = [_numbers(each) for each in inputs]
+        arrays = [as_numbers(each) for each in inputs]
         if self._owner is None:
             self._build_alone([("string" if isinstance(each, _engine.Strings) else "float32", (None,) + tuple(each.shape[1:])) for each in arrays])
         tape = tape_for(Host(self._owner, None), training)

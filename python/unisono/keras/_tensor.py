@@ -136,6 +136,14 @@ def as_array(value: Any) -> Any:
     return np.ascontiguousarray(array) if array.ndim else array
 
 
+def as_numbers(value: Any) -> Any:
+    """What layers, losses and metrics compute with: numbers of any type, also in lists, as float32; text as it is."""
+    if isinstance(value, Variable) or isinstance(value, Tensor) and value.dtype in ("float32", "string"):
+        return value
+    array = as_array(value)
+    return array if isinstance(array, _engine.Strings) else Tensor.of(np.asarray(array).astype(np.float32, copy=False))
+
+
 def strings(array: Any) -> Any:
     """An array of str, bytes or objects that are text."""
     items = array.ravel().tolist()

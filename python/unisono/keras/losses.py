@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono.keras._arguments import Configured, named_arguments
-from unisono.keras._tensor import Tensor, context, on_engine_tape, raw_of, tape_for
+from unisono._arguments import Refused
+from unisono.keras._arguments import Configured, check_float32, named_arguments
+from unisono.keras._tensor import Tensor, as_numbers, context, on_engine_tape, raw_of, tape_for
 
 __all__ = ["Loss", "Reduction", "MeanSquaredError", "MeanAbsoluteError", "Huber", "BinaryCrossentropy", "CategoricalCrossentropy",
            "SparseCategoricalCrossentropy", "Hinge", "SquaredHinge", "KLDivergence", "get"]
@@ -36,6 +37,7 @@ class Loss(Configured):
     _class = None
 
     def __init__(self, name: str | None = None, reduction: str = "sum_over_batch_size", dtype: Any = None, **config: Any):
+        check_float32(type(self).__name__, dtype)
         self.reduction = _reduction(reduction)
         self._config = config
         self.name = name
@@ -68,8 +70,8 @@ class Loss(Configured):
         if reduced and self.reduction != "sum" and context().replica is not None:
             raise ValueError("the reduction %s divides by the replica's own number of samples and is not allowed inside of a strategy: use "
                              "reduction=Reduction.NONE with nn.compute_average_loss, or SUM" % self.reduction)
-        target, prediction = raw_of(y_true), raw_of(y_pred)
-        weights = None if sample_weight is None else raw_of(sample_weight)
+        target, prediction = raw_of(as_numbers(y_true)), raw_of(as_numbers(y_pred))
+        weights = None if sample_weight is None else raw_of(as_numbers(sample_weight))
         return Tensor(self._raw().call(tape_for(), target, prediction, weights, reduced))
 
     def get_config(self) -> dict:
@@ -77,9 +79,9 @@ class Loss(Configured):
         return dict(self._config, name=self.name, reduction=self.reduction)
 
 
-def _make(name, doc, **defaults):
+def _make(name, doc, refused=None, **defaults):
     def __init__(self, *arguments, **given):
-        given = named_arguments(name, defaults, arguments, given, ("reduction",))
+        given = named_arguments("unisono.keras.losses." + name, defaults, arguments, given, ("reduction",), refused)
         config = {key: given[key] for key in defaults}
         Loss.__init__(self, given.get("name"), given.get("reduction", "sum_over_batch_size"), **config)
     return type(name, (Loss,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
@@ -88,10 +90,12 @@ def _make(name, doc, **defaults):
 MeanSquaredError = _make("MeanSquaredError", "(y_true - y_pred) squared, averaged over the last axis.")
 MeanAbsoluteError = _make("MeanAbsoluteError", "|y_true - y_pred|, averaged over the last axis.")
 Huber = _make("Huber", "Squared near zero, linear beyond delta.", delta=1.0)
-BinaryCrossentropy = _make("BinaryCrossentropy", "For probabilities, or logits with from_logits=True, of two classes.", from_logits=False,
+_AXIS = {"axis": Refused(-1, "classes are on the last axis")}
+BinaryCrossentropy = _make("BinaryCrossentropy", "For probabilities, or logits with from_logits=True, of two classes.", _AXIS, from_logits=False,
                            label_smoothing=0.0)
-CategoricalCrossentropy = _make("CategoricalCrossentropy", "Targets are one-hot.", from_logits=False, label_smoothing=0.0)
-SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "Targets are class numbers.", from_logits=False)
+CategoricalCrossentropy = _make("CategoricalCrossentropy", "Targets are one-hot.", _AXIS, from_logits=False, label_smoothing=0.0)
+_IGNORE = {"ignore_class": Refused(None, "give those samples the weight 0"), **_AXIS}
+SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "Targets are class numbers.", _IGNORE, from_logits=False)
 Hinge = _make("Hinge", "max(1 - y_true * y_pred, 0); targets -1 or 1.")
 SquaredHinge = _make("SquaredHinge", "The square of Hinge.")
 KLDivergence = _make("KLDivergence", "y_true * log(y_true / y_pred).")

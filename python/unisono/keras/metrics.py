@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono.keras._arguments import named_arguments
-from unisono.keras._tensor import Tensor, context, raw_of, tape_for
+from unisono._arguments import Refused
+from unisono.keras._arguments import Configured, check_float32, named_arguments
+from unisono.keras._tensor import Tensor, as_numbers, context, raw_of, tape_for
 
 __all__ = ["Metric", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
            "SparseTopKCategoricalAccuracy", "Precision", "Recall", "F1Score", "FBetaScore", "AUC", "MeanSquaredError", "MeanAbsoluteError",
@@ -16,15 +17,33 @@ __all__ = ["Metric", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "Spars
            "Mean", "Sum"]
 
 
-class Metric:
+_counts: dict = {}  # of the names that Keras counts
+
+
+def _counted(name):
+    """precision, precision_1 ... as Keras names metrics that have no name of their own."""
+    _counts[name] = _counts.get(name, -1) + 1
+    return "%s_%d" % (name, _counts[name]) if _counts[name] else name
+
+
+def clear_names() -> None:
+    """Begins to count the names anew."""
+    _counts.clear()
+
+
+class Metric(Configured):
     """Base of the metrics: update_state, result, reset_state."""
 
     _class = None
 
     def __init__(self, name: str | None = None, dtype: Any = None, **config: Any):
+        check_float32(type(self).__name__, dtype)
+        if name is None and self._class in ("Precision", "Recall", "AUC"):
+            name = _counted(self._class.lower())
         self._config = {key: value for key, value in config.items() if value is not None}
         if name is not None:
             self._config["name"] = name
+        self._arguments = config
         if self._class is None:
             raise NotImplementedError("a metric of one's own is a function(y_true, y_pred) with one value a sample, given to compile")
         self._native = self._make()
@@ -35,8 +54,8 @@ class Metric:
 
     def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
         """Counts a batch."""
-        target, prediction = raw_of(y_true), raw_of(y_pred)
-        weights = None if sample_weight is None else raw_of(sample_weight)
+        target, prediction = raw_of(as_numbers(y_true)), raw_of(as_numbers(y_pred))
+        weights = None if sample_weight is None else raw_of(as_numbers(sample_weight))
         replica = context().replica
         tape = tape_for()
         if replica is not None:
@@ -48,7 +67,14 @@ class Metric:
         """What was counted so far."""
         from unisono.tf import distribute
 
-        return Tensor.of(np.float32(distribute.metric_result(self._native)))
+        values = distribute.metric_values(self._native)
+        return Tensor.of(np.asarray(values, np.float32) if self._is_vector() else np.float32(values[0]))
+
+    def _is_vector(self):
+        """Whether Keras gives one result a class or a threshold."""
+        if self._class in ("F1Score", "FBetaScore"):
+            return self._config.get("average") is None
+        return self._class in ("Precision", "Recall") and isinstance(self._config.get("thresholds"), (list, tuple)) and len(self._config["thresholds"]) > 1
 
     def reset_state(self) -> None:
         """Begins anew."""
@@ -72,7 +98,7 @@ class Metric:
 
     def get_config(self) -> dict:
         """Its arguments."""
-        return dict(self._config, name=self.name)
+        return dict(self._arguments, name=self.name)
 
     def __repr__(self):
         return "<%s name=%s>" % (type(self).__name__, self.name)
@@ -88,9 +114,9 @@ def _rebuild(cls, config, state):
     return metric
 
 
-def _make(name, doc, **defaults):
+def _make(name, doc, refused=None, **defaults):
     def __init__(self, *arguments, **given):
-        given = named_arguments(name, defaults, arguments, given)
+        given = named_arguments("unisono.keras.metrics." + name, defaults, arguments, given, (), refused)
         Metric.__init__(self, given.get("name"), **{key: given.get(key, default) for key, default in defaults.items()})
     return type(name, (Metric,), {"__init__": __init__, "__doc__": doc, "_class": name, "__module__": __name__})
 
@@ -104,27 +130,22 @@ Precision = _make("Precision", "True positives of all that were called positive.
 Recall = _make("Recall", "True positives of all that are positive.", thresholds=None, top_k=None, class_id=None)
 F1Score = _make("F1Score", "The harmonic mean of precision and recall.", average=None, threshold=None)
 FBetaScore = _make("FBetaScore", "Precision and recall, weighted by beta.", average=None, beta=1.0, threshold=None)
-AUC = _make("AUC", "The area under the ROC (or PR) curve.", num_thresholds=200, curve="ROC", summation_method="interpolation", from_logits=False)
+AUC = _make("AUC", "The area under the ROC (or PR) curve.", {
+    "thresholds": Refused(None, "give num_thresholds"), "multi_label": Refused(False, "make one AUC a label"), "num_labels": Refused(None, "make one AUC a label"),
+    "label_weights": Refused(None, "make one AUC a label")}, num_thresholds=200, curve="ROC", summation_method="interpolation", from_logits=False)
 MeanSquaredError = _make("MeanSquaredError", "The mean of the squared errors.")
 MeanAbsoluteError = _make("MeanAbsoluteError", "The mean of the absolute errors.")
 RootMeanSquaredError = _make("RootMeanSquaredError", "The root of the mean of the squared errors.")
+_AXIS = {"axis": Refused(-1, "classes are on the last axis")}
 BinaryCrossentropy = _make("BinaryCrossentropy", "The mean cross-entropy of two classes.", from_logits=False, label_smoothing=0.0)
-CategoricalCrossentropy = _make("CategoricalCrossentropy", "The mean cross-entropy, one-hot targets.", from_logits=False, label_smoothing=0.0)
-SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "The mean cross-entropy, class numbers.", from_logits=False)
+CategoricalCrossentropy = _make("CategoricalCrossentropy", "The mean cross-entropy, one-hot targets.", _AXIS, from_logits=False, label_smoothing=0.0)
+SparseCategoricalCrossentropy = _make("SparseCategoricalCrossentropy", "The mean cross-entropy, class numbers.", {
+    "ignore_class": Refused(None, "give those samples the weight 0"), **_AXIS}, from_logits=False)
 KLDivergence = _make("KLDivergence", "The mean divergence.")
 Hinge = _make("Hinge", "The mean hinge loss.")
 
 
-class Accuracy(Metric):
-    """How often predictions equal targets; given to compile: binary, categorical or sparse by the shapes."""
-
-    _class = "accuracy"
-
-    def __init__(self, name: str = "accuracy", dtype: Any = None):
-        super().__init__(name)
-
-    def _make(self):
-        return _engine.Metric("accuracy")
+Accuracy = _make("Accuracy", "How often predictions equal targets. The name \"accuracy\" in compile is binary, categorical or sparse by the shapes.")
 
 
 class Mean(Metric):
@@ -132,8 +153,8 @@ class Mean(Metric):
 
     _class = "mean"
 
-    def __init__(self, name: str | None = None, dtype: Any = None):
-        super().__init__(name or "mean")
+    def __init__(self, name: str = "mean", dtype: Any = None):
+        super().__init__(name, dtype)
 
     def _make(self):
         return _engine.Metric(self._class)
@@ -153,8 +174,8 @@ class Sum(Mean):
 
     _class = "sum"
 
-    def __init__(self, name: str | None = None, dtype: Any = None):
-        super().__init__(name or "sum")
+    def __init__(self, name: str = "sum", dtype: Any = None):
+        super().__init__(name, dtype)
 
 
 def native(value: Any) -> Any:
@@ -164,6 +185,9 @@ def native(value: Any) -> Any:
             return _engine.Metric(value)
         return _engine.Metric(_engine.Metric(value).name, {"name": value})  # called as it was asked for, as Keras does
     if isinstance(value, Metric):
+        if value._is_vector():
+            raise NotImplementedError("%s has one result a class or threshold, and the logs of fit have one number a metric: give average= (or one threshold), "
+                                      "or update it outside of compile" % value.name)
         return value._make()
     if callable(value):
         def count(y_true, y_pred, weights):

@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "schedules", "get"]
 
 
-class LearningRateSchedule:
+class LearningRateSchedule(Configured):
     """A learning rate by step. One of one's own overrides __call__(step)."""
 
     _class = None
@@ -173,6 +173,9 @@ class Optimizer(Configured):
         threads = context().threads
         for store, some in stores.items():
             self._of(store).apply(some, threads)
+        if self._steps and stores:
+            for native in self._others.values():
+                native.set_accumulation(self._steps, 0)
         return None
 
     def _accumulate(self, pairs):
@@ -182,6 +185,8 @@ class Optimizer(Configured):
             before = self._waiting[key][0] if key in self._waiting else 0
             self._waiting[key] = (before + np.asarray(gradient, np.float32), variable)
         self._waits += 1
+        for native in {id(each): each for each in [self._native, *self._others.values()]}.values():
+            native.set_accumulation(self._steps, self._waits % self._steps or self._steps - 1)
         if self._waits < self._steps:
             return []
         self._waits, waiting = 0, list(self._waiting.values())
@@ -194,6 +199,8 @@ class Optimizer(Configured):
             self._others[store] = self._native
         if store not in self._others:
             self._others[store] = self._make()
+            if self._steps:
+                self._others[store].set_accumulation(self._steps, self._steps - 1)
         return self._others[store]
 
     def _apply_in_replica(self, pairs):
@@ -240,6 +247,8 @@ class AdamW(Adam):
     _class = "AdamW"
 
     def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, weight_decay: float = 0.004, **more: Any):
+        if weight_decay is None:
+            raise ValueError("AdamW needs a weight_decay; without one, use Adam")
         super().__init__(learning_rate, weight_decay=weight_decay, **more)
 
 

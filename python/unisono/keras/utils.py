@@ -8,14 +8,22 @@ import numpy as np
 
 from unisono.keras._tensor import set_random_seed
 
-__all__ = ["set_random_seed", "to_categorical", "PyDataset", "Sequence"]
+__all__ = ["set_random_seed", "to_categorical", "clear_session", "PyDataset", "Sequence"]
 
 
 def to_categorical(y: Any, num_classes: int | None = None) -> np.ndarray:
     """Class numbers as one-hot rows."""
     y = np.asarray(y).astype(int)
+    shape = y.shape[:-1] if y.ndim > 1 and y.shape[-1] == 1 else y.shape
     count = num_classes or int(y.max()) + 1
-    return np.eye(count, dtype=np.float32)[y.reshape(-1)].reshape(y.shape + (count,))
+    return np.eye(count, dtype=np.float64)[y.reshape(-1)].reshape(shape + (count,))
+
+
+def clear_session(free_memory: bool = True) -> None:
+    """Begins to count the names of metrics anew."""
+    from unisono.keras import metrics
+
+    metrics.clear_names()
 
 
 class PyDataset:

@@ -45,15 +45,15 @@ def in_scope(thing: Any) -> Any:
     return stack[-1]
 
 
-def metric_result(native: Any) -> Any:
-    """A metric's result; over all processes under a strategy that has more than one."""
+def metric_values(native: Any) -> list:
+    """A metric's results; over all processes under a strategy that has more than one."""
     stack = _scope()
     strategy = stack[-1] if stack else _loops[-1]() if _loops else None
     if strategy is None or strategy._workers() == 1 or _tensor.context().replica is not None:
-        return native.result()
+        return native.values()
     total = native.copy()
     total.set_state(strategy._engine_strategy().reduce(native.state(), False))
-    return total.result()
+    return total.values()
 
 
 _loops = []  # the strategies of several processes whose loops run here, newest last

@@ -123,8 +123,7 @@ int uni_model_compile(uni_model *model, const uni_compile_options *options, uni_
                      fail);
     compiled->accumulation =
         options->gradient_accumulation_steps > 0 ? options->gradient_accumulation_steps : 1;
-    compiled->optimizer->accumulation = compiled->accumulation;
-    compiled->optimizer->waiting = 0;
+    uni_optimizer_set_accumulation(compiled->optimizer, compiled->accumulation, 0);
     for (int i = 0; i < UNI_MODEL_MAX_INPUTS; i++)
         compiled->loss_weights[i] = 1;
     int outputs = model->built ? uni_model_num_outputs(model) : 1;

@@ -245,12 +245,14 @@ static int config_value(const uni_model *model, uni_value *config, uni_error *er
 
 /* ---- compile ---- */
 
-static int metrics_value(const uni_model *model, uni_value *list, int output, uni_error *err)
+static int metrics_value(const uni_model *model, uni_value *list, int output, bool weighted,
+                         uni_error *err)
 {
     const uni__compiled *compiled = model->compiled;
     for (int i = 0; i < compiled->num_metrics; i++) {
         uni_value *metric = NULL;
-        if (output >= 0 && compiled->metric_outputs[i] != output)
+        if ((output >= 0 && compiled->metric_outputs[i] != output) ||
+            compiled->metric_weighted[i] != weighted)
             continue;
         UNI_TRY(uni__metric_to_value(compiled->metrics[i], &metric, err));
         UNI_TRY(no_memory(uni_list_take(list, metric), err));
@@ -258,15 +260,15 @@ static int metrics_value(const uni_model *model, uni_value *list, int output, un
     return 0;
 }
 
-static int all_metrics(const uni_model *model, uni_value **out, uni_error *err)
+static int all_metrics(const uni_model *model, bool weighted, uni_value **out, uni_error *err)
 {
     int outputs = uni_model_num_outputs(model), status = 0;
     uni_value *list = uni_value_list();
     if (outputs == 1)
-        status = metrics_value(model, list, -1, err);
+        status = metrics_value(model, list, -1, weighted, err);
     for (int i = 0; outputs > 1 && status == 0 && i < outputs; i++) {
         uni_value *inner = uni_value_list();
-        status = metrics_value(model, inner, i, err);
+        status = metrics_value(model, inner, i, weighted, err);
         if (status < 0)
             uni_value_free(inner);
         else
@@ -321,7 +323,7 @@ static uni_value *loss_weights_value(const uni_model *model)
 static int compile_value(const uni_model *model, uni_value *compile, uni_error *err)
 {
     const uni__compiled *compiled = model->compiled;
-    uni_value *optimizer = NULL, *loss = NULL, *metrics = NULL;
+    uni_value *optimizer = NULL, *loss = NULL, *metrics = NULL, *weighted = NULL;
     UNI_TRY(uni__optimizer_to_value(compiled->optimizer, &optimizer, err));
     uni_value *inner = (uni_value *)(uintptr_t)uni_dict_get(optimizer, "config");
     if (inner != NULL && compiled->accumulation > 1 &&
@@ -334,9 +336,14 @@ static int compile_value(const uni_model *model, uni_value *compile, uni_error *
     UNI_TRY(losses_value(compiled, &loss, err));
     UNI_TRY(put(compile, "loss", loss, err));
     UNI_TRY(put(compile, "loss_weights", loss_weights_value(model), err));
-    UNI_TRY(all_metrics(model, &metrics, err));
+    bool any_weighted = false;
+    for (int i = 0; i < compiled->num_metrics; i++)
+        any_weighted = any_weighted || compiled->metric_weighted[i];
+    UNI_TRY(all_metrics(model, false, &metrics, err));
     UNI_TRY(put(compile, "metrics", metrics, err));
-    UNI_TRY(put(compile, "weighted_metrics", uni_value_null(), err));
+    if (any_weighted)
+        UNI_TRY(all_metrics(model, true, &weighted, err));
+    UNI_TRY(put(compile, "weighted_metrics", any_weighted ? weighted : uni_value_null(), err));
     UNI_TRY(put(compile, "run_eagerly", uni_value_bool(false), err));
     UNI_TRY(put(compile, "steps_per_execution", uni_value_int(1), err));
     return put(compile, "jit_compile", uni_value_bool(false), err);

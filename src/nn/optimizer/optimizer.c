@@ -400,6 +400,12 @@ void uni_optimizer_set_iterations(uni_optimizer *optimizer, int64_t iterations)
     optimizer->iterations = iterations;
 }
 
+void uni_optimizer_set_accumulation(uni_optimizer *optimizer, int steps, int waiting)
+{
+    optimizer->accumulation = steps;
+    optimizer->waiting = waiting;
+}
+
 int64_t uni__optimizer_batches(const uni_optimizer *optimizer)
 {
     int64_t each = optimizer->accumulation > 1 ? optimizer->accumulation : 1;
