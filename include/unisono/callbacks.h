@@ -50,6 +50,14 @@ typedef struct uni_fit_callback_class {
     int (*predict_end)(void *self, uni_model *model, uni_error *err);
     int (*predict_batch_end)(void *self, uni_model *model, int64_t batch, uni_error *err);
     void (*free)(void *self);
+    /* After epoch_end or batch_end of every callback, and when all ranks know whether they go on: the moments to save a training (uni_model_get_fit_state). */
+    int (*after_epoch)(void *self, uni_model *model, int epoch, const uni_logs *logs,
+                       uni_error *err);
+    int (*after_batch)(void *self, uni_model *model, int64_t batch, uni_error *err);
+    /* What the callback must know to go on in another process: it becomes part of the fit's state. get: *out is fit's to free, NULL for nothing.
+     * set: called between train_begin and the first epoch. */
+    int (*get_state)(void *self, uni_value **out, uni_error *err);
+    int (*set_state)(void *self, const uni_value *state, uni_error *err);
 } uni_fit_callback_class;
 
 /* A callback of one's own. The class is borrowed (usually static); self becomes the callback's and goes to class_->free at its end, but stays the caller's on failure. Fit

@@ -48,12 +48,13 @@ UNI_API UNI_MUST_USE int uni_strategy_open(uni_strategy **out, const char *name,
 UNI_API UNI_MUST_USE int uni_strategy_parameter_server(uni_strategy **out, uni_session *session,
                                                        const uni_parameter_server_options *options,
                                                        uni_error *err);
-/* Keras-style callback that reports the logs of every epoch to the session, with the model's state as checkpoint on the chief every
- * `every` epochs (0: 1; -1: never). */
+/* Keras-style callback that reports the logs of every epoch to the session, with the model's state, and the fit's (history, what
+ * callbacks remember), as checkpoint on the chief every `every` epochs (0: 1; -1: never). */
 UNI_API UNI_MUST_USE int uni_callback_report_checkpoint(uni_fit_callback **out,
                                                         uni_session *session, int every,
                                                         uni_error *err);
-/* Puts the state of the session's checkpoint into the model; *epoch is the epoch to go on with (0: from the beginning). */
+/* Puts the state of the session's checkpoint into the model; *epoch is the epoch to go on with (0: from the beginning). A fit with that initial_epoch
+ * then ends as if nothing had happened: same history, same decisions of callbacks, same files. */
 UNI_API UNI_MUST_USE int uni_session_restore_model(uni_session *session, uni_model *model,
                                                    int *epoch, uni_error *err);
 

@@ -243,6 +243,14 @@ UNI_API int64_t uni_model_steps(const uni_model *model);
 UNI_API void uni_model_set_steps(uni_model *model, int64_t steps);
 UNI_API void uni_model_reset_metrics(uni_model *model);
 UNI_API void uni_model_stop_training(uni_model *model); /* after this batch's callbacks */
+
+/* Where a fit stands, besides the model's own state: epoch, history, what callbacks remember, whether it is stopping. get: inside of a fit, best in a
+ * callback's after_epoch; UNI_ESTATE elsewhere. set: for the next fit of this model, which then goes on as if it had not been interrupted. Its
+ * initial_epoch must be the state's "epoch"; otherwise the state is left out with a warning. */
+UNI_API UNI_MUST_USE int uni_model_get_fit_state(const uni_model *model, uni_value **out,
+                                                 uni_error *err);
+UNI_API UNI_MUST_USE int uni_model_set_fit_state(uni_model *model, const uni_value *state,
+                                                 uni_error *err);
 UNI_API bool uni_model_is_stopping(const uni_model *model);
 
 /* ---- weights and files ---- */

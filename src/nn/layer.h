@@ -176,8 +176,9 @@ struct uni_model {
     uni__compiled *compiled;
     uni__runner *runner;
     int64_t steps; /* trained so far: part of the random key */
-    int resume_epoch; /* set by a callback in train_begin: go on here */
-    int64_t resume_batch;
+    struct uni__moment *moment; /* of the fit that is going on, or NULL */
+    uni_value *resume; /* the state that the next fit goes on from, or NULL */
+    bool resume_anywhere; /* whatever initial_epoch says (BackupAndRestore) */
 };
 
 /* ---- model/model.c ---- */

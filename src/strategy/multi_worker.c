@@ -141,15 +141,16 @@ static int new_callback(uni_fit_callback **out, const uni_fit_callback_class *cl
 int uni__multi_worker_callbacks(uni_fit_callback **first, uni_fit_callback **last,
                                 uni_strategy *strategy, uni_error *err)
 {
-    static const uni_fit_callback_class turn = { .name = "replica turn",
-                                                 .epoch_end = take_turn,
-                                                 .free = free };
+    static const uni_fit_callback_class turn = {
+        .name = "replica turn", .epoch_end = take_turn, .after_epoch = take_turn, .free = free
+    };
     static const uni_fit_callback_class checker = { .name = "replica check",
                                                     .batch_end = after_batch,
                                                     .free = free };
     static const uni_fit_callback_class both = { .name = "replica turn and check",
                                                  .batch_end = after_batch,
                                                  .epoch_end = take_turn,
+                                                 .after_epoch = take_turn,
                                                  .free = free };
     bool checks = strategy->check_every > 0, chief = uni_strategy_is_chief(strategy);
     *first = *last = NULL;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -76,6 +77,28 @@ int uni__event_file_open(uni__event_file *file, const char *dir, uni_error *err)
     version.file_version = "brain.Event:2";
     UNI_TRY(uni__event_file_add(file, &version, err));
     return uni__event_file_flush(file, err);
+}
+
+int uni__event_file_reopen(uni__event_file *file, const char *dir, const char *name, uint64_t size,
+                           uni_error *err)
+{
+    struct stat info;
+    if (strncmp(name, "events.out.tfevents.", 20) != 0 || strchr(name, '/') != NULL)
+        return uni_error_set(err, UNI_EFORMAT, "%.200s is not the name of an event file", name);
+    file->path = uni__path_join(dir, name, NULL);
+    if (file->path == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the path of an event file");
+    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (file->fd < 0 || fstat(file->fd, &info) < 0)
+        return uni_error_set_errno(err, errno, "cannot write the event file %s", file->path);
+    if ((uint64_t)info.st_size < size)
+        return uni_error_set(err, UNI_ECORRUPT,
+                             "the event file %s is shorter than when the checkpoint was taken",
+                             file->path);
+    if (ftruncate(file->fd, (off_t)size) < 0)
+        return uni_error_set_errno(err, errno, "cannot shorten the event file %s", file->path);
+    file->size = size;
+    return 0;
 }
 
 void uni__event_file_close(uni__event_file *file)

@@ -19,6 +19,9 @@ typedef struct uni__event_file {
 
 /* Makes DIR/events.out.tfevents.SECONDS.HOST.PID.N with its first event; never an existing file. */
 int uni__event_file_open(uni__event_file *file, const char *dir, uni_error *err) UNI_MUST_USE;
+/* Goes on in DIR/NAME, which is cut to `size` bytes. After a failure it is closed by uni__event_file_close as well. */
+int uni__event_file_reopen(uni__event_file *file, const char *dir, const char *name, uint64_t size,
+                           uni_error *err) UNI_MUST_USE;
 int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event,
                         uni_error *err) UNI_MUST_USE;
 int uni__event_file_flush(uni__event_file *file, uni_error *err) UNI_MUST_USE;

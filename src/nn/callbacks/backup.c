@@ -4,8 +4,8 @@
  * all. A fit that begins with a backup in the directory goes on from it: shuffles and random
  * numbers are keyed by seed, epoch and step, so it ends where an uninterrupted one would have.
  *
- * The file is DIRECTORY/backup.unidict, the encoded form of checkpoint/dict.h of {"format": 1,
- * "epoch", "batch", "state"}. Fit's thread.
+ * The file is DIRECTORY/backup.unidict, the encoded form of checkpoint/dict.h of {"format": 2,
+ * "state", "fit"}: uni_model_get_state and uni_model_get_fit_state. Fit's thread.
  */
 #include "nn/callbacks/callback.h"
 
@@ -15,32 +15,29 @@
 #include "base/file.h"
 #include "checkpoint/dict.h"
 
-#define FORMAT 1
+#define FORMAT 2
 
 struct backup {
     char *directory, *path;
     int64_t every;
     bool keep;
-    int epoch;
-    int64_t batch; /* of this epoch, done */
-    int64_t since;
+    int64_t since; /* batches since the last one that was written for them */
 };
 
-static int write_state(struct backup *backup, const uni_model *model, int epoch, int64_t batch,
-                       uni_error *err)
+static int write_state(struct backup *backup, const uni_model *model, uni_error *err)
 {
-    uni_value *state = NULL, *all = uni_value_dict();
+    uni_value *state = NULL, *fit = NULL, *all = uni_value_dict();
     void *encoded = NULL;
     size_t size = 0;
     int status = 0;
     UNI_TRY_GOTO(uni_model_get_state(model, &state, err), done);
     status = uni_dict_take(all, "state", state);
     if (status == 0)
+        UNI_TRY_GOTO(uni_model_get_fit_state(model, &fit, err), done);
+    if (status == 0)
+        status = uni_dict_take(all, "fit", fit);
+    if (status == 0)
         status = uni_dict_take(all, "format", uni_value_int(FORMAT));
-    if (status == 0)
-        status = uni_dict_take(all, "epoch", uni_value_int(epoch));
-    if (status == 0)
-        status = uni_dict_take(all, "batch", uni_value_int(batch));
     if (status < 0) {
         uni_error_set(err, status, "no memory for the backup in %s", backup->directory);
         goto done;
@@ -73,8 +70,8 @@ static int restore(struct backup *backup, uni_model *model, uni_error *err)
                                    FORMAT),
                      done);
     UNI_TRY_GOTO(uni_model_set_state(model, uni_dict_get(all, "state"), err), done);
-    model->resume_epoch = (int)uni_dict_get_int(all, "epoch", 0);
-    model->resume_batch = uni_dict_get_int(all, "batch", 0);
+    UNI_TRY_GOTO(uni_model_set_fit_state(model, uni_dict_get(all, "fit"), err), done);
+    model->resume_anywhere = true;
 done:
     if (status < 0)
         uni_error_prefix(err, "cannot go on from the backup %s", backup->path);
@@ -87,35 +84,35 @@ static int train_begin(void *self, uni_model *model, const uni_fit_info *info, u
 {
     struct backup *backup = self;
     backup->since = 0;
-    if (uni__path_exists(backup->path))
-        UNI_TRY(restore(backup, model, err));
-    backup->batch = model->resume_batch;
-    return 0;
+    return uni__path_exists(backup->path) ? restore(backup, model, err) : 0;
 }
 
-static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
+static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
+                       uni_error *err)
+{
+    return write_state(self, model, err);
+}
+
+static int after_batch(void *self, uni_model *model, int64_t batch, uni_error *err)
 {
     struct backup *backup = self;
-    backup->epoch = epoch;
-    if (epoch != model->resume_epoch)
-        backup->batch = 0;
-    return 0;
-}
-
-static int epoch_end(void *self, uni_model *model, int epoch, const uni_logs *logs, uni_error *err)
-{
-    return write_state(self, model, epoch + 1, 0, err);
-}
-
-static int batch_end(void *self, uni_model *model, int64_t batch, const uni_logs *logs,
-                     uni_error *err)
-{
-    struct backup *backup = self;
-    backup->batch++;
-    if (backup->every <= 0 || ++backup->since < backup->every)
+    if (++backup->since < backup->every)
         return 0;
     backup->since = 0;
-    return write_state(backup, model, backup->epoch, backup->batch, err);
+    return write_state(backup, model, err);
+}
+
+static int get_state(void *self, uni_value **out, uni_error *err)
+{
+    *out = uni__callback_numbers(1, (const char *const[]){ "since" },
+                                 (const int64_t[]){ ((struct backup *)self)->since });
+    return *out != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a backup's state");
+}
+
+static int set_state(void *self, const uni_value *state, uni_error *err)
+{
+    ((struct backup *)self)->since = uni_dict_get_int(state, "since", 0);
+    return 0;
 }
 
 static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
@@ -135,15 +132,15 @@ static void free_backup(void *self)
 static const uni_fit_callback_class epoch_class = { .name = "BackupAndRestore",
                                                     .train_begin = train_begin,
                                                     .train_end = train_end,
-                                                    .epoch_begin = epoch_begin,
-                                                    .epoch_end = epoch_end,
+                                                    .after_epoch = after_epoch,
                                                     .free = free_backup };
 static const uni_fit_callback_class batch_class = { .name = "BackupAndRestore",
                                                     .train_begin = train_begin,
                                                     .train_end = train_end,
-                                                    .epoch_begin = epoch_begin,
-                                                    .epoch_end = epoch_end,
-                                                    .batch_end = batch_end,
+                                                    .after_epoch = after_epoch,
+                                                    .after_batch = after_batch,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_backup };
 
 int uni_callback_backup_and_restore(uni_fit_callback **out, const char *directory,

@@ -83,6 +83,7 @@ int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *give
         const uni_fit_callback_class *class_ = callbacks->items[i]->class_;
         callbacks->batch_logs =
             callbacks->batch_logs || class_->batch_end != NULL || class_->test_batch_end != NULL;
+        callbacks->after_batch = callbacks->after_batch || class_->after_batch != NULL;
     }
     return 0;
 }
@@ -100,6 +101,77 @@ bool uni__callbacks_has(const uni__callbacks *callbacks, const char *name)
         if (strcmp(callbacks->items[i]->class_->name, name) == 0)
             return true;
     return false;
+}
+
+/* ---- states ---- */
+
+/* The key of callback number `index` in states. */
+static void state_key(const uni__callbacks *callbacks, int index, char *key, size_t size)
+{
+    const char *name = callbacks->items[index]->class_->name;
+    int before = 0;
+    for (int i = 0; i < index; i++)
+        before += strcmp(callbacks->items[i]->class_->name, name) == 0;
+    snprintf(key, size, "%.100s %d", name, before);
+}
+
+int uni__callbacks_get_states(const uni__callbacks *callbacks, uni_value **out, uni_error *err)
+{
+    char key[128];
+    int status = 0;
+    uni_value *states = *out = uni_value_dict();
+    for (int i = 0; status >= 0 && i < callbacks->count; i++) {
+        const uni_fit_callback *callback = callbacks->items[i];
+        uni_value *state = NULL;
+        if (callback->class_->get_state == NULL)
+            continue;
+        state_key(callbacks, i, key, sizeof key);
+        status = callback->class_->get_state(callback->self, &state, err);
+        if (status >= 0 && state != NULL && uni_dict_take(states, key, state) < 0)
+            status = uni_error_set(err, UNI_ENOMEM, "no memory for the state of %s",
+                                   callback->class_->name);
+    }
+    if (status >= 0 && states != NULL)
+        return 0;
+    uni_value_free(states);
+    *out = NULL;
+    return status < 0 ? status : uni_error_set(err, UNI_ENOMEM, "no memory for callbacks' states");
+}
+
+int uni__callbacks_set_states(const uni__callbacks *callbacks, const uni_value *states,
+                              uni_error *err)
+{
+    char key[128];
+    for (int i = 0; i < callbacks->count; i++) {
+        const uni_fit_callback *callback = callbacks->items[i];
+        state_key(callbacks, i, key, sizeof key);
+        const uni_value *state = uni_dict_get(states, key);
+        if (state != NULL && callback->class_->set_state != NULL)
+            UNI_TRY(callback->class_->set_state(callback->self, state, err));
+    }
+    return 0;
+}
+
+uni_value *uni__callback_numbers(size_t count, const char *const *names, const int64_t *values)
+{
+    uni_value *state = uni_value_dict();
+    for (size_t i = 0; i < count; i++)
+        if (uni_dict_take(state, names[i], uni_value_int(values[i])) < 0) {
+            uni_value_free(state);
+            return NULL;
+        }
+    return state;
+}
+
+int uni__monitor_put(const uni__monitor *monitor, uni_value *state)
+{
+    return monitor->has_best ? uni_dict_take(state, "best", uni_value_float(monitor->best)) : 0;
+}
+
+void uni__monitor_take(uni__monitor *monitor, const uni_value *state)
+{
+    monitor->has_best = uni_dict_get(state, "best") != NULL;
+    monitor->best = uni_dict_get_float(state, "best", 0);
 }
 
 /* ---- numbers to watch ---- */

@@ -16,6 +16,7 @@ typedef struct uni__callbacks {
     int count;
     uni_fit_callback **items;
     bool batch_logs; /* somebody wants the logs of every batch */
+    bool after_batch;
     uni_fit_callback *progbar; /* fit's own */
 } uni__callbacks;
 
@@ -24,6 +25,12 @@ int uni__callbacks_make(uni__callbacks *callbacks, uni_fit_callback *const *give
                         int verbose, const uni_fit_info *info, uni_error *err) UNI_MUST_USE;
 void uni__callbacks_free(uni__callbacks *callbacks);
 bool uni__callbacks_has(const uni__callbacks *callbacks, const char *name);
+
+/* {"EarlyStopping 0": state, ...}: by name and a count within that name, because other ranks have other callbacks between them. */
+int uni__callbacks_get_states(const uni__callbacks *callbacks, uni_value **out,
+                              uni_error *err) UNI_MUST_USE;
+int uni__callbacks_set_states(const uni__callbacks *callbacks, const uni_value *states,
+                              uni_error *err) UNI_MUST_USE;
 
 /* Calls the slot of every callback that has it, in order; the first error ends it. */
 #define UNI__CALLBACKS(status, callbacks, slot, ...)                                               \
@@ -51,6 +58,11 @@ int uni__monitor_init(uni__monitor *monitor, const char *name, uni_monitor_mode 
 /* The value, or NaN with one warning when the logs do not have it. */
 double uni__monitor_read(uni__monitor *monitor, const uni_logs *logs, const char *who);
 bool uni__monitor_better(const uni__monitor *monitor, double value, double than);
+/* The best so far, as a part of a callback's state. */
+int uni__monitor_put(const uni__monitor *monitor, uni_value *state);
+void uni__monitor_take(uni__monitor *monitor, const uni_value *state);
+/* A state of whole numbers: {"wait": 3, ...}. NULL without memory. */
+uni_value *uni__callback_numbers(size_t count, const char *const *names, const int64_t *values);
 
 /* printf to a descriptor; errors of a closed terminal are not the training's. */
 void uni__print_fd(int fd, const char *format, ...) UNI_PRINTF(2, 3);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 
 struct csv {
@@ -23,6 +24,8 @@ struct csv {
     int fd;
     size_t num_names;
     char **names;
+    int64_t lines; /* in the file */
+    bool stale; /* what is in the file is of an earlier fit and is emptied before the first line */
     uni__text line;
 };
 
@@ -42,16 +45,53 @@ static void close_file(struct csv *csv)
     csv->fd = -1;
 }
 
+/* Counts the lines of the file, at most `wanted` (-1: all), and where the last of them ends. */
+static int find_line(const struct csv *csv, int64_t wanted, int64_t *lines, int64_t *end,
+                     uni_error *err)
+{
+    char block[8192];
+    int64_t found = 0, at = 0, behind = 0;
+    for (ssize_t n; found != wanted && (n = pread(csv->fd, block, sizeof block, at)) != 0;) {
+        if (n < 0)
+            return uni_error_set_errno(err, errno, "CSVLogger cannot read %s", csv->path);
+        for (ssize_t i = 0; i < n && found != wanted; i++)
+            if (block[i] == '\n') {
+                found++;
+                behind = at + i + 1;
+            }
+        at += n;
+    }
+    *lines = found;
+    if (end != NULL)
+        *end = behind;
+    return 0;
+}
+
 static int train_begin(void *self, uni_model *model, const uni_fit_info *info, uni_error *err)
 {
     struct csv *csv = self;
     close_file(csv);
     forget_names(csv);
     csv->validates = info->has_validation;
-    csv->fd =
-        open(csv->path, O_WRONLY | O_CREAT | O_CLOEXEC | (csv->append ? O_APPEND : O_TRUNC), 0666);
-    return csv->fd >= 0 ? 0
-                        : uni_error_set_errno(err, errno, "CSVLogger cannot write %s", csv->path);
+    csv->fd = open(csv->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (csv->fd < 0)
+        return uni_error_set_errno(err, errno, "CSVLogger cannot write %s", csv->path);
+    csv->stale = !csv->append; /* emptied in epoch_begin: a fit that is resumed goes on in it */
+    csv->lines = 0;
+    return csv->append ? find_line(csv, -1, &csv->lines, NULL, err) : 0;
+}
+
+static int empty_stale(struct csv *csv, uni_error *err)
+{
+    if (csv->stale && ftruncate(csv->fd, 0) < 0)
+        return uni_error_set_errno(err, errno, "CSVLogger cannot empty %s", csv->path);
+    csv->stale = false;
+    return 0;
+}
+
+static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
+{
+    return empty_stale(self, err);
 }
 
 static int compare(const void *a, const void *b)
@@ -87,7 +127,7 @@ static int take_names(struct csv *csv, const uni_logs *logs)
 static void put_header(struct csv *csv)
 {
     struct stat status;
-    if (csv->append && fstat(csv->fd, &status) == 0 && status.st_size > 0)
+    if (fstat(csv->fd, &status) == 0 && status.st_size > 0)
         return;
     uni__text_add_string(&csv->line, "epoch");
     for (size_t i = 0; i < csv->num_names; i++) {
@@ -95,6 +135,7 @@ static void put_header(struct csv *csv)
         uni__text_add_string(&csv->line, csv->names[i]);
     }
     uni__text_add_string(&csv->line, "\n");
+    csv->lines++;
 }
 
 static void put_value(struct csv *csv, const uni_logs *logs, const char *name)
@@ -128,13 +169,65 @@ static int epoch_end(void *self, uni_model *model, int epoch, const uni_logs *lo
     uni__text_add_string(&csv->line, "\n");
     if (csv->line.failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a line of %s", csv->path);
-    return uni__write_all(csv->fd, csv->line.data, csv->line.size, csv->path, err);
+    UNI_TRY(uni__write_all(csv->fd, csv->line.data, csv->line.size, csv->path, err));
+    csv->lines++;
+    return 0;
+}
+
+static int get_state(void *self, uni_value **out, uni_error *err)
+{
+    const struct csv *csv = self;
+    uni_value *names = uni_value_list();
+    *out =
+        uni__callback_numbers(1, (const char *const[]){ "lines" }, (const int64_t[]){ csv->lines });
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < csv->num_names; i++)
+        status = uni_list_take(names, uni_value_string(csv->names[i]));
+    if (uni_dict_take(*out, "names", names) == 0 && status == 0)
+        return 0;
+    return uni_error_set(err, UNI_ENOMEM, "no memory for the state of the CSVLogger of %s",
+                         csv->path);
+}
+
+static int restore_names(struct csv *csv, const uni_value *names)
+{
+    size_t count = uni_list_size(names);
+    forget_names(csv);
+    if (count == 0)
+        return 0;
+    csv->names = calloc(count + 1, sizeof *csv->names);
+    for (size_t i = 0; csv->names != NULL && i < count; i++) {
+        csv->names[i] = strdup(uni_value_as_string(uni_list_get(names, i), ""));
+        if (csv->names[i] == NULL)
+            return UNI_ENOMEM;
+        csv->num_names++;
+    }
+    return csv->names != NULL ? 0 : UNI_ENOMEM;
+}
+
+/* The file as it was when the state was taken: lines of epochs that are trained again are cut off. */
+static int set_state(void *self, const uni_value *state, uni_error *err)
+{
+    struct csv *csv = self;
+    int64_t wanted = uni_dict_get_int(state, "lines", 0), end = 0;
+    if (restore_names(csv, uni_dict_get(state, "names")) < 0)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the columns of %s", csv->path);
+    csv->stale = false;
+    UNI_TRY(find_line(csv, wanted < 0 ? 0 : wanted, &csv->lines, &end, err));
+    if (csv->lines < wanted)
+        uni__warn("%s has %lld lines, but had %lld when the checkpoint was taken; the missing ones "
+                  "are lost",
+                  csv->path, (long long)csv->lines, (long long)wanted);
+    return ftruncate(csv->fd, (off_t)end) == 0
+               ? 0
+               : uni_error_set_errno(err, errno, "CSVLogger cannot shorten %s", csv->path);
 }
 
 static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
 {
+    int status = empty_stale(self, err);
     close_file(self);
-    return 0;
+    return status;
 }
 
 static void free_csv(void *self)
@@ -149,6 +242,9 @@ static void free_csv(void *self)
 
 static const uni_fit_callback_class csv_class = { .name = "CSVLogger",
                                                   .train_begin = train_begin,
+                                                  .epoch_begin = epoch_begin,
+                                                  .get_state = get_state,
+                                                  .set_state = set_state,
                                                   .epoch_end = epoch_end,
                                                   .train_end = train_end,
                                                   .free = free_csv };

@@ -77,6 +77,34 @@ static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_err
     return uni_model_set_weights(model, early->best_weights, err);
 }
 
+static int get_state(void *self, uni_value **out, uni_error *err)
+{
+    const struct early *early = self;
+    *out = uni__callback_numbers(
+        3, (const char *const[]){ "wait", "stopped_epoch", "best_epoch" },
+        (const int64_t[]){ early->wait, early->stopped_epoch, early->best_epoch });
+    int status = uni__monitor_put(&early->monitor, *out);
+    if (status == 0 && early->best_weights != NULL)
+        status = uni_dict_take(*out, "best_weights", uni_value_copy(early->best_weights));
+    return *out != NULL && status == 0
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for the state of EarlyStopping");
+}
+
+static int set_state(void *self, const uni_value *state, uni_error *err)
+{
+    struct early *early = self;
+    const uni_value *weights = uni_dict_get(state, "best_weights");
+    early->wait = (int)uni_dict_get_int(state, "wait", 0);
+    early->stopped_epoch = (int)uni_dict_get_int(state, "stopped_epoch", 0);
+    early->best_epoch = (int)uni_dict_get_int(state, "best_epoch", 0);
+    uni__monitor_take(&early->monitor, state);
+    uni_value_free(early->best_weights);
+    early->best_weights =
+        weights != NULL && early->options.restore_best_weights ? uni_value_copy(weights) : NULL;
+    return 0;
+}
+
 static void free_early(void *self)
 {
     uni_value_free(((struct early *)self)->best_weights);
@@ -87,6 +115,8 @@ static const uni_fit_callback_class early_class = { .name = "EarlyStopping",
                                                     .train_begin = train_begin,
                                                     .epoch_end = epoch_end,
                                                     .train_end = train_end,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_early };
 
 int uni_callback_early_stopping(uni_fit_callback **out, const uni_early_stopping_options *options,

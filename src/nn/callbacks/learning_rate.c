@@ -78,9 +78,31 @@ static int plateau_epoch_end(void *self, uni_model *model, int epoch, const uni_
     return 0;
 }
 
+/* The rate itself is the optimizer's. */
+static int plateau_get_state(void *self, uni_value **out, uni_error *err)
+{
+    const struct plateau *plateau = self;
+    *out = uni__callback_numbers(2, (const char *const[]){ "wait", "cooldown" },
+                                 (const int64_t[]){ plateau->wait, plateau->cooldown });
+    return *out != NULL && uni__monitor_put(&plateau->monitor, *out) == 0
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for the state of ReduceLROnPlateau");
+}
+
+static int plateau_set_state(void *self, const uni_value *state, uni_error *err)
+{
+    struct plateau *plateau = self;
+    plateau->wait = (int)uni_dict_get_int(state, "wait", 0);
+    plateau->cooldown = (int)uni_dict_get_int(state, "cooldown", 0);
+    uni__monitor_take(&plateau->monitor, state);
+    return 0;
+}
+
 static const uni_fit_callback_class plateau_class = { .name = "ReduceLROnPlateau",
                                                       .train_begin = plateau_begin,
                                                       .epoch_end = plateau_epoch_end,
+                                                      .get_state = plateau_get_state,
+                                                      .set_state = plateau_set_state,
                                                       .free = free };
 
 int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out, const uni_reduce_lr_options *options,

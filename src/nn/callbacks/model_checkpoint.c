@@ -181,6 +181,24 @@ static int batch_end(void *self, uni_model *model, int64_t batch, const uni_logs
     return save(checkpoint, model, checkpoint->epoch, batch, logs, err);
 }
 
+static int get_state(void *self, uni_value **out, uni_error *err)
+{
+    const struct checkpoint *checkpoint = self;
+    *out = uni__callback_numbers(1, (const char *const[]){ "since" },
+                                 (const int64_t[]){ checkpoint->since });
+    return *out != NULL && uni__monitor_put(&checkpoint->monitor, *out) == 0
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for the state of ModelCheckpoint");
+}
+
+static int set_state(void *self, const uni_value *state, uni_error *err)
+{
+    struct checkpoint *checkpoint = self;
+    checkpoint->since = uni_dict_get_int(state, "since", 0);
+    uni__monitor_take(&checkpoint->monitor, state);
+    return 0;
+}
+
 static void free_checkpoint(void *self)
 {
     free(((struct checkpoint *)self)->path);
@@ -191,10 +209,14 @@ static void free_checkpoint(void *self)
 static const uni_fit_callback_class epoch_class = { .name = "ModelCheckpoint",
                                                     .epoch_begin = epoch_begin,
                                                     .epoch_end = epoch_end,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_checkpoint };
 static const uni_fit_callback_class batch_class = { .name = "ModelCheckpoint",
                                                     .epoch_begin = epoch_begin,
                                                     .batch_end = batch_end,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_checkpoint };
 
 static bool ends_with(const char *text, const char *end)

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "track/tensorboard_file.h"
 
 #define BUCKETS 30
@@ -247,6 +249,66 @@ static int test_end(void *self, uni_model *model, const uni_logs *logs, uni_erro
     return board->in_fit ? 0 : flush(board, err);
 }
 
+static int put_file(uni_value *state, const char *name, bool is_open, const uni__event_file *file)
+{
+    if (!is_open)
+        return 0;
+    uni_value *about = uni_value_dict();
+    const char *slash = strrchr(file->path, '/');
+    int status = uni_dict_take(about, "name", uni_value_string(slash + 1));
+    status |= uni_dict_take(about, "size", uni_value_int((int64_t)file->size));
+    return uni_dict_take(state, name, about) | status;
+}
+
+static int get_state(void *self, uni_value **out, uni_error *err)
+{
+    struct board *board = self;
+    UNI_TRY(flush(board, err));
+    *out = uni__callback_numbers(1, (const char *const[]){ "batches" },
+                                 (const int64_t[]){ board->batches });
+    int status = put_file(*out, "train", board->train_open, &board->train);
+    status |= put_file(*out, "validation", board->validation_open, &board->validation);
+    return *out != NULL && status == 0
+               ? 0
+               : uni_error_set(err, UNI_ENOMEM, "no memory for the state of TensorBoard");
+}
+
+/* Goes on in the file that the state names, in the place of the one that train_begin made. Where it is not there (another rank's directory, a disk
+ * that was emptied) the new one stays. */
+static void go_on_in_file(struct board *board, const char *name, const uni_value *about,
+                          uni__event_file *file, bool *is_open)
+{
+    uni__event_file old = { .fd = -1 };
+    uni_error err = { 0 };
+    char *dir = uni__path_join(board->directory, name, NULL);
+    if (dir == NULL || about == NULL)
+        goto done;
+    if (uni__event_file_reopen(&old, dir, uni_dict_get_string(about, "name", ""),
+                               (uint64_t)uni_dict_get_int(about, "size", 0), &err) < 0) {
+        uni__warn("TensorBoard begins a new file: %s", err.message);
+        uni__event_file_close(&old);
+        goto done;
+    }
+    if (*is_open) {
+        (void)unlink(file->path);
+        uni__event_file_close(file);
+    }
+    *file = old;
+    *is_open = true;
+done:
+    free(dir);
+}
+
+static int set_state(void *self, const uni_value *state, uni_error *err)
+{
+    struct board *board = self;
+    board->batches = uni_dict_get_int(state, "batches", 0);
+    go_on_in_file(board, "train", uni_dict_get(state, "train"), &board->train, &board->train_open);
+    go_on_in_file(board, "validation", uni_dict_get(state, "validation"), &board->validation,
+                  &board->validation_open);
+    return 0;
+}
+
 static int train_end(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
 {
     struct board *board = self;
@@ -269,6 +331,8 @@ static const uni_fit_callback_class epoch_class = { .name = "TensorBoard",
                                                     .train_end = train_end,
                                                     .epoch_end = epoch_end,
                                                     .test_end = test_end,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_board };
 static const uni_fit_callback_class batch_class = { .name = "TensorBoard",
                                                     .train_begin = train_begin,
@@ -277,6 +341,8 @@ static const uni_fit_callback_class batch_class = { .name = "TensorBoard",
                                                     .batch_begin = batch_begin,
                                                     .batch_end = batch_end,
                                                     .test_end = test_end,
+                                                    .get_state = get_state,
+                                                    .set_state = set_state,
                                                     .free = free_board };
 
 int uni_callback_tensorboard(uni_fit_callback **out, const char *directory, int histogram_freq,

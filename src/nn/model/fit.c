@@ -27,7 +27,7 @@ struct fit {
     uint64_t seed;
     uni__source train, validation;
     bool has_validation, exhausted, checks_nan;
-    uni__callbacks callbacks;
+    uni__moment moment; /* where it stands; with callbacks and history */
     uni_fit_info info;
     /* Logs: results, times, results of the validation. */
     char **names;
@@ -35,7 +35,6 @@ struct fit {
     int num_results, num_times, num_names;
     double phases[UNI__PHASES]; /* nanoseconds of the epoch */
     int64_t steps; /* of the epoch */
-    uni_value *history;
     uni__text trace;
     uint64_t trace_begin;
 };
@@ -89,8 +88,8 @@ static int make_logs(struct fit *fit, uni_error *err)
     int total = 2 * fit->num_results + fit->num_times;
     fit->names = calloc((size_t)total, sizeof *fit->names);
     fit->values = calloc((size_t)total, sizeof *fit->values);
-    fit->history = uni_value_dict();
-    bool complete = fit->names != NULL && fit->values != NULL && fit->history != NULL;
+    fit->moment.history = uni_value_dict();
+    bool complete = fit->names != NULL && fit->values != NULL && fit->moment.history != NULL;
     for (int i = 0; complete && i < total; i++) {
         int validation = i - fit->num_results - fit->num_times;
         const char *name = i < fit->num_results ? compiled->names[i]
@@ -161,9 +160,9 @@ static int set_up(struct fit *fit, uni_error *err)
                                 .samples = uni__batches_samples(fit->train.batches),
                                 .verbose = o->verbose,
                                 .has_validation = fit->has_validation };
-    UNI_TRY(uni__callbacks_make(&fit->callbacks, o->callbacks, o->num_callbacks, o->verbose,
+    UNI_TRY(uni__callbacks_make(&fit->moment.callbacks, o->callbacks, o->num_callbacks, o->verbose,
                                 &fit->info, err));
-    fit->checks_nan = !uni__callbacks_has(&fit->callbacks, "TerminateOnNaN");
+    fit->checks_nan = !uni__callbacks_has(&fit->moment.callbacks, "TerminateOnNaN");
     if (o->trace != NULL)
         uni__text_add_string(&fit->trace, "{\"traceEvents\":[\n");
     fit->trace_begin = uni__monotonic_ns();
@@ -174,12 +173,12 @@ static void tear_down(struct fit *fit)
 {
     uni__source_close(&fit->train);
     uni__source_close(&fit->validation);
-    uni__callbacks_free(&fit->callbacks);
+    uni__callbacks_free(&fit->moment.callbacks);
     for (int i = 0; fit->names != NULL && i < fit->num_names; i++)
         free(fit->names[i]);
     free(fit->names);
     free(fit->values);
-    uni_value_free(fit->history);
+    uni_value_free(fit->moment.history);
     uni__text_free(&fit->trace);
 }
 
@@ -202,10 +201,10 @@ static uni_logs logs_of(const struct fit *fit, bool validation)
 static int remember(struct fit *fit, const uni_logs *logs, uni_error *err)
 {
     for (size_t i = 0; i < logs->count; i++) {
-        if (uni_dict_get(fit->history, logs->names[i]) == NULL &&
-            uni_dict_take(fit->history, logs->names[i], uni_value_list()) < 0)
+        if (uni_dict_get(fit->moment.history, logs->names[i]) == NULL &&
+            uni_dict_take(fit->moment.history, logs->names[i], uni_value_list()) < 0)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the history");
-        uni_value *list = (uni_value *)(uintptr_t)uni_dict_get(fit->history, logs->names[i]);
+        uni_value *list = (uni_value *)(uintptr_t)uni_dict_get(fit->moment.history, logs->names[i]);
         if (uni_list_take(list, uni_value_float(logs->values[i])) < 0)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the history");
     }
@@ -251,7 +250,7 @@ static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_b
     const uni_fit_options *o = fit->options;
     int status = 0;
     UNI_TRY(uni__check_batch(model, batch, true, err));
-    UNI__CALLBACKS(status, &fit->callbacks, batch_begin, model, fit->steps, err);
+    UNI__CALLBACKS(status, &fit->moment.callbacks, batch_begin, model, fit->steps, err);
     UNI_TRY(status);
     uint64_t input = uni__monotonic_ns() - input_begin;
     UNI_TRY(uni__runner_run(runner,
@@ -273,11 +272,16 @@ static int train_batch(struct fit *fit, const uni_batch *batch, uint64_t input_b
     if (runner->stopping)
         model->stopping = true;
     fit->steps++;
-    if (!fit->callbacks.batch_logs)
-        return 0;
-    read_results(fit);
-    uni_logs logs = logs_of(fit, false);
-    UNI__CALLBACKS(status, &fit->callbacks, batch_end, model, fit->steps - 1, &logs, err);
+    if (fit->moment.callbacks.batch_logs) {
+        read_results(fit);
+        uni_logs logs = logs_of(fit, false);
+        UNI__CALLBACKS(status, &fit->moment.callbacks, batch_end, model, fit->steps - 1, &logs,
+                       err);
+        UNI_TRY(status);
+    }
+    fit->moment.batch = fit->steps;
+    if (fit->moment.callbacks.after_batch)
+        UNI__CALLBACKS(status, &fit->moment.callbacks, after_batch, model, fit->steps - 1, err);
     return status;
 }
 
@@ -288,15 +292,29 @@ static bool stops_now(const struct fit *fit)
     return fit->options->replica == NULL ? fit->model->stopping : fit->model->runner->stopping;
 }
 
-static int train_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_error *err)
+/* Batches that were trained before the interruption that this fit goes on from. */
+static int skip_batches(struct fit *fit, uni_error *err)
+{
+    uni_batch batch;
+    for (fit->steps = 0; fit->steps < fit->moment.batch; fit->steps++) {
+        int got = uni__source_next(&fit->train, &batch, err);
+        UNI_TRY(got);
+        if (got == 0)
+            return 0;
+    }
+    return 0;
+}
+
+static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
-    uni__compiled_reset(fit->model->compiled);
     memset(fit->phases, 0, sizeof fit->phases);
-    fit->steps = 0;
+    UNI_TRY(skip_batches(fit, err));
+    if (fit->steps == 0)
+        uni__compiled_reset(fit->model->compiled);
     for (;;) {
         uni_batch batch;
-        if (o->steps_per_epoch > 0 && fit->steps + skip >= o->steps_per_epoch)
+        if (o->steps_per_epoch > 0 && fit->steps >= o->steps_per_epoch)
             return 0;
         uint64_t begin = uni__monotonic_ns();
         int got = uni__source_next(&fit->train, &batch, err);
@@ -313,10 +331,6 @@ static int train_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni
                           (long long)fit->steps, (long long)o->steps_per_epoch, epoch + 1);
             return 0;
         }
-        if (skip > 0) { /* trained before the interruption that BackupAndRestore goes on from */
-            skip--;
-            continue;
-        }
         UNI_TRY(train_batch(fit, &batch, begin, err));
         if (stops_now(fit))
             return 0;
@@ -327,7 +341,7 @@ static int validate(struct fit *fit, uni_error *err)
 {
     UNI_TRY(uni__source_reset(&fit->validation, 0, err));
     UNI_TRY(uni__test_source(fit->model, &fit->validation, &fit->validation_options,
-                             fit->options->validation_steps, &fit->callbacks, err));
+                             fit->options->validation_steps, &fit->moment.callbacks, err));
     if (fit->model->compiled->samples == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty validation dataset",
                              fit->model->name);
@@ -336,14 +350,14 @@ static int validate(struct fit *fit, uni_error *err)
     return 0;
 }
 
-static int run_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_error *err)
+static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
-    UNI__CALLBACKS(status, &fit->callbacks, epoch_begin, fit->model, epoch, err);
+    UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_begin, fit->model, epoch, err);
     UNI_TRY(status);
-    UNI_TRY(train_epoch(fit, epoch, skip, fresh, err));
-    if (fit->steps == 0 && skip == 0)
+    UNI_TRY(train_epoch(fit, epoch, fresh, err));
+    if (fit->steps == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty dataset",
                              fit->model->name);
     read_results(fit);
@@ -355,14 +369,28 @@ static int run_epoch(struct fit *fit, int epoch, int64_t skip, bool fresh, uni_e
         uni_batches_expect(fit->validation.batches, 0, 1); /* read while the next epoch trains */
     uni_logs logs = logs_of(fit, validates);
     UNI_TRY(remember(fit, &logs, err));
-    UNI__CALLBACKS(status, &fit->callbacks, epoch_end, fit->model, epoch, &logs, err);
+    UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_end, fit->model, epoch, &logs, err);
     UNI_TRY(status);
     if (o->replica != NULL) { /* a stop of one at the epoch's end is a stop of all */
         UNI_TRY(
             uni__runner_reduce_totals(fit->model->runner, o->replica, fit->model->stopping, err));
         fit->model->stopping = fit->model->runner->stopping;
     }
-    return 0;
+    fit->moment.epoch = epoch + 1;
+    fit->moment.batch = 0;
+    UNI__CALLBACKS(status, &fit->moment.callbacks, after_epoch, fit->model, epoch, &logs, err);
+    return status;
+}
+
+/* The last numbers of the history, for a fit that goes on where nothing is left to train. */
+static void recall_logs(struct fit *fit)
+{
+    for (int i = 0; i < fit->num_names; i++) {
+        const uni_value *list = uni_dict_get(fit->moment.history, fit->names[i]);
+        size_t size = uni_list_size(list);
+        if (size > 0)
+            fit->values[i] = uni_value_as_float(uni_list_get(list, size - 1), 0);
+    }
 }
 
 static int run(struct fit *fit, uni_error *err)
@@ -370,20 +398,22 @@ static int run(struct fit *fit, uni_error *err)
     uni_model *model = fit->model;
     int status = 0;
     model->stopping = false;
-    model->resume_epoch = -1;
-    model->resume_batch = 0;
-    UNI__CALLBACKS(status, &fit->callbacks, train_begin, model, &fit->info, err);
+    model->moment = &fit->moment;
+    fit->moment.epoch = fit->info.initial_epoch;
+    UNI__CALLBACKS(status, &fit->moment.callbacks, train_begin, model, &fit->info, err);
     UNI_TRY(status);
-    int first = model->resume_epoch >= 0 ? model->resume_epoch : fit->info.initial_epoch;
+    UNI_TRY(uni__moment_resume(&fit->moment, model, fit->info.initial_epoch, err));
+    recall_logs(fit);
+    int first = fit->moment.epoch;
     for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {
         bool fresh = fit->options->steps_per_epoch == 0 || fit->exhausted || epoch == first;
         if (fresh && !(epoch == fit->info.initial_epoch && fit->train.has_first))
             UNI_TRY(begin_epoch(fit, epoch, err));
         fit->exhausted = false;
-        UNI_TRY(run_epoch(fit, epoch, epoch == first ? model->resume_batch : 0, fresh, err));
+        UNI_TRY(run_epoch(fit, epoch, fresh, err));
     }
     uni_logs logs = logs_of(fit, fit->has_validation);
-    UNI__CALLBACKS(status, &fit->callbacks, train_end, model, &logs, err);
+    UNI__CALLBACKS(status, &fit->moment.callbacks, train_end, model, &logs, err);
     return status;
 }
 
@@ -397,11 +427,12 @@ int uni_model_fit(uni_model *model, const uni_fit_options *options, uni_value **
         *history = NULL;
     if (status == 0)
         status = run(&fit, err);
+    model->moment = NULL;
     if (status == 0)
         status = write_trace(&fit, err);
     if (status == 0 && history != NULL) {
-        *history = fit.history;
-        fit.history = NULL;
+        *history = fit.moment.history;
+        fit.moment.history = NULL;
     }
     tear_down(&fit);
     return status;

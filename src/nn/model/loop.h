@@ -43,6 +43,17 @@ int uni__check_finite(const uni_batch *batch, int64_t step, uni_error *err) UNI_
 int uni__test_source(uni_model *model, uni__source *source, const uni_fit_options *options,
                      int64_t steps, const uni__callbacks *callbacks, uni_error *err) UNI_MUST_USE;
 
+/* fit_state.c: where a fit stands. */
+typedef struct uni__moment {
+    uni__callbacks callbacks;
+    uni_value *history;
+    int epoch; /* of the next batch */
+    int64_t batch; /* its number in that epoch */
+} uni__moment;
+/* Takes model->resume, when it fits initial_epoch: history, callbacks, totals of a half epoch, whether it stops. The moment says where to go on. */
+int uni__moment_resume(uni__moment *moment, uni_model *model, int initial_epoch,
+                       uni_error *err) UNI_MUST_USE;
+
 /* {"loss": ...} of the present totals. */
 int uni__results_dict(const uni_model *model, uni_value **out, uni_error *err) UNI_MUST_USE;
 

@@ -44,6 +44,7 @@ void uni_model_free(uni_model *model)
         uni_layer_free(model->layers[i]);
     free(model->layers);
     free(model->nodes);
+    uni_value_free(model->resume);
     uni_parameters_free(model->build.store);
     free(model->name);
     free(model);

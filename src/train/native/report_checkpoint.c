@@ -4,6 +4,8 @@
  * Under multi_worker the chief's callbacks at an epoch's end run before those of the others, and in lockstep mode (v1) the driver takes an iteration when
  * all ranks have reported it: a chief that waited for that inside its callback would wait for ranks that wait for the chief. So the report is handed over at
  * the epoch's end and waited for at the begin of the next one, or at the end of the training.
+ *
+ * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a restarted fit decides and writes as the undisturbed one.
  */
 #include <stdlib.h>
 
@@ -18,7 +20,7 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
                        uni_error *err)
 {
     reporter *report = self;
-    uni_value *metrics = uni_value_dict(), *state = NULL;
+    uni_value *metrics = uni_value_dict(), *state = NULL, *fit = NULL;
     bool save = report->every > 0 && (epoch + 1) % report->every == 0 &&
                 uni_session_world_rank(report->session) == 0;
     int status = uni_dict_take(metrics, "epoch", uni_value_int(epoch));
@@ -26,6 +28,10 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
         status = uni_dict_take(metrics, logs->names[i], uni_value_float(logs->values[i]));
     if (status == 0 && save) {
         status = uni_model_get_state(model, &state, err);
+        if (status == 0)
+            status = uni_model_get_fit_state(model, &fit, err);
+        if (status == 0)
+            status = uni_dict_take(state, "fit", fit);
         if (status == 0)
             status = uni_dict_take(state, "epoch", uni_value_int(epoch));
     }
@@ -56,7 +62,7 @@ int uni_callback_report_checkpoint(uni_fit_callback **out, uni_session *session,
     static const uni_fit_callback_class class_ = { .name = "ReportCheckpoint",
                                                    .epoch_begin = before_epoch,
                                                    .train_end = after_training,
-                                                   .epoch_end = after_epoch,
+                                                   .after_epoch = after_epoch,
                                                    .free = free };
     *out = NULL;
     reporter *report = calloc(1, sizeof *report);
@@ -79,6 +85,9 @@ int uni_session_restore_model(uni_session *session, uni_model *model, int *epoch
     *epoch = (int)uni_dict_get_int(state, "epoch", -1) + 1;
     uni_dict_remove(state, "epoch");
     int status = uni_model_set_state(model, state, err);
+    const uni_value *fit = uni_dict_get(state, "fit"); /* not there: a loop of the user's own */
+    if (status == 0 && fit)
+        status = uni_model_set_fit_state(model, fit, err);
     uni_value_free(state);
     return status;
 }
