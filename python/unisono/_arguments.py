@@ -29,6 +29,7 @@ class Refused(NamedTuple):
 
 
 # function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
+# "unisono.data.*" holds for all functions and methods of a module.
 HARMLESS: dict[str, dict[str, str]] = {
     "unisono.init": {
         "ignore_reinit_error": "init may be called again at any time",
@@ -74,6 +75,15 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and isinstance(value, (bool, int, float, str, tuple, list, dict, type(None))) and value == default)
 
 
+def harmless(what: str) -> dict[str, str]:
+    """The harmless arguments of a function."""
+    out = dict(HARMLESS.get(what, {}))
+    while "." in what:
+        what = what.rpartition(".")[0]
+        out = {**HARMLESS.get(what + ".*", {}), **out}
+    return out
+
+
 def _short(what: str) -> str:
     """unisono.train.Checkpoint.to_directory -> Checkpoint.to_directory"""
     parts = what.split(".")
@@ -88,7 +98,7 @@ def check(what: str, given: Mapping[str, Any], known: Iterable[str] = (), refuse
         if name in refused:
             if not any(_is_default(value, each) for each in (refused[name].default, *refused[name].also)):
                 raise TypeError("%s(%s=%.40r) is not supported: %s" % (short, name, value, refused[name].why))
-        elif name not in known and name not in HARMLESS.get(what, ()):
+        elif name not in known and name not in harmless(what):
             raise TypeError("%s() got an unexpected keyword argument %r%s" % (short, name, near(name, known)))
 
 

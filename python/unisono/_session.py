@@ -145,7 +145,7 @@ def _metrics(here: Any, metrics: Any, more: dict[str, Any]) -> dict[str, Any]:
         return more
     if not isinstance(metrics, dict):
         raise TypeError("metrics must be a dictionary, not %s" % type(metrics).__name__)
-    if here is None or here.mode == "v1":
+    if here is not None and here.mode == "v1":
         return dict(metrics, **more) if more else metrics
     if more:
         check("unisono.train.report", more, ["metrics", "checkpoint"], _REFUSED)
