@@ -104,9 +104,10 @@ typedef struct uni_trainer_options {
     const char *
         interface; /* of this machine, for other hosts: a name, an address or a subnet; default: probed */
     /* All that goes between hosts must be sealed, or the run is refused: gradients over MPI are sealed too, and frameworks whose own connections cannot be are not
-     * started. Default: the controller's connections are sealed, and a line says what else is readable. */
+     * started. Default: the controller's connections are sealed, and a line says what else is readable. Also by
+     * UNISONO_ENCRYPT=1. */
     bool encrypt;
-    /* The controller's connections are authenticated but readable; default: sealed. */
+    /* The controller's connections are authenticated but readable; default: sealed. Also by UNISONO_NO_SEAL=1. */
     bool no_seal;
     /* A file of at least 32 random bytes, mode 0600, at the same path on every host: then nobody can join without it, whatever becomes of the launcher's
      * channel (docs/hosts.md). Default UNISONO_SECRET_FILE, otherwise none. */

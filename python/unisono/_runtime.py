@@ -34,9 +34,11 @@ _REFUSED = {
 
 @strict(_REFUSED, name="unisono.init")
 def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: int | None = None, resources: dict[str, float] | None = None,
-         log_to_driver: bool | None = None, hosts: Any = None, launcher: str | None = None) -> dict[str, Any]:
+         log_to_driver: bool | None = None, hosts: Any = None, launcher: str | None = None, encrypt: bool | None = None, no_seal: bool | None = None,
+         secret_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Nothing needs to be started. launcher: "local", "mpi" or "slurm"; hosts: "a:2,b:2" or a dictionary {"a": 2, "b": 2} (then mpi is meant).
 
+    encrypt, no_seal, secret_file: as the options of `unisono run` over hosts (docs/hosts.md, Security).
     address: None, "auto" or "local". There is no server to connect to: what `ray up` and --address did, hosts= and launcher= do.
     num_cpus, num_gpus, resources: what cluster_resources() says. log_to_driver=False: what workers print stays in the run's logs."""
     if address not in (None, "auto", "local"):
@@ -50,6 +52,9 @@ def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: i
         raise ValueError("launcher must be one of %s, not %r" % (", ".join(LAUNCHERS), launcher))
     _set("UNISONO_LAUNCHER", launcher)
     _set("UNISONO_HOSTS", hosts)
+    _set("UNISONO_ENCRYPT", None if encrypt is None else "%d" % encrypt)
+    _set("UNISONO_NO_SEAL", None if no_seal is None else "%d" % no_seal)
+    _set("UNISONO_SECRET_FILE", None if secret_file is None else os.fspath(secret_file))
     said = {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}
     _state.update(initialized=True, quiet=log_to_driver is False, resources={key: float(value) for key, value in said.items() if value is not None})
     return {"address": None, "num_cpus": int(cluster_resources()["CPU"]), "launcher": os.environ.get("UNISONO_LAUNCHER", "local"),

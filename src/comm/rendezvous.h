@@ -43,6 +43,8 @@ typedef struct uni__rendezvous {
     int rank, size;
     /* Optional: not 0 when the group is to give up (the session's page has one). */
     const _Atomic uint32_t *abort_word;
+    /* Optional: 32 bytes, the same on all ranks. What goes between hosts is sealed with it. */
+    const uint8_t *data_key;
 } uni__rendezvous;
 
 /* One communicator for this rank; waits until all ranks have opened theirs (at most open_timeout_ms,

@@ -118,6 +118,7 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "nodes", uni_value_int(view.remote ? place->num_nodes : 1));
     if (view.remote && place->num_nodes > 1)
         status |= add_neighbours(run, order, place->node);
+    status |= uni__hosts_add_seal(run->trainer, order);
     const uni__roles *roles = &run->trainer->roles;
     int index;
     status |= uni_dict_take(order, "role", uni_value_string(uni__role_of(roles, rank, &index)));

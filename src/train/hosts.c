@@ -103,14 +103,12 @@ int uni__hosts_new(uni_trainer *trainer, const uni_trainer_options *asked, uni_e
     if ((asked->interface && !(hosts->interface = strdup(asked->interface))) ||
         (asked->secret_file && !(hosts->secret_file = strdup(asked->secret_file))))
         return uni_error_set(err, UNI_ENOMEM, "no memory for hosts");
-    if (hosts->encrypt && !hosts->seal)
-        return uni_error_set(err, UNI_EINVAL,
-                             "encrypt and no_seal contradict each other: leave one of them out");
     if (hosts->foreign && asked->hosts)
         return uni_error_set(err, UNI_EINVAL,
                              "inside mpirun or srun the hosts are theirs: leave --hosts out");
     UNI_TRY_GOTO(list_hosts(hosts, asked, err), done);
     UNI_TRY_GOTO(check_room(hosts, trainer, asked, err), done);
+    UNI_TRY_GOTO(uni__hosts_check_seal(trainer, err), done);
     UNI_TRY_GOTO(uni__find_helper("unisono-host", "UNISONO_HOST_AGENT", hosts->agent,
                                   sizeof hosts->agent, err),
                  done);
@@ -128,6 +126,7 @@ void uni__hosts_free(uni_trainer *trainer)
     free(trainer->hosts->list);
     free(trainer->hosts->interface);
     free(trainer->hosts->secret_file);
+    sodium_memzero(trainer->hosts->data_key, sizeof trainer->hosts->data_key);
     free(trainer->hosts);
     trainer->hosts = NULL;
 }
@@ -286,6 +285,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     UNI_TRY_GOTO(uni__credentials_new(&credentials, err), done);
     credentials.attempt = (uint32_t)run->attempt;
     credentials.seal = hosts->seal;
+    randombytes_buf(hosts->data_key, sizeof hosts->data_key);
     if (hosts->secret_file)
         UNI_TRY_GOTO(uni__credentials_read_secret(&credentials, hosts->secret_file, err), done);
     if (hosts->foreign)

@@ -51,8 +51,8 @@ static bool starts_host(uni__run *run, int rank, uni__place *place)
     return uni__group_place(run->group, rank, place) && place->local_rank == 0;
 }
 
-/* "a (10.0.0.1, 2 ranks), b (10.0.0.2, 2 ranks; no shared storage)" */
-static void say_hosts(uni__run *run)
+/* "a (10.0.0.1, 2 ranks), b (10.0.0.2, 2 ranks; no shared storage)"; how many. */
+static int say_hosts(uni__run *run)
 {
     uni__text text = { 0 };
     uni__place place, last = { 0 };
@@ -80,6 +80,7 @@ static void say_hosts(uni__run *run)
                   run->trainer->hosts->seal ? " (sealed)" : " (readable: --no-seal)", ms,
                   text.data ? text.data : "");
     uni__text_free(&text);
+    return nodes;
 }
 
 typedef struct giving {
@@ -116,7 +117,7 @@ void uni__hosts_placed(void *context)
     remove_tokens(run);
     run->trainer->hosts->was_placed = true;
     run->trainer->hosts->failed_launches = 0;
-    say_hosts(run);
+    uni__hosts_say_readable(run, say_hosts(run));
     status = give_checkpoints(run, &err);
     for (int r = 0; r < run->num_workers && status == 0; r++) {
         run->ranks[r].state = UNI__RANK_GONE;

@@ -19,6 +19,8 @@ struct uni__hosts {
     uni__host_slots *list;
     int num_hosts, min_workers;
     char *interface, *secret_file;
+    /* With encrypt: what workers seal their own messages between hosts with; fresh for each attempt. */
+    uint8_t data_key[UNI__KEY_BYTES];
     char agent[4200]; /* path of unisono-host */
     uni__address addresses[UNI__NETWORK_MAX];
     int num_addresses;
@@ -45,6 +47,12 @@ int uni__hosts_describe(const uni_trainer *trainer, uni_value *out);
 void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 /* [controller] Begins an attempt; the workers are spawned when all hosts are there. */
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
+/* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose connections cannot be sealed. */
+int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
+/* For a worker's order: how it seals what it sends to other hosts itself. */
+int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order);
+/* Before workers start: says once what somebody in the network can read. num_hosts: that are used. */
+void uni__hosts_say_readable(uni__run *run, int num_hosts);
 /* A sentence's end for a run that is not started again because it is foreign, or NULL. */
 const char *uni__hosts_verdict(uni__run *run, char *sentence, size_t size);
 /* A failed launch after a lost host or launcher: tried again, without counting, for a minute. */

@@ -81,7 +81,8 @@ int uni_session_comm(uni_session *session, const uni_comm_options *options, uni_
                               .context = session,
                               .rank = session->rank,
                               .size = session->size,
-                              .abort_word = &session->page->alarm };
+                              .abort_word = &session->page->alarm,
+                              .data_key = session->seals ? session->data_key : NULL };
     int status;
     if (session->nodes <= 1)
         status = uni__comm_open_shm(out, &peers, &with_records, 0, err);

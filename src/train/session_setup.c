@@ -211,6 +211,11 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
              uni_dict_get_string(order, "role", "worker"));
     if (session->nodes > 1 && !keep_ranks(&session->locals, order, "locals", session->local_size))
         return uni_error_set(err, UNI_EFORMAT, "the order to begin a run does not name the hosts");
+    size_t key_size = 0;
+    const void *key = uni_value_as_bytes(uni_dict_get(order, "data_key"), &key_size);
+    session->seals = key && key_size == sizeof session->data_key;
+    if (session->seals)
+        memcpy(session->data_key, key, sizeof session->data_key);
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);

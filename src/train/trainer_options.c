@@ -280,6 +280,8 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
         trainer->options.interface = given("UNISONO_INTERFACE", NULL);
     if (!asked->secret_file)
         trainer->options.secret_file = given("UNISONO_SECRET_FILE", NULL);
+    trainer->options.encrypt |= strcmp(given("UNISONO_ENCRYPT", "0"), "0") != 0;
+    trainer->options.no_seal |= strcmp(given("UNISONO_NO_SEAL", "0"), "0") != 0;
     uni__host_look(&trainer->host);
     bool local = strcmp(trainer->options.launcher, "local") == 0;
     if (local && (asked->hosts || asked->interface || asked->encrypt || asked->no_seal ||

@@ -2,7 +2,7 @@
 
 Greeting  strangers, replays and floods while hosts are expected      Tap     somebody who reads all that passes the router
 Middle    somebody in between who changes frames (the quick part)     Between all that can be done to a frame, in both directions
-Flood     tens of thousands of connections while a run is launched    Data    gradients, frameworks and what is said about them
+Flood     tens of thousands of connections while a run is launched    Contract  the collectives' contract, sealed
 """
 
 import glob
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hosts"))
 
 from mpi_test import Hosts  # noqa: E402
-from network import COMMAND, WORKER, Run, finish, why_not  # noqa: E402
+from network import COMMAND, CONTRACT, WORKER, Run, finish, why_not  # noqa: E402
 from wiretap import streams  # noqa: E402
 
 MARKED = os.environ.get("UNISONO_TEST_MARKED", "")
@@ -356,6 +356,54 @@ class Tap(Attacked):
         seen, mark, out = self.tapped("readable", "--no-seal", worker=("comm=0",))
         self.assertGreaterEqual(len(self.where(seen, mark)), 2)
         self.assertIn("readable: --no-seal", out)
+
+
+    def test_gradients(self):
+        """All kinds of collectives over MPI: readable by default, which is said before; sealed with --encrypt, in both placements of ranks."""
+        seen, mark, out = self.tapped("plain")
+        self.assertTrue(self.where(seen, mark))
+        self.assertIn("readable in the network: gradients that MPI carries (--encrypt seals them)", out)
+        for name, hosts in (("apart", "a:1,b:1"), ("pairs", "a:2,b:2")):
+            seen, mark, out = self.tapped(name, "--encrypt", "--hosts", hosts)
+            self.assertEqual(self.where(seen, mark), [])
+            self.assertNotIn("gradients that MPI carries", out)
+            self.assertIn("transport done", Run(self.net.storage, name).log(1))
+
+    def test_frameworks(self):
+        """Connections that cannot be sealed: said before, and refused with --encrypt."""
+        for backend, words in (("tensorflow", "TensorFlow's own gRPC connections"), ("torch", "PyTorch's own gloo or NCCL connections"),
+                               ("horovod", "Horovod's own MPI or gloo connections")):
+            name = "of_" + backend
+            code, out = self.net.unisono(name, "--hosts", "a:1,b:1", "-b", backend, "--", "true")
+            self.assertEqual(code, 0, out)
+            self.assertEqual(len(re.findall("readable in the network: " + words, out)), 1, out)
+            journal = Run(self.net.storage, name).lines("journal.jsonl")
+            said = [i for i, line in enumerate(journal) if "readable in the network" in line.get("message", "")]
+            begun = [i for i, line in enumerate(journal) if line.get("event") in ("spawned", "worker", "started")]
+            self.assertTrue(said)
+            self.assertTrue(not begun or said[0] < begun[0], "it is said before the workers start")
+            code, out = self.net.unisono(name, "--hosts", "a:1,b:1", "-b", backend, "--encrypt", "--", "true")
+            self.assertEqual(code, 125, out)
+            self.assertIn("encrypt: " + words, out)
+            self.assertIn("cannot be sealed", out)
+            code, out = self.net.unisono(name, "--hosts", "a:2", "-b", backend, "--encrypt", "--", "true")
+            self.assertEqual(code, 0, "nothing of it leaves the host: " + out)
+
+    def test_contradiction(self):
+        code, out = self.net.unisono("both", "--hosts", "a:1,b:1", "--encrypt", "--no-seal", "--", "true")
+        self.assertEqual(code, 64, out)
+        self.assertIn("contradict each other", out)
+
+
+class Contract(Attacked):
+    """The collectives' contract with everything sealed: the same results, the same errors."""
+
+    def test_all(self):
+        for hosts, transport in (("a:1,b:1", "mpi"), ("a:2,b:2", "hosts"), ("a:2,b:1", "hosts")):
+            name = "contract_" + hosts.replace(":", "").replace(",", "")
+            code, out = self.net.unisono(name, "--hosts", hosts, "-f", "0", "--encrypt", "--", CONTRACT, "session", timeout=120)
+            self.assertEqual(code, 0, out)
+            self.assertIn("transport " + transport, Run(self.net.storage, name).log(0))
 
 
 class Middles(Attacked):

@@ -35,10 +35,11 @@
 #define LINE_BYTES 64u
 
 typedef struct lane {
-    size_t first, count; /* elements */
+    size_t index, first, count; /* elements */
     int step;
     MPI_Request requests[2];
-    char *scratch; /* what is received before it is added */
+    char *scratch; /* what is received before it is added, or opened */
+    char *sealed; /* what is sent, when it is sealed */
 } lane;
 
 struct uni__exchange {
@@ -54,6 +55,8 @@ struct uni__exchange {
     size_t count;
     lane lanes[WINDOW]; /* lane i is in place i % WINDOW */
     uint64_t moved; /* pieces that came */
+    uint64_t number; /* of the call in its communicator */
+    int forged; /* the rank whose piece did not open, or -1 */
     size_t num_lanes, oldest, begun; /* lanes before `oldest` are done */
     void (*combine)(const void *context, int dtype, int op, void *into, const void *from,
                     size_t count);
@@ -65,7 +68,7 @@ int uni__exchange_is_better(const state *s, const uni__mpi_call *call)
     int reduces = call->kind == UNI__KIND_ALL_REDUCE || call->kind == UNI__KIND_REDUCE_APPLY;
     bool doubles = (s->size & (s->size - 1)) == 0; /* a ring has too many rounds for little */
     return reduces && s->size > 1 && call->combine && call->count > 0 &&
-           (doubles || call->count >= RING_ELEMENTS);
+           (doubles || call->count >= RING_ELEMENTS || s->seal);
 }
 
 static size_t chunk_begin(const uni__exchange *it, const lane *at, int chunk)
@@ -107,11 +110,46 @@ static piece piece_of(const uni__exchange *it, const lane *at)
     return p;
 }
 
+static uni__mpi_place place_of(const uni__exchange *it, const lane *at, int from, int to)
+{
+    return (uni__mpi_place){ .comm = it->of->id,
+                             .kind = UNI__KIND_ALL_REDUCE,
+                             .from = from,
+                             .to = to,
+                             .number = it->number,
+                             .part = (uint64_t)at->index << 16 | (uint64_t)at->step };
+}
+
+static int post_sealed(uni__exchange *it, lane *at, const piece *p, int tag)
+{
+    const uni__mpi_seal *seal = it->of->seal;
+    uni__mpi_place place = place_of(it, at, it->rank, p->to);
+    size_t bytes = p->send_count * it->element;
+    seal->seal(seal->context, &place, at->sealed, it->data + p->send * it->element, bytes);
+    int code = MPI_Irecv(at->scratch, (int)(p->receive_count * it->element + seal->extra), MPI_BYTE,
+                         p->from, tag, it->comm, &at->requests[0]);
+    return code == MPI_SUCCESS ? MPI_Isend(at->sealed, (int)(bytes + seal->extra), MPI_BYTE, p->to,
+                                           tag, it->comm, &at->requests[1])
+                               : code;
+}
+
+/* Into the scratch where it is added from, or to its place. */
+static bool open_piece(uni__exchange *it, const lane *at, const piece *p)
+{
+    const uni__mpi_seal *seal = it->of->seal;
+    uni__mpi_place place = place_of(it, at, p->from, it->rank);
+    void *to = p->adds ? at->scratch : it->data + p->receive * it->element;
+    return !seal ||
+           seal->open(seal->context, &place, to, at->scratch, p->receive_count * it->element) == 0;
+}
+
 /* Lanes in one place follow each other, and so do their messages: they share a tag. */
 static int post(uni__exchange *it, lane *at)
 {
     piece p = piece_of(it, at);
     int tag = it->tag + (int)(at - it->lanes);
+    if (it->of->seal)
+        return post_sealed(it, at, &p, tag);
     void *room = p.adds ? at->scratch : it->data + p.receive * it->element;
     int code =
         MPI_Irecv(room, (int)p.receive_count, it->type, p.from, tag, it->comm, &at->requests[0]);
@@ -141,6 +179,7 @@ static size_t choose_way(const state *s, size_t bytes, int *doubling)
 static int begin_lane(uni__exchange *it, size_t index)
 {
     lane *at = &it->lanes[index % WINDOW];
+    at->index = index;
     at->first = lane_begin(it, index);
     at->count = lane_begin(it, index + 1) - at->first;
     at->step = 0;
@@ -165,6 +204,8 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
                            .op = call->op,
                            .element = (size_t)element,
                            .data = call->out,
+                           .number = s->calls++,
+                           .forged = -1,
                            .combine = call->combine,
                            .context = call->combine_context };
     it->tag = TAG_EXCHANGE + (int)(s->exchanges++ % 256) * WINDOW;
@@ -175,13 +216,15 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
     size_t lane_bytes = it->doubling ? message : (size_t)s->size * message;
     it->num_lanes = (bytes + lane_bytes - 1) / lane_bytes;
     /* Fresh pages cost more than the sum: the block is kept for the next call. */
-    it->block = s->num_spare > 0 ? s->spare[--s->num_spare]
-                                 : malloc(WINDOW * (LARGEST_MESSAGE + LINE_BYTES));
+    const size_t room = LARGEST_MESSAGE + LINE_BYTES;
+    it->block =
+        s->num_spare > 0 ? s->spare[--s->num_spare] : malloc(WINDOW * room * (s->seal ? 2 : 1));
     if (!it->block)
         return MPI_ERR_NO_MEM;
     for (size_t i = 0; i < WINDOW; i++) {
         it->lanes[i].requests[0] = it->lanes[i].requests[1] = MPI_REQUEST_NULL;
-        it->lanes[i].scratch = it->block + i * (LARGEST_MESSAGE + LINE_BYTES);
+        it->lanes[i].scratch = it->block + i * room;
+        it->lanes[i].sealed = s->seal ? it->block + (WINDOW + i) * room : NULL;
     }
     if (call->in != call->out)
         memcpy(call->out, call->in, bytes);
@@ -200,6 +243,10 @@ static int step_lane(uni__exchange *it, lane *at, int *done)
             return code;
         piece p = piece_of(it, at);
         it->moved++;
+        if (!open_piece(it, at, &p)) {
+            it->forged = p.from;
+            return MPI_ERR_OTHER;
+        }
         if (p.adds)
             it->combine(it->context, it->dtype, it->op, it->data + p.receive * it->element,
                         at->scratch, p.receive_count);
@@ -234,6 +281,11 @@ int uni__exchange_step(uni__exchange *it, int *done)
 uint64_t uni__exchange_progress(const uni__exchange *exchange)
 {
     return exchange->moved + 1;
+}
+
+int uni__exchange_forged(const uni__exchange *exchange)
+{
+    return exchange->forged;
 }
 
 void uni__exchange_free(uni__exchange *exchange)

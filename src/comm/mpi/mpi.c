@@ -19,6 +19,7 @@
 #include "comm/board.h"
 #include "comm/kinds.h"
 #include "comm/mpi/mpi_internal.h"
+#include "comm/mpi/seal.h"
 
 #define SPIN_NS 20000u /* after this every turn gives the core to whoever else wants it */
 #define NAP_AFTER_NS 20000000u
@@ -31,6 +32,8 @@
 typedef struct mpi_state {
     const uni__mpi_plugin *plugin;
     void *state;
+    uni__mpi_seal *
+        seal; /* NULL: what is sent is readable; a communicator that was split off has its world's */
     _Atomic uint32_t aborted; /* 1: the text is being written, 2: it is there */
     char abort_text[UNI__MPI_NOTE_SIZE];
     uint64_t looked; /* when somebody last looked after all */
@@ -321,8 +324,10 @@ static void mpi_close(uni_comm *comm)
     mpi_state *mpi = comm->state;
     if (mpi && mpi->state)
         mpi->plugin->close(mpi->state, comm->finalized && !mpi->dead && !comm->broken.code);
-    if (mpi)
+    if (mpi) {
         uni__stall_free(&mpi->stall);
+        uni__mpi_seal_free(mpi->seal);
+    }
     free(mpi);
 }
 
@@ -445,8 +450,14 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
     mpi->plugin = plugin;
     mpi->stall.key = "stalled.world";
     mpi->stall.pair_key = "missed.world";
+    if (world.data_key && uni__mpi_seal_new(&mpi->seal, world.data_key, err) < 0) {
+        free(mpi);
+        return UNI_ENOMEM;
+    }
     int status = plugin->open(&mpi->state, &world.rank, &world.size, why);
     uni__mpi_plugin_used(plugin);
+    if (status == 0 && mpi->seal)
+        plugin->protect(mpi->state, mpi->seal);
     if (status == 0)
         status = greet(mpi, &world, why);
     if (status == 0) {
@@ -459,6 +470,7 @@ int uni__comm_open_mpi(uni_comm **out, const uni__rendezvous *peers,
         plugin->abandon();
         uni_error_set(err, status, "MPI cannot be started: %s", why);
     }
+    uni__mpi_seal_free(mpi->seal);
     free(mpi);
     return status;
 }

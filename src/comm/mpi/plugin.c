@@ -53,6 +53,8 @@ static void know_ranks(state *s)
         MPI_Comm_free(&host);
     }
     s->one_host = here == s->size;
+    s->sent_to = calloc((size_t)s->size, sizeof *s->sent_to);
+    s->got_from = calloc((size_t)s->size, sizeof *s->got_from);
     for (int i = 0; i < MAX_NOTES; i++)
         s->sending[i] = MPI_REQUEST_NULL;
 }
@@ -93,6 +95,11 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
     return 0;
 }
 
+static void plugin_protect(void *context, const uni__mpi_seal *seal)
+{
+    ((state *)context)->seal = seal;
+}
+
 static int plugin_meet(void *context, int *done, char *why)
 {
     state *s = context;
@@ -127,6 +134,8 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
         return 0;
     }
     know_ranks(s);
+    s->seal = world->seal;
+    s->id = ++world->splits << 16 | (uint32_t)color;
     *rank = s->rank;
     *size = s->size;
     *out = s;
@@ -185,6 +194,8 @@ static int start_call(state *s, const uni__mpi_call *call, handle *h)
         return uni__exchange_start(s, call, type_of(call->dtype), &h->exchange);
 
     MPI_Datatype type = type_of(call->dtype);
+    if (uni__sealed_is_needed(s, call))
+        return uni__sealed_start(s, call, type, h);
     int count = (int)call->count, size = 1;
     MPI_Type_size(type, &size);
     size_t bytes = call->count * (size_t)size;
@@ -235,7 +246,17 @@ static int plugin_start(void *context, const uni__mpi_call *call, void **out, ch
     h->requests[0] = h->requests[1] = MPI_REQUEST_NULL;
     int code = start_call(s, call, h);
     h->num_requests = 1;
-    if (code == MPI_SUCCESS && call->weight) {
+    if (code == MPI_SUCCESS && call->weight && s->seal && s->size > 1) {
+        uni__mpi_call weights = { .kind = UNI__KIND_ALL_REDUCE,
+                                  .dtype = UNI_F64,
+                                  .op = UNI_COMM_SUM,
+                                  .count = 1,
+                                  .in = call->weight,
+                                  .out = call->weight,
+                                  .combine = call->combine,
+                                  .combine_context = call->combine_context };
+        code = uni__exchange_start(s, &weights, MPI_DOUBLE, &h->weights);
+    } else if (code == MPI_SUCCESS && call->weight) {
         code = MPI_Iallreduce(MPI_IN_PLACE, call->weight, 1, MPI_DOUBLE, MPI_SUM, s->data,
                               &h->requests[1]);
         h->num_requests = 2;
@@ -249,25 +270,54 @@ static int plugin_start(void *context, const uni__mpi_call *call, void **out, ch
     return 0;
 }
 
+static int say_forged(int rank, char *why)
+{
+    snprintf(
+        why, UNI__MPI_WHY_SIZE,
+        "a message of rank %d was changed, repeated or left out on its way: somebody may be in "
+        "between",
+        rank);
+    return UNI_ECORRUPT;
+}
+
+/* As far as it gets; it is freed and *exchange NULL when it has ended. */
+static int step_exchange(uni__exchange **exchange, int *done, char *why)
+{
+    *done = 1;
+    if (!*exchange)
+        return 0;
+    int code = uni__exchange_step(*exchange, done);
+    if (code != MPI_SUCCESS && uni__exchange_forged(*exchange) >= 0)
+        return say_forged(uni__exchange_forged(*exchange), why);
+    if (code != MPI_SUCCESS)
+        return fail(code, "a collective failed", why);
+    if (*done) {
+        uni__exchange_free(*exchange);
+        *exchange = NULL;
+    }
+    return 0;
+}
+
 static int plugin_test(void *context, void *argument, int *done, char *why)
 {
     handle *h = argument;
     MPI_Status statuses[2];
-    if (h->exchange) {
-        int code = uni__exchange_step(h->exchange, done);
-        if (code != MPI_SUCCESS)
-            return fail(code, "a collective failed", why);
-        if (!*done)
-            return 0;
-        uni__exchange_free(h->exchange);
-        h->exchange = NULL;
-    }
+    int weighed = 0;
+    UNI_TRY(step_exchange(&h->exchange, done, why));
+    UNI_TRY(step_exchange(&h->weights, &weighed, why));
+    *done = *done && weighed;
+    if (!*done)
+        return 0;
     int code = MPI_Testall(h->num_requests, h->requests, done, statuses);
     if (code == MPI_ERR_IN_STATUS)
         code = statuses[0].MPI_ERROR != MPI_SUCCESS ? statuses[0].MPI_ERROR : statuses[1].MPI_ERROR;
     if (code != MPI_SUCCESS)
         return fail(code, "a collective failed", why);
     if (*done) {
+        int forged = h->sealed ? uni__sealed_finish(h->sealed) : -1;
+        if (forged >= 0)
+            return say_forged(forged, why);
+        uni__sealed_free(h->sealed);
         if (h->copy_to)
             memcpy(h->copy_to, h->temporary, h->copy_bytes);
         free(h->temporary);
@@ -282,6 +332,11 @@ static uint64_t plugin_progress(void *argument)
     return h->exchange ? uni__exchange_progress(h->exchange) : 0;
 }
 
+static int note_bytes(const state *s)
+{
+    return (int)(sizeof(uni__mpi_note) + (s->seal ? s->seal->extra : 0));
+}
+
 static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why)
 {
     state *s = context;
@@ -292,8 +347,12 @@ static int plugin_send_notes(void *context, const uni__mpi_note *note, char *why
         MPI_Test(&s->sending[place], &done, MPI_STATUS_IGNORE);
         if (!done)
             return 0; /* nobody takes our notes: there is nothing more to say */
-        s->sent[place] = *note;
-        int code = MPI_Isend(&s->sent[place], (int)sizeof *note, MPI_BYTE, r, TAG_NOTE, s->notes,
+        uni__mpi_place where = { .comm = s->id, .from = s->rank, .to = r };
+        if (s->seal)
+            s->seal->seal(s->seal->context, &where, s->sent[place].bytes, note, sizeof *note);
+        else
+            memcpy(s->sent[place].bytes, note, sizeof *note);
+        int code = MPI_Isend(s->sent[place].bytes, note_bytes(s), MPI_BYTE, r, TAG_NOTE, s->notes,
                              &s->sending[place]);
         if (code != MPI_SUCCESS)
             return fail(code, "a note could not be sent", why);
@@ -313,12 +372,18 @@ static int plugin_next_note(void *context, uni__mpi_note *note, int *got, char *
     state *s = context;
     MPI_Status status;
     int code = MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, s->notes, got, &status);
+    sent_note came;
     if (code == MPI_SUCCESS && *got)
-        code = MPI_Recv(note, (int)sizeof *note, MPI_BYTE, status.MPI_SOURCE, TAG_NOTE, s->notes,
+        code = MPI_Recv(came.bytes, note_bytes(s), MPI_BYTE, status.MPI_SOURCE, TAG_NOTE, s->notes,
                         MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS)
         return fail(code, "a note could not be received", why);
     if (*got) {
+        uni__mpi_place where = { .comm = s->id, .from = status.MPI_SOURCE, .to = s->rank };
+        if (s->seal &&
+            s->seal->open(s->seal->context, &where, came.bytes, came.bytes, sizeof *note) != 0)
+            return say_forged(status.MPI_SOURCE, why);
+        memcpy(note, came.bytes, sizeof *note);
         note->rank = status.MPI_SOURCE;
         note->text[sizeof note->text - 1] = 0;
     }
@@ -342,6 +407,8 @@ static void plugin_close(void *context, int proper)
         MPI_Finalize();
     while (s->num_spare > 0)
         free(s->spare[--s->num_spare]);
+    free(s->sent_to);
+    free(s->got_from);
     free(s);
 }
 
@@ -368,6 +435,7 @@ const uni__mpi_plugin *uni__mpi_plugin_get(void)
         .version = UNI__MPI_PLUGIN_VERSION,
         .family = FAMILY,
         .open = plugin_open,
+        .protect = plugin_protect,
         .meet = plugin_meet,
         .split = plugin_split,
         .start = plugin_start,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 6u
+#define UNI__MPI_PLUGIN_VERSION 7u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
@@ -35,11 +35,32 @@ typedef struct uni__mpi_note {
     char text[UNI__MPI_NOTE_SIZE];
 } uni__mpi_note;
 
+/* Where a sealed message belongs: it opens nowhere else. */
+typedef struct uni__mpi_place {
+    uint32_t comm, kind; /* which communicator; as in uni__call, 0 for a note */
+    int32_t from, to; /* to: -1 for all */
+    uint64_t number, part; /* of the call, and of the message in it */
+} uni__mpi_place;
+
+/* The library's functions that seal what MPI carries (seal.c). */
+typedef struct uni__mpi_seal {
+    void *context;
+    size_t extra; /* bytes that a sealed message is longer; at most UNI__MPI_SEAL_MAX */
+    /* `out` has room for size + extra bytes. */
+    void (*seal)(void *context, const uni__mpi_place *place, void *out, const void *in,
+                 size_t size);
+    /* `in` has size + extra bytes; `out` may be `in`. 0, or -1 when it is not what was sealed for this place. */
+    int (*open)(void *context, const uni__mpi_place *place, void *out, const void *in, size_t size);
+} uni__mpi_seal;
+#define UNI__MPI_SEAL_MAX 64
+
 typedef struct uni__mpi_plugin {
     uint32_t version;
     const char *family; /* "openmpi", "mpich" */
     /* Initialises MPI when nobody has, and begins to greet all ranks of the world. */
     int (*open)(void **state, int *rank, int *size, char *why);
+    /* Before `meet`: from now on all that is sent is sealed, in communicators that are split off too. It must live as long as `state`. */
+    void (*protect)(void *state, const uni__mpi_seal *seal);
     /* *done is set when all ranks have answered; then there is a communicator of its own over the whole world. Before, nothing else may be called. */
     int (*meet)(void *state, int *done, char *why);
     /* Collective over `state`: those with the same color (from 0) get a communicator of their own; color -1: none, *out is NULL. `state` must

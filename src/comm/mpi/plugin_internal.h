@@ -12,14 +12,23 @@
 #define MAX_SPARE 4
 #define MAX_NOTES 64 /* sent and not known to have left */
 
+/* What travels of a note. */
+typedef struct sent_note {
+    char bytes[sizeof(uni__mpi_note) + UNI__MPI_SEAL_MAX];
+} sent_note;
+
 typedef struct state {
     MPI_Comm data, notes;
+    const uni__mpi_seal *seal; /* NULL: what is sent is readable */
+    uint32_t id, splits; /* of this communicator; of those that were split off */
+    uint64_t calls; /* collectives begun */
+    uint64_t *sent_to, *got_from; /* messages by rank */
     int rank, size;
     int initialised_here; /* of the world: MPI was not running before */
     int one_host; /* all ranks are on it */
     MPI_Request greeting;
     char *greetings; /* a byte to and from each rank */
-    uni__mpi_note sent[MAX_NOTES];
+    sent_note sent[MAX_NOTES];
     MPI_Request sending[MAX_NOTES];
     int next_sent;
     unsigned exchanges; /* begun: the tags of those under way differ */
@@ -34,6 +43,8 @@ typedef struct handle {
     void *temporary;
     size_t copy_bytes;
     struct uni__exchange *exchange; /* NULL: MPI's own collective, or done */
+    struct uni__exchange *weights; /* sealed: the sum of the weights */
+    struct uni__sealed_call *sealed; /* NULL: nothing to open at its end */
 } handle;
 
 /* exchange.c: all_reduce made of sends and receives. Codes are MPI's. */
@@ -43,6 +54,16 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type,
                         uni__exchange **out);
 int uni__exchange_step(uni__exchange *exchange, int *done);
 uint64_t uni__exchange_progress(const uni__exchange *exchange); /* from 1 */
+/* A message that came was not what its sender had sealed: its rank, or -1. */
+int uni__exchange_forged(const uni__exchange *exchange);
 void uni__exchange_free(uni__exchange *exchange);
+
+/* plugin_seal.c: the other collectives when all that is sent is sealed. Codes are MPI's. */
+typedef struct uni__sealed_call uni__sealed_call;
+int uni__sealed_is_needed(const state *s, const uni__mpi_call *call);
+int uni__sealed_start(state *s, const uni__mpi_call *call, MPI_Datatype type, handle *h);
+/* All has come: it is opened. The rank whose message was forged, or -1. */
+int uni__sealed_finish(uni__sealed_call *sealed);
+void uni__sealed_free(uni__sealed_call *sealed);
 
 #endif

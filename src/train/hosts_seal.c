@@ -1,0 +1,80 @@
+/*
+ * hosts_seal.c - what of a run over several hosts somebody in the network can read. The controller's own connections are sealed unless no_seal; what workers send to each
+ * other is sealed with encrypt if it goes over our own collectives, and cannot be if it goes over a framework's own connections. That is said before the workers
+ * start, and with encrypt refused. User's thread, but for say_readable (controller).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/hosts_internal.h"
+
+/* Backends whose processes connect to each other by themselves. */
+static const struct {
+    const char *backend, *name, *links;
+} frameworks[] = {
+    { "tensorflow", "TensorFlow", "gRPC connections (gradients, variables, functions)" },
+    { "torch", "PyTorch", "gloo or NCCL connections and its store (gradients, weights)" },
+    { "horovod", "Horovod", "MPI or gloo connections (gradients, weights)" },
+};
+
+static int framework_of(const uni_trainer *trainer)
+{
+    for (int i = 0; i < (int)(sizeof frameworks / sizeof frameworks[0]); i++)
+        if (strcmp(trainer->options.backend, frameworks[i].backend) == 0)
+            return i;
+    return -1;
+}
+
+int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    int framework = framework_of(trainer);
+    if (hosts->encrypt && !hosts->seal)
+        return uni_error_set(err, UNI_EINVAL,
+                             "encrypt and no_seal contradict each other: leave one of them out");
+    /* Within one host nothing of it passes a network. */
+    if (hosts->encrypt && framework >= 0 && hosts->num_hosts != 1)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "encrypt: %s's own %s between hosts cannot be sealed; leave encrypt "
+                             "out where the network is trusted (a VPN, IPsec), or use the backend "
+                             "native",
+                             frameworks[framework].name, frameworks[framework].links);
+    return 0;
+}
+
+int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    return hosts && hosts->encrypt
+               ? uni_dict_take(order, "data_key",
+                               uni_value_bytes(hosts->data_key, sizeof hosts->data_key))
+               : 0;
+}
+
+void uni__hosts_say_readable(uni__run *run, int num_hosts)
+{
+    const uni_trainer *trainer = run->trainer;
+    const uni__hosts *hosts = trainer->hosts;
+    int framework = framework_of(trainer);
+    bool native = strcmp(trainer->options.backend, "native") == 0;
+    char data[300] = "";
+    if (num_hosts < 2 || run->attempt > 1)
+        return;
+    if (framework >= 0)
+        snprintf(data, sizeof data,
+                 "%s's own %s; whoever reaches their ports can join, so use a network that you "
+                 "trust",
+                 frameworks[framework].name, frameworks[framework].links);
+    else if (hosts->encrypt && !native)
+        snprintf(data, sizeof data, "connections that the program makes itself");
+    else if (!hosts->encrypt)
+        snprintf(data, sizeof data, "gradients that MPI carries (--encrypt seals them)%s",
+                 native ? "" : " and connections that the program makes itself");
+    if (!hosts->seal)
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "readable in the network: all that passes between the controller and the "
+                      "hosts (--no-seal)%s%s",
+                      data[0] ? ", and " : "", data);
+    else if (data[0])
+        uni__run_tell(run, UNI_EVENT_WARNING, -1, "readable in the network: %s", data);
+}
