@@ -12,11 +12,12 @@ import unittest
 import numpy
 
 import support
-from unisono import train
+import unisono.data.preprocessors
+from unisono import data, train
 from unisono.air import Checkpoint as AirCheckpoint
 from unisono.air import session
 from unisono.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, Trainer
-from unisono.train.tensorflow import TensorflowConfig, TensorflowTrainer
+from unisono.train.tensorflow import TensorflowCheckpoint, TensorflowConfig, TensorflowTrainer
 
 TWO = ScalingConfig(num_workers=2)
 
@@ -249,6 +250,36 @@ class Directories(unittest.TestCase):
         with result.checkpoint.as_directory() as folder:
             with open(os.path.join(folder, "checkpoint.json")) as file:
                 self.assertEqual(json.load(file), {"epoch": 1})
+
+
+class Options(unittest.TestCase):
+    """Each argument has its effect."""
+
+    def test_of_the_trainer(self):
+        def loop():
+            rows = {name: sum(1 for _ in train.get_dataset_shard(name).iter_rows()) for name in ("split", "whole")}
+            train.report({"rows": rows, "metadata": train.get_context().get_metadata()})
+
+        metrics = TensorflowTrainer(loop, scaling_config=TWO, dataset_config=train.DataConfig(datasets_to_split=["split"]), metadata={"a": 1},
+                                    datasets={"split": data.range(6), "whole": data.range(4)}).fit().metrics
+        self.assertEqual((metrics["rows"], metrics["metadata"]), ({"split": 3, "whole": 4}, {"a": 1}))
+
+    def test_of_the_checkpoint(self):
+        import tensorflow as tf
+
+        scaler = data.preprocessors.StandardScaler(["id"])
+        scaler.fit(data.range(3))
+        model = build(tf)
+        with tempfile.TemporaryDirectory() as folder:
+            h5, saved = os.path.join(folder, "model.h5"), os.path.join(folder, "saved")
+            model.save(h5)
+            model.save(saved)
+            made = (TensorflowCheckpoint.from_model(model, preprocessor=scaler), TensorflowCheckpoint.from_h5(h5, preprocessor=scaler),
+                    TensorflowCheckpoint.from_saved_model(saved, preprocessor=scaler))
+        for checkpoint in made:
+            self.assertEqual(checkpoint.get_preprocessor().stats_, scaler.stats_)
+            again = TensorflowCheckpoint(path=checkpoint.path).get_model()
+            numpy.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
 
 
 class Leftovers(unittest.TestCase):

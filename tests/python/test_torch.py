@@ -10,10 +10,11 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import support
+import unisono.data.preprocessors
 import unisono.train.torch
-from unisono import _codec, train
+from unisono import _codec, data, train
 from unisono.train import Checkpoint, ScalingConfig, Trainer
-from unisono.train.torch import TorchConfig, TorchTrainer
+from unisono.train.torch import TorchCheckpoint, TorchConfig, TorchTrainer
 
 
 def toy(n=96):
@@ -189,6 +190,71 @@ class Wrapped(unittest.TestCase):
 
         result = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"memory": 1 << 30})).fit()
         self.assertEqual(result.metrics["sum"], 4)
+
+
+class Options(unittest.TestCase):
+    """Each argument has its effect."""
+
+    def test_of_the_trainer(self):
+        def loop(config):
+            rows = {name: sorted(int(row["id"]) for row in train.get_dataset_shard(name).iter_rows()) for name in ("split", "whole")}
+            start = train.get_checkpoint().to_dict()["epoch"]
+            context = train.get_context()
+            train.report({"rows": rows, "lr": config["lr"], "backend": torch.distributed.get_backend(), "metadata": context.get_metadata(), "start": start})
+
+        result = TorchTrainer(loop, train_loop_config={"lr": 0.5}, torch_config=TorchConfig(backend="gloo", init_method="tcp", timeout_s=60),
+                              scaling_config=ScalingConfig(num_workers=2), dataset_config=train.DataConfig(datasets_to_split=["split"]),
+                              datasets={"split": data.range(6), "whole": data.range(4)}, metadata={"a": 1},
+                              resume_from_checkpoint=Checkpoint.from_dict({"epoch": 3})).fit()
+        metrics = result.metrics
+        self.assertEqual((metrics["lr"], metrics["backend"], metrics["metadata"], metrics["start"]), (0.5, "gloo", {"a": 1}, 3))
+        self.assertEqual((len(metrics["rows"]["split"]), metrics["rows"]["whole"]), (3, [0, 1, 2, 3]))
+        other = []
+        with self.assertRaisesRegex(Exception, "no_such_backend"):
+            TorchTrainer(lambda: other.append(1), torch_config=TorchConfig(backend="no_such_backend")).fit()
+
+    def test_of_the_model(self):
+        def function():
+            plain = train.torch.prepare_model(nn.Linear(2, 1), parallel_strategy=None)
+            given = train.torch.prepare_model(nn.Linear(2, 1), parallel_strategy_kwargs={"find_unused_parameters": True})
+            old = train.torch.prepare_model(nn.Linear(2, 1), True, False)
+            moved = train.torch.prepare_model(nn.Linear(2, 1), move_to_device=torch.device("meta"), parallel_strategy=None)
+            still = train.torch.prepare_model(nn.Linear(2, 1, device="meta"), move_to_device=False, parallel_strategy=None)
+            return (type(plain).__name__, given.find_unused_parameters, type(old).__name__, moved.weight.device.type, still.weight.device.type)
+
+        group = Trainer("torch", 2)
+        group.start()
+        self.assertEqual(group.run(function), [("Linear", True, "Linear", "meta", "meta")] * 2)
+        group.shutdown()
+
+    def test_of_the_loader(self):
+        def function():
+            loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2)
+            whole = train.torch.prepare_data_loader(loader, add_dist_sampler=False)
+            split = train.torch.prepare_data_loader(loader, move_to_device=False)
+            return sum(len(batch) for (batch,) in whole), sum(len(batch) for (batch,) in split)
+
+        group = Trainer("torch", 2)
+        group.start()
+        self.assertEqual(group.run(function), [(8, 4)] * 2)
+        group.shutdown()
+
+    def test_of_the_loop(self):
+        model = nn.Linear(2, 1)
+        optimizer = train.torch.prepare_optimizer(optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+        before = model.weight.detach().clone()
+        train.torch.backward(tensor=model(torch.ones(1, 2)).sum())
+        optimizer.step()
+        torch.testing.assert_close(model.weight.detach(), before - 1)
+
+    def test_of_the_checkpoint(self):
+        scaler = data.preprocessors.StandardScaler(["id"])
+        scaler.fit(data.range(3))
+        model = nn.Linear(2, 1)
+        for checkpoint in (TorchCheckpoint.from_model(model, preprocessor=scaler), TorchCheckpoint.from_state_dict(model.state_dict(), preprocessor=scaler)):
+            self.assertEqual(checkpoint.get_preprocessor().stats_, scaler.stats_)
+            again = TorchCheckpoint(path=checkpoint.path).get_model(nn.Linear(2, 1))
+            torch.testing.assert_close(again.weight, model.weight)
 
 
 class Reproducible(unittest.TestCase):

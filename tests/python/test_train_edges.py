@@ -378,6 +378,28 @@ class Finished(unittest.TestCase):
         self.assertEqual(DataParallelTrainer.restore(folder, lambda config: train.report(config), {"a": 4}).fit().metrics["a"], 4)
 
 
+class Objects(unittest.TestCase):
+    def test_a_result_is_what_it_is_made_of(self):
+        checkpoint, error = Checkpoint("/x"), ValueError("y")
+        result = Result(metrics={"a": 1}, checkpoint=checkpoint, error=error, path="/run", metrics_dataframe="frame",
+                        best_checkpoints=[(checkpoint, {"a": 1})], return_value=5)
+        self.assertEqual((result.metrics, result.checkpoint, result.error, result.path), ({"a": 1}, checkpoint, error, "/run"))
+        self.assertEqual((result.metrics_dataframe, result.best_checkpoints, result.return_value), ("frame", [(checkpoint, {"a": 1})], 5))
+        self.assertIs(result.get_best_checkpoint(metric="a", mode="max"), checkpoint)
+
+    def test_metadata_of_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint = Checkpoint.from_directory(path=folder)
+            checkpoint.set_metadata(metadata={"a": 1})
+            checkpoint.update_metadata(metadata={"b": 2})
+            self.assertEqual(Checkpoint(folder).get_metadata(), {"a": 1, "b": 2})
+
+    def test_a_trainer_does_not_checkpoint_by_itself(self):
+        for config in (CheckpointConfig(checkpoint_frequency=2), CheckpointConfig(checkpoint_at_end=True)):
+            with self.assertRaisesRegex(ValueError, "is not supported by DataParallelTrainer: the train function saves when it reports"):
+                fit(nothing, run_config=RunConfig(checkpoint_config=config))
+
+
 class Resources(unittest.TestCase):
     def test_memory_is_a_reservation_and_not_a_limit(self):
         def function():
