@@ -378,6 +378,24 @@ class Finished(unittest.TestCase):
         self.assertEqual(DataParallelTrainer.restore(folder, lambda config: train.report(config), {"a": 4}).fit().metrics["a"], 4)
 
 
+class Timeouts(unittest.TestCase):
+    def test_a_run_without_progress_ends(self):
+        def function():
+            train.report({"x": 1})
+            time.sleep(600)
+
+        with self.assertRaisesRegex(unisono.Error, r"no rank has reported for 1 s .progress_timeout."):
+            fit(function, run_config=RunConfig(failure_config=FailureConfig(progress_timeout=1)))
+        group = Trainer("none", 1, max_retries=0, progress_timeout=1.0)
+        group.start()
+        with self.assertRaisesRegex(unisono.Error, "progress_timeout"):
+            group.run(function)
+        group.shutdown()
+        for wrong in (0, -1, "soon", True):
+            with self.assertRaisesRegex(ValueError, "progress_timeout must be None or a positive number of seconds"):
+                FailureConfig(progress_timeout=wrong)
+
+
 class Objects(unittest.TestCase):
     def test_a_result_is_what_it_is_made_of(self):
         checkpoint, error = Checkpoint("/x"), ValueError("y")
@@ -386,6 +404,20 @@ class Objects(unittest.TestCase):
         self.assertEqual((result.metrics, result.checkpoint, result.error, result.path), ({"a": 1}, checkpoint, error, "/run"))
         self.assertEqual((result.metrics_dataframe, result.best_checkpoints, result.return_value), ("frame", [(checkpoint, {"a": 1})], 5))
         self.assertIs(result.get_best_checkpoint(metric="a", mode="max"), checkpoint)
+
+    def test_the_best_checkpoint_is_last_and_the_newest_is_the_result_s(self):
+        def function():
+            for loss in (2.0, 4.0, float("nan"), 1.0, 3.0):
+                train.report({"loss": loss}, Checkpoint.from_dict({"loss": loss}))
+
+        for order, expected in (("min", [4, 3, 2, 1]), ("max", [1, 2, 3, 4])):
+            config = CheckpointConfig(checkpoint_score_attribute="loss", checkpoint_score_order=order)
+            result = fit(function, run_config=RunConfig(checkpoint_config=config))
+            for each in (result, Result.from_path(result.path)):
+                self.assertEqual([metrics["loss"] for _, metrics in each.best_checkpoints][1:], expected)
+                self.assertEqual(each.checkpoint.to_dict()["loss"], 3)
+        plain = fit(function)
+        self.assertEqual([checkpoint.to_dict()["loss"] for checkpoint, _ in plain.best_checkpoints][-2:], [1, 3])
 
     def test_metadata_of_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -155,6 +155,12 @@ def check_resources(resources: Any, use_gpu: bool) -> Any:
     return out
 
 
+def check_progress_timeout(seconds: Any) -> None:
+    """None, or a positive number of seconds."""
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0):
+        raise ValueError("progress_timeout must be None or a positive number of seconds, not %r" % (seconds,))
+
+
 def check_reserved(resources: Any, num_workers: int) -> None:
     """Ray's "memory" reserves: more than this machine has would never be given. It limits nothing."""
     import os

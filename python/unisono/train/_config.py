@@ -8,7 +8,7 @@ from typing import Any
 
 from unisono import _paths
 from unisono._arguments import Refused, strict_class
-from unisono.train._backend import check_resources
+from unisono.train._backend import check_progress_timeout, check_resources
 
 _ONE_MACHINE = "workers are placed by the launcher: use unisono.init(hosts=) or unisono.init(launcher=\"slurm\")"
 
@@ -116,10 +116,12 @@ class PlacementGroupFactory:
 })
 @dataclass(repr=False)
 class FailureConfig(_Shown):
-    """max_failures: how often the group is started again (-1: for ever). fail_fast: no restart, which is also what max_failures=0 says."""
+    """max_failures: how often the group is started again (-1: for ever). fail_fast: no restart, which is also what max_failures=0 says.
+    progress_timeout (unisono's own): a run in which no rank reports for so many seconds has failed; None waits for ever."""
 
     max_failures: int = 0
     fail_fast: object = False
+    progress_timeout: float | None = None
 
     def __post_init__(self):
         if self.fail_fast == "DEPRECATED":  # the default of today's Ray
@@ -128,6 +130,7 @@ class FailureConfig(_Shown):
             raise ValueError('fail_fast must be True, False or "raise", not %r' % (self.fail_fast,))
         if not isinstance(self.max_failures, int) or self.max_failures < -1:
             raise ValueError("max_failures must be -1 or more, not %r" % (self.max_failures,))
+        check_progress_timeout(self.progress_timeout)
         if self.fail_fast and self.max_failures != 0:
             raise ValueError("fail_fast needs max_failures=0, not %r" % (self.max_failures,))
 

@@ -20,8 +20,20 @@ def renamed(metrics: Any) -> Any:
     return {_NAMES.get(key, key): value for key, value in metrics.items() if key != "_datasets"}
 
 
+def _worst_first(found, options):
+    """In the order of the run's CheckpointConfig, best last; equal ones, and all without a score attribute, by age. NaN and missing scores are worst."""
+    attribute, sign = options.get("score_attribute"), -1 if options.get("score_order") == "min" else 1
+
+    def score(pair):
+        value = pair[1].get(renamed({attribute: None}).popitem()[0])
+        is_number = isinstance(value, (int, float)) and value == value
+        return (is_number, sign * value if is_number else 0)
+
+    return sorted(found, key=score) if attribute else found
+
+
 def _checkpoints(run_dir):
-    """(Checkpoint, metrics) of every complete checkpoint, oldest first."""
+    """(Checkpoint, metrics) of every complete checkpoint, best last."""
     folder = os.path.join(run_dir, "checkpoints")
     found = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -31,7 +43,7 @@ def _checkpoints(run_dir):
         except _unisono.Error:
             continue
         found.append((Checkpoint(path), renamed(info["metrics"])))
-    return found
+    return _worst_first(found, _unisono.run_description(run_dir).get("options") or {}) if found else []
 
 
 _LOCAL = Refused(None, "results are in a directory of this machine")
@@ -39,7 +51,7 @@ _LOCAL = Refused(None, "results are in a directory of this machine")
 
 @strict_class({"_storage_filesystem": _LOCAL}, methods={"from_path": {"storage_filesystem": _LOCAL}})
 class Result:
-    """metrics (rank 0's last report), checkpoint (the latest), error, path, return_value (rank 0's), and more."""
+    """metrics (rank 0's last report), checkpoint (the newest), error, path, return_value (rank 0's), and more."""
 
     def __init__(self, metrics: dict[str, Any] | None = None, checkpoint: Checkpoint | None = None, error: BaseException | None = None,
                  path: str = "", metrics_dataframe: Any = None, best_checkpoints: Any = None, config: dict[str, Any] | None = None,
@@ -96,7 +108,7 @@ class Result:
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """(Checkpoint, metrics) of those that the CheckpointConfig kept."""
+        """(Checkpoint, metrics) of those that the CheckpointConfig kept, best last; without a score attribute the newest is last."""
         if self._best is None:
             self._best = _checkpoints(self.path)
         return self._best

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from unisono import _codec, _driver, _paths, _unisono
 from unisono._arguments import strict_class
-from unisono.train._backend import BackendConfig, backend_config, check_reserved, check_resources
+from unisono.train._backend import BackendConfig, backend_config, check_progress_timeout, check_reserved, check_resources
 from unisono.train.callbacks import TrainingCallback, feed, finish, sink_of, sinks_and_own
 
 logger = logging.getLogger(__name__)
@@ -60,18 +60,21 @@ class Trainer:
     """A group of workers that run one function.
 
     backend: "torch", "tensorflow", "horovod", "none", or one of their configurations. logdir: absolute, or relative to the results directory.
-    max_retries: how often the group is started again after a worker died (-1: for ever).
+    max_retries: how often the group is started again after a worker died (-1: for ever). progress_timeout (unisono's own): a run in which no rank
+    reports for so many seconds has failed; None waits for ever.
     """
 
     def __init__(self, backend: str | BackendConfig, num_workers: int = 1, use_gpu: bool = False,
-                 resources_per_worker: dict[str, float] | None = None, logdir: Any = None, max_retries: int = 3):
+                 resources_per_worker: dict[str, float] | None = None, logdir: Any = None, max_retries: int = 3, *,
+                 progress_timeout: float | None = None):
         if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers <= 0:
             raise ValueError("`num_workers` must be a positive integer, not %r" % (num_workers,))
         self._config = backend_config(backend)
         self._num_workers, self._use_gpu = num_workers, use_gpu
         self._resources = check_resources(resources_per_worker, use_gpu)
         check_reserved(resources_per_worker, num_workers)
-        self._max_retries = max_retries
+        check_progress_timeout(progress_timeout)
+        self._max_retries, self._progress_timeout = max_retries, progress_timeout
         self._hook, self._last = None, {}
         self._iterator = lambda: None  # a weak reference to the last one
         storage, name = self._where = _place(logdir)
@@ -100,7 +103,7 @@ class Trainer:
         strategy = strategy or CheckpointStrategy()
         if not isinstance(strategy, CheckpointStrategy):
             raise TypeError("checkpoint_strategy must be a CheckpointStrategy, not %s" % type(strategy).__name__)
-        run = {"policy": strategy._policy(), "v1_checkpoints": True, "sinks": sinks or None}
+        run = {"policy": strategy._policy(), "v1_checkpoints": True, "sinks": sinks or None, "progress_timeout": self._progress_timeout}
         if checkpoint is not None:
             run["from_dict"] = _codec.encode_dict(checkpoint if isinstance(checkpoint, dict) else self.load_checkpoint_from_path(checkpoint))
         extra = {"score_attribute": strategy._attribute()}
