@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from unisono import _codec, _key, _same_keras, _unisono
+from unisono import _codec, _key, _safe, _same_keras, _unisono
 from unisono._unisono import Error
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -161,7 +161,7 @@ class LogFollower:
             self._tell(line)
 
     def _show(self, rank, lines):
-        text = "".join("(rank %d) %s\n" % (rank, _settled(line).decode("utf-8", "replace")) for line in lines)
+        text = "".join("(rank %d) %s\n" % (rank, _safe.line(_settled(line), sys.stdout)) for line in lines)
         if text:
             write(sys.stdout, text)
 
@@ -179,13 +179,13 @@ class LogFollower:
         if kind == "cause":
             self.cause = event["cause"].get("message", "")
         elif kind == "warning":
-            write(sys.stderr, "unisono: warning: %s\n" % event.get("message"))
+            write(sys.stderr, "unisono: warning: %s\n" % _safe.text(str(event.get("message"))))
         elif kind == "attempt" and event.get("attempt", 1) > 1:
             origin = "the checkpoint in memory" if event.get("from_memory") else os.path.basename(event.get("from_checkpoint") or "") or "the beginning"
             if self.cause:
-                write(sys.stderr, "unisono: %s\nunisono: restart %d from %s\n" % (self.cause, event["attempt"] - 1, origin))
+                write(sys.stderr, "unisono: %s\nunisono: restart %d from %s\n" % (_safe.text(self.cause), event["attempt"] - 1, _safe.text(origin)))
             else:
-                write(sys.stderr, "unisono: resuming from %s\n" % origin)
+                write(sys.stderr, "unisono: resuming from %s\n" % _safe.text(origin))
 
     def end(self):
         self.stop.set()

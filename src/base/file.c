@@ -69,6 +69,12 @@ static int open_regular(const char *path, struct stat *info, uni_error *err)
     return fd;
 }
 
+int uni__open_regular(const char *path, uni_error *err)
+{
+    struct stat info;
+    return open_regular(path, &info, err);
+}
+
 /* read(2) that goes on after signals; a negative code when it fails. */
 static ssize_t read_some(int fd, void *out, size_t size, const char *path, uni_error *err)
 {

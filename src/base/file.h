@@ -16,6 +16,8 @@
 
 int uni__write_all(int fd, const void *data, size_t size, const char *path,
                    uni_error *err) UNI_MUST_USE;
+/* A descriptor to read a regular file; anything else (a FIFO, a device) is refused, and does not block. */
+int uni__open_regular(const char *path, uni_error *err) UNI_MUST_USE;
 /* Whole file, zero-terminated (size does not count the zero); more than limit bytes is
  * UNI_ELIMIT. */
 int uni__read_file(char **out, size_t *size, const char *path, size_t limit,

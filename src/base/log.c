@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/safe_text.h"
 
 #define NOT_ASKED (-1)
 
@@ -60,13 +61,10 @@ void uni__log(uni_log_level level, const char *format, ...)
     if (level == UNI_LOG_OFF || level > uni_log_level_get())
         return;
     static const char prefix[] = "unisono: ";
-    char line[sizeof prefix + UNI_ERROR_MESSAGE_SIZE + 256];
-    memcpy(line, prefix, sizeof prefix);
-    char *message = line + sizeof prefix - 1;
-    size_t room = sizeof line - sizeof prefix; /* keeps one byte for the line's end */
+    char message[UNI_ERROR_MESSAGE_SIZE + 256];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(message, room, format, arguments);
+    int length = vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     if (length < 0)
         return;
@@ -74,9 +72,13 @@ void uni__log(uni_log_level level, const char *format, ...)
         current_function(current_context, level, message);
         return;
     }
-    size_t size = (size_t)length < room ? (size_t)length : room - 1;
-    message[size] = '\n';
+    /* Messages hold names from files and workers; stderr may be a terminal. */
+    uni__text safe = { 0 };
+    uni__text_add_string(&safe, prefix);
+    uni__text_add_safe(&safe, message, strlen(message), "\n\t");
+    uni__text_add_char(&safe, '\n');
     /* A warning that cannot be written has nobody left to be told to. */
-    ssize_t written = write(STDERR_FILENO, line, (size_t)(message - line) + size + 1);
+    ssize_t written = safe.failed ? 0 : write(STDERR_FILENO, safe.data, safe.size);
     (void)written;
+    uni__text_free(&safe);
 }

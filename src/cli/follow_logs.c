@@ -1,7 +1,6 @@
 /* follow_logs.c - see follow_logs.h. Polls with fstat and read: a notification would save nothing
  * at 20 looks a second, and polling works on every filesystem. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/text.h"
+#include "base/safe_text.h"
 #include "cli/follow_logs.h"
 
 #define LONGEST_LINE (64 * 1024) /* a longer one is broken, so that memory stays bounded */
@@ -26,7 +25,7 @@ typedef struct rank_log {
     struct timespec older_time;
     uni__text line; /* without its end so far */
     char *path, *older;
-    char prefix[160];
+    char prefix[320];
 } rank_log;
 
 struct cli_log_follower {
@@ -34,6 +33,7 @@ struct cli_log_follower {
     int num_ranks;
     const cli_terminal *out;
     uni__text ready; /* whole lines, written in one go */
+    uni__text rendered; /* the same as the terminal gets them */
     pthread_t thread;
     bool has_thread;
     atomic_bool stopping;
@@ -45,10 +45,13 @@ static void make_prefix(rank_log *log, const cli_log_options *options, int rank)
     gethostname(here, sizeof here - 1);
     const char *host = options->hosts && options->hosts[rank] ? options->hosts[rank] : here;
     const cli_terminal *out = options->out;
+    uni__text safe = { 0 };
+    uni__text_add_safe(&safe, host, strlen(host), "");
     snprintf(log->prefix, sizeof log->prefix, "%s%.100s:%d%s %s%s%s ",
-             cli_begin(out, CLI_SERIES + rank), host, rank, cli_end(out, CLI_SERIES + rank),
-             cli_begin(out, CLI_DIM), out->is_terminal && out->unicode ? "│" : "|",
-             cli_end(out, CLI_DIM));
+             cli_begin(out, CLI_SERIES + rank), safe.data ? safe.data : "", rank,
+             cli_end(out, CLI_SERIES + rank), cli_begin(out, CLI_DIM),
+             out->is_terminal && out->unicode ? "│" : "|", cli_end(out, CLI_DIM));
+    uni__text_free(&safe);
 }
 
 static void remember_older(rank_log *log, const struct stat *info)
@@ -105,8 +108,8 @@ static void end_line(cli_log_follower *follower, rank_log *log)
 {
     uni__text_add_string(&follower->ready, log->prefix);
     if (log->line.size)
-        uni__text_add(&follower->ready, log->line.data,
-                      uni__settle_line(log->line.data, log->line.size));
+        cli_safe_add_line(follower->out->safe, &follower->ready, log->line.data,
+                          uni__settle_line(log->line.data, log->line.size), follower->out->colour);
     uni__text_add_string(&follower->ready, "\n");
     uni__text_clear(&log->line);
 }
@@ -153,7 +156,7 @@ static size_t read_rotated(cli_log_follower *follower, rank_log *log)
     struct stat info;
     if (stat(log->older, &info) < 0 || same_older(log, &info))
         return 0;
-    int file = open(log->older, O_RDONLY | O_CLOEXEC);
+    int file = uni__open_regular(log->older, NULL);
     if (file < 0 || fstat(file, &info) < 0)
         info.st_size = 0;
     for (size_t got = 1; file >= 0 && got > 0 && log->offset < info.st_size; total += got)
@@ -168,7 +171,7 @@ static size_t read_rotated(cli_log_follower *follower, rank_log *log)
 static bool open_log(rank_log *log)
 {
     struct stat info;
-    log->file = open(log->path, O_RDONLY | O_CLOEXEC);
+    log->file = uni__open_regular(log->path, NULL);
     if (log->file < 0)
         return false;
     log->inode = fstat(log->file, &info) == 0 ? info.st_ino : 0;
@@ -226,9 +229,12 @@ size_t cli_log_follower_poll(cli_log_follower *follower)
 const char *cli_log_follower_take(cli_log_follower *follower, size_t *size)
 {
     uni__text_clear(&follower->ready);
+    uni__text_clear(&follower->rendered);
     poll_all(follower);
-    *size = follower->ready.size;
-    return follower->ready.data;
+    cli_safe_render(follower->out->safe, &follower->rendered, follower->ready.data,
+                    follower->ready.size);
+    *size = follower->rendered.size;
+    return follower->rendered.data;
 }
 
 void cli_log_follower_drain(cli_log_follower *follower)
@@ -283,6 +289,7 @@ void cli_log_follower_free(cli_log_follower *follower)
         free(follower->ranks[i].older);
     }
     uni__text_free(&follower->ready);
+    uni__text_free(&follower->rendered);
     free(follower->ranks);
     free(follower);
 }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/text.h"
+#include "base/safe_text.h"
 #include "cli/command.h"
 #include "cli/follow_logs.h"
 #include "cli/format.h"
@@ -85,7 +85,9 @@ static long start_of_tail(FILE *file, long long lines)
 static void print_file(cli_context *context, const char *path, const char *prefix, long long lines,
                        bool *in_line)
 {
-    FILE *file = fopen(path, "re");
+    int fd = uni__open_regular(path, NULL);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    uni__text shown = { 0 };
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length = 0;
@@ -95,9 +97,14 @@ static void print_file(cli_context *context, const char *path, const char *prefi
     while (lines != 0 && (length = getline(&line, &capacity, file)) > 0) {
         fputs(*in_line ? "" : prefix, context->out.out);
         *in_line = line[length - 1] != '\n';
-        fwrite(line, 1, uni__settle_line(line, (size_t)length), context->out.out);
+        uni__text_clear(&shown);
+        cli_safe_add_line(context->out.safe, &shown, line, uni__settle_line(line, (size_t)length),
+                          context->out.colour);
+        if (shown.size)
+            fwrite(shown.data, 1, shown.size, context->out.out);
     }
     free(line);
+    uni__text_free(&shown);
     fclose(file);
 }
 
@@ -106,12 +113,16 @@ static void print_file(cli_context *context, const char *path, const char *prefi
 static void print_rank(cli_context *context, const uni_run *run, const selection *chosen, int rank,
                        bool prefix, long long lines)
 {
-    char name[64], before[160] = "";
+    char name[64], before[320] = "";
+    uni__text host = { 0 };
     bool in_line = false;
+    const char *named = chosen->hosts[rank] ? chosen->hosts[rank] : "rank";
+    uni__text_add_safe(&host, named, strlen(named), "");
     if (prefix)
-        snprintf(before, sizeof before, "%s%s:%d%s | ", cli_begin(&context->out, CLI_SERIES + rank),
-                 chosen->hosts[rank] ? chosen->hosts[rank] : "rank", rank,
+        snprintf(before, sizeof before, "%s%.100s:%d%s | ",
+                 cli_begin(&context->out, CLI_SERIES + rank), host.data ? host.data : "", rank,
                  cli_end(&context->out, CLI_SERIES + rank));
+    uni__text_free(&host);
     for (int older = lines < 0 ? 1 : 0; older >= 0; older--) {
         snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
         char *path = uni__path_join(uni_run_dir(run), name, NULL);

@@ -46,7 +46,7 @@ const cli_command *cli_command_find(const char *name, uni_error *err)
 int cli_fail(const cli_context *context, const char *command, const uni_error *err)
 {
     const cli_terminal *terminal = &context->err;
-    fflush(stdout);
+    fflush(context->out.out);
     fprintf(terminal->out, "%sunisono%s%s:%s ", cli_begin(terminal, CLI_BAD), command[0] ? " " : "",
             command, cli_end(terminal, CLI_BAD));
     cli_print_clean(terminal->out, err->message[0] ? err->message : uni_status_sentence(err->code));
@@ -105,15 +105,15 @@ static int call_command(cli_context *context, const cli_command *command, int ar
         last++;
     if (status == 0 && last->name) {
         const char *when = *(const char **)((char *)parsed.values + last->offset);
-        context->out = cli_terminal_of(stdout, when);
-        context->err = cli_terminal_of(stderr, when);
+        cli_terminal_colour(&context->out, when);
+        cli_terminal_colour(&context->err, when);
     }
     if (parsed.help) {
         cli_help_print(&context->out, command);
     } else if (status < 0 || check_count(command, &parsed, &err) < 0) {
         code = cli_fail(context, command->name, &err);
         if (code == UNI_EXIT_USAGE)
-            fprintf(stderr, "`unisono %s --help` shows how it is used.\n", command->name);
+            fprintf(context->err.out, "`unisono %s --help` shows how it is used.\n", command->name);
     } else {
         code = command->call(context, &parsed);
     }
@@ -125,7 +125,7 @@ static int call_command(cli_context *context, const cli_command *command, int ar
 static int finish_output(cli_context *context, int code)
 {
     uni_error err = { 0 };
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    if (fflush(context->out.out) == 0 && !ferror(context->out.out))
         return code;
     uni_error_set(&err, UNI_EIO, "writing the output failed");
     return code ? code : cli_fail(context, "", &err);
@@ -146,6 +146,8 @@ int main(int argc, char **argv)
                             .out = cli_terminal_of(stdout, "auto"),
                             .err = cli_terminal_of(stderr, "auto"),
                             .now = uni__wall_seconds() };
+    cli_terminal_protect(&context.out);
+    cli_terminal_protect(&context.err);
     uni_error err = { 0 };
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)

@@ -7,22 +7,29 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/safe_text.h"
 #include "cli/page.h"
 
 void cli_page_escape(uni__text *out, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '<')
+    uni__text safe = { 0 };
+    uni__text_add_safe(&safe, text, strlen(text), "");
+    out->failed = out->failed || safe.failed;
+    for (const char *at = safe.data ? safe.data : ""; *at; at++) {
+        if (*at == '<')
             uni__text_add_string(out, "&lt;");
-        else if (*text == '>')
+        else if (*at == '>')
             uni__text_add_string(out, "&gt;");
-        else if (*text == '&')
+        else if (*at == '&')
             uni__text_add_string(out, "&amp;");
-        else if (*text == '"')
+        else if (*at == '"')
             uni__text_add_string(out, "&quot;");
-        else if ((unsigned char)*text >= 0x20)
-            uni__text_add_char(out, *text);
+        else if (*at == '\'')
+            uni__text_add_string(out, "&#39;");
+        else
+            uni__text_add_char(out, *at);
     }
+    uni__text_free(&safe);
 }
 
 static int write_through(const char *path, const uni__text *page, uni_error *err)

@@ -335,8 +335,9 @@ static int call_plot(cli_context *context, const cli_parsed *parsed)
             code = print_json(context, &plot);
             live = false;
         } else if (status == 0) {
-            fputs(values->follow && context->out.is_terminal ? "\033[H\033[2J" : "",
-                  context->out.out);
+            if (values->follow && context->out.is_terminal)
+                fprintf(context->out.out, "%s%s", cli_sequence(&context->out, "[H"),
+                        cli_sequence(&context->out, "[2J"));
             draw(context, &plot, values);
             fflush(context->out.out);
         }

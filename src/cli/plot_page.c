@@ -9,6 +9,7 @@
 
 #include "cli/format.h"
 #include "cli/page.h"
+#include "base/safe_text.h"
 #include "cli/plot.h"
 
 enum { WIDTH = 860, HEIGHT = 460, LEFT = 70, RIGHT = 20, TOP = 44, BOTTOM = 52 };
@@ -216,8 +217,10 @@ static const char page_script[] =
 /* Quoted for a script inside HTML: "</script>" cannot appear. */
 static void add_script_string(uni__text *out, const char *text)
 {
-    uni__text quoted = { 0 };
-    uni__text_add_json_string(&quoted, text, strlen(text));
+    uni__text quoted = { 0 }, safe = { 0 };
+    uni__text_add_safe(&safe, text, strlen(text), "");
+    uni__text_add_json_string(&quoted, safe.data ? safe.data : "", safe.size);
+    uni__text_free(&safe);
     for (size_t i = 0; i < quoted.size; i++) {
         if (quoted.data[i] == '<')
             uni__text_add_string(out, "\\u003c");

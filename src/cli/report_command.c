@@ -196,7 +196,7 @@ static int call_report(cli_context *context, const cli_parsed *parsed)
     const char *descriptor = getenv("UNISONO_REPORT_FD");
     status = build_message(&message, metrics, nonfinite, &err);
     if (status == 0 && (!descriptor || !descriptor[0])) {
-        fprintf(stderr,
+        fprintf(context->err.out,
                 "unisono report: not below `unisono run`, so nobody takes this report; going on\n");
         uni_value_free(message);
         return UNI_EXIT_OK;

@@ -12,6 +12,7 @@
 
 #include <unisono/log.h>
 
+#include "base/safe_text.h"
 #include "cli/explain.h"
 #include "cli/format.h"
 #include "cli/run_command.h"
@@ -72,7 +73,9 @@ static void on_log(void *context, uni_log_level level, const char *message)
     run_output *out = context;
     (void)level;
     pthread_mutex_lock(&out->lock);
-    uni__text_add_format(&out->said, "unisono: %s\n", message);
+    uni__text_add_string(&out->said, "unisono: ");
+    uni__text_add_safe(&out->said, message, strlen(message), "\n\t");
+    uni__text_add_char(&out->said, '\n');
     pthread_mutex_unlock(&out->lock);
 }
 
@@ -192,12 +195,14 @@ void cli_run_output_close(run_output *out)
     if (out->bar)
         uni_log_function_set(NULL, NULL);
     if (out->said.size)
-        fputs(out->said.data, stderr);
+        fputs(out->said.data, out->context->err.out);
     uni__text_free(&out->said);
     uni__text_free(&out->above);
-    clearerr(stdout); /* a reader that went away in the middle has not spoilt the run */
+    if (out->context)
+        clearerr(out->context->out
+                     .out); /* a reader that went away in the middle has not spoilt the run */
     if (out->problem.code)
-        fprintf(stderr, "unisono run: %s\n", out->problem.message);
+        fprintf(out->context->err.out, "unisono run: %s\n", out->problem.message);
     for (int i = 0; i < out->num_sinks; i++)
         uni_sink_free(out->sinks[i]);
     *out = (run_output){ 0 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/safe_text.h"
 #include "cli/table.h"
 
 typedef struct cell {
@@ -13,11 +14,20 @@ typedef struct cell {
 
 struct cli_table {
     const cli_column *columns;
+    char *titles[CLI_MAX_COLUMNS]; /* made safe: some are names of metrics */
     int num_columns;
     cell *cells;
     size_t count, capacity;
     bool failed;
 };
+
+/* A copy that can be shown, and whose width is what it takes there; NULL without memory. */
+static char *safe_copy(const char *text)
+{
+    uni__text safe = { 0 };
+    uni__text_add_safe(&safe, text, strlen(text), "");
+    return safe.data ? safe.data : strdup("");
+}
 
 cli_table *cli_table_new(const cli_column *columns, int num_columns)
 {
@@ -25,6 +35,9 @@ cli_table *cli_table_new(const cli_column *columns, int num_columns)
     if (table) {
         table->columns = columns;
         table->num_columns = num_columns;
+        for (int i = 0; i < num_columns && i < CLI_MAX_COLUMNS; i++)
+            if (!(table->titles[i] = safe_copy(columns[i].title)))
+                table->failed = true;
     }
     return table;
 }
@@ -35,6 +48,8 @@ void cli_table_free(cli_table *table)
         return;
     for (size_t i = 0; i < table->count; i++)
         free(table->cells[i].text);
+    for (int i = 0; i < table->num_columns && i < CLI_MAX_COLUMNS; i++)
+        free(table->titles[i]);
     free(table->cells);
     free(table);
 }
@@ -58,6 +73,9 @@ void cli_table_cell(cli_table *table, int style, const char *format, ...)
     if (vasprintf(&text, format, arguments) < 0)
         text = NULL;
     va_end(arguments);
+    char *safe = text ? safe_copy(text) : NULL;
+    free(text);
+    text = safe;
     table->failed = text == NULL;
     if (text)
         table->cells[table->count++] = (cell){ text, style };
@@ -131,7 +149,7 @@ void cli_table_print(const cli_table *table, const cli_terminal *terminal, int i
     int widths[CLI_MAX_COLUMNS] = { 0 };
     bool any_title = false;
     for (int i = 0; i < table->num_columns; i++) {
-        widths[i] = cli_width(table->columns[i].title);
+        widths[i] = cli_width(table->titles[i]);
         any_title = any_title || widths[i] > 0;
     }
     for (size_t i = 0; i < table->count; i++) {
@@ -151,8 +169,8 @@ void cli_table_print(const cli_table *table, const cli_terminal *terminal, int i
                 continue;
             const cell *here =
                 row ? &table->cells[(row - 1) * (size_t)table->num_columns + (size_t)i] : NULL;
-            print_cell(terminal, here ? here->text : table->columns[i].title,
-                       here ? here->style : CLI_DIM, widths[i], table->columns[i].right, i == last);
+            print_cell(terminal, here ? here->text : table->titles[i], here ? here->style : CLI_DIM,
+                       widths[i], table->columns[i].right, i == last);
             if (i < last)
                 fprintf(terminal->out, "%*s", GAP, "");
         }

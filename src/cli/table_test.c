@@ -103,7 +103,7 @@ static void test_clean(void **state)
     FILE *out = open_memstream(&text, &size);
     cli_print_clean(out, "a\033[2J\tb\r\n");
     fclose(out);
-    assert_string_equal(text, "a?[2J\tb??");
+    assert_string_equal(text, "a\\u001b[2J\\tb\\r\\n");
     free(text);
 }
 

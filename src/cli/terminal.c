@@ -5,7 +5,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/safe_text.h"
 #include "cli/terminal.h"
+#include "unisono/run.h"
 
 /* The locale's own variables in their order; with none set the terminals of today are UTF-8. */
 static bool speaks_utf8(void)
@@ -38,35 +40,66 @@ static void measure(cli_terminal *terminal)
         terminal->width = 400;
 }
 
+void cli_terminal_colour(cli_terminal *terminal, const char *when)
+{
+    const char *no_colour = getenv("NO_COLOR"), *kind = getenv("TERM");
+    bool dumb = !kind || strcmp(kind, "dumb") == 0;
+    terminal->colour = false;
+    if (when && strcmp(when, "always") == 0)
+        terminal->colour = true;
+    else if (!when || strcmp(when, "auto") == 0)
+        terminal->colour = terminal->is_terminal && !dumb && !(no_colour && no_colour[0]);
+}
+
 cli_terminal cli_terminal_of(FILE *out, const char *when)
 {
     cli_terminal terminal = { .out = out, .is_terminal = isatty(fileno(out)) == 1 };
-    const char *no_colour = getenv("NO_COLOR"), *kind = getenv("TERM");
-    bool dumb = !kind || strcmp(kind, "dumb") == 0;
-    if (when && strcmp(when, "always") == 0)
-        terminal.colour = true;
-    else if (!when || strcmp(when, "auto") == 0)
-        terminal.colour = terminal.is_terminal && !dumb && !(no_colour && no_colour[0]);
+    cli_terminal_colour(&terminal, when);
     terminal.unicode = speaks_utf8();
     measure(&terminal);
     return terminal;
 }
 
+void cli_terminal_protect(cli_terminal *terminal)
+{
+    int fd = fileno(terminal->out);
+    int buffering = terminal->is_terminal || fd == STDERR_FILENO ? _IOLBF : _IOFBF;
+    FILE *stream = cli_safe_open(&terminal->safe, fd, buffering);
+    if (!stream)
+        _exit(UNI_EXIT_INTERNAL); /* no memory, not even to say so safely */
+    terminal->out = stream;
+}
+
+const char *cli_sequence(const cli_terminal *terminal, const char *sequence)
+{
+    static const char *const plain[] = {
+        "\033[0m",  "\033[1m",  "\033[2m",  "\033[31m", "\033[32m",
+        "\033[33m", "\033[34m", "\033[35m", "\033[36m", "\033[95m",
+        "\033[96m", "\033[H",   "\033[2J",  "\033[1A",  "\033[2K"
+    };
+    if (terminal->safe)
+        return cli_safe_sequence(terminal->safe, sequence);
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+        if (strcmp(plain[i] + 1, sequence) == 0)
+            return plain[i];
+    return "";
+}
+
 const char *cli_begin(const cli_terminal *terminal, int style)
 {
-    static const char *const styles[] = { "",         "\033[1m",  "\033[2m", "\033[32m",
-                                          "\033[31m", "\033[33m", "\033[36m" };
+    static const char *const styles[] = { "", "[1m", "[2m", "[32m", "[31m", "[33m", "[36m" };
     /* Distinct on dark and light backgrounds, and for most colour-blind people in this order. */
-    static const char *const series[] = { "\033[36m", "\033[33m", "\033[35m", "\033[32m",
-                                          "\033[34m", "\033[31m", "\033[96m", "\033[95m" };
-    if (!terminal->colour)
+    static const char *const series[] = { "[36m", "[33m", "[35m", "[32m",
+                                          "[34m", "[31m", "[96m", "[95m" };
+    if (!terminal->colour || style == CLI_PLAIN)
         return "";
-    return style >= CLI_SERIES ? series[(style - CLI_SERIES) % 8] : styles[style];
+    return cli_sequence(terminal,
+                        style >= CLI_SERIES ? series[(style - CLI_SERIES) % 8] : styles[style]);
 }
 
 const char *cli_end(const cli_terminal *terminal, int style)
 {
-    return terminal->colour && style != CLI_PLAIN ? "\033[0m" : "";
+    return terminal->colour && style != CLI_PLAIN ? cli_sequence(terminal, "[0m") : "";
 }
 
 void cli_styled(const cli_terminal *terminal, int style, const char *text)
@@ -171,8 +204,9 @@ void cli_wrap(FILE *out, int width, int indent, int at, const char *text)
 
 void cli_print_clean(FILE *out, const char *text)
 {
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
-        fputc((byte < 0x20 && byte != '\t') || byte == 0x7f ? '?' : byte, out);
-    }
+    uni__text safe = { 0 };
+    uni__text_add_safe(&safe, text, strlen(text), "");
+    if (safe.size)
+        fwrite(safe.data, 1, safe.size, out);
+    uni__text_free(&safe);
 }

@@ -9,8 +9,11 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "cli/safe_stream.h"
+
 typedef struct cli_terminal {
     FILE *out;
+    cli_safe *safe; /* what `out` passes text through; NULL: a plain stream, in tests */
     bool is_terminal; /* out is one */
     bool colour;
     bool unicode; /* false: only ASCII */
@@ -20,6 +23,10 @@ typedef struct cli_terminal {
 /* when: auto, always or never; NO_COLOR counts for auto. Width: COLUMNS, the terminal's, or 80 (100
  * in a pipe would break nothing, but examples in documents are 80 wide). */
 cli_terminal cli_terminal_of(FILE *out, const char *when);
+/* Prints through a safe stream from now on. */
+void cli_terminal_protect(cli_terminal *terminal);
+/* As --color says. */
+void cli_terminal_colour(cli_terminal *terminal, const char *when);
 
 typedef enum cli_style {
     CLI_PLAIN,
@@ -32,6 +39,8 @@ typedef enum cli_style {
     CLI_SERIES /* CLI_SERIES + n: colour of rank or series n */
 } cli_style;
 
+/* An escape sequence without its ESC ("[2K"), to be printed to terminal->out. Valid for ever. */
+const char *cli_sequence(const cli_terminal *terminal, const char *sequence);
 /* The escape sequence that begins or ends a style; "" without colour. Valid for ever. */
 const char *cli_begin(const cli_terminal *terminal, int style);
 const char *cli_end(const cli_terminal *terminal, int style);
@@ -45,8 +54,7 @@ size_t cli_fit(const char *text, int width);
 /* Prints text broken at spaces to the terminal's width, each line after `indent` spaces; the first
  * one is at column `at` already. Line feeds in the text stay. */
 void cli_wrap(FILE *out, int width, int indent, int at, const char *text);
-/* Prints text from a file or a worker with control characters (escape sequences among them) made
- * visible as '?'. */
+/* Prints text from a file or a worker on one line: line feeds and tabs are escaped, too. */
 void cli_print_clean(FILE *out, const char *text);
 
 #endif

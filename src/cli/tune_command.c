@@ -72,7 +72,7 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
     uni_tune_spec *spec = NULL;
     uni_tuner *tuner = NULL;
     uni_error err = { 0 };
-    tune_view view = { .terminal = &context->out, .begun = context->now };
+    tune_view view = { .terminal = &context->out, .errors = &context->err, .begun = context->now };
     int status = uni_json_read_file(&dict, path, &err);
     if (status == 0 && uni_value_type_of(dict) == UNI_TYPE_DICT && !uni_dict_get(dict, "program") &&
         !uni_dict_get(dict, "function"))
@@ -114,7 +114,7 @@ static int resume(cli_context *context, const tune_values *values, const char *n
 {
     uni_tuner *tuner = NULL;
     uni_error err = { 0 };
-    tune_view view = { .terminal = &context->out, .begun = context->now };
+    tune_view view = { .terminal = &context->out, .errors = &context->err, .begun = context->now };
     if (uni_tuner_open(&tuner, name,
                        &(uni_tuner_options){ .storage_path = values->storage,
                                              .handle_signals = true,

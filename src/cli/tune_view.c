@@ -164,7 +164,8 @@ int tune_view_table(const cli_terminal *terminal, const uni_tune_results *result
 static void wipe(tune_view *view)
 {
     for (; view->lines > 0; view->lines--)
-        fputs("\033[1A\033[2K", view->terminal->out);
+        fprintf(view->terminal->out, "%s%s", cli_sequence(view->terminal, "[1A"),
+                cli_sequence(view->terminal, "[2K"));
 }
 
 static bool note_told(tune_view *view, int64_t trial)
@@ -195,7 +196,7 @@ static void tell_failures(tune_view *view, const uni_tune_results *results)
         const char *error = uni_trial_error(results, i);
         wipe(view);
         fflush(view->terminal->out);
-        fprintf(stderr, "unisono tune: trial %lld failed: %.*s\n", (long long)i,
+        fprintf(view->errors->out, "unisono tune: trial %lld failed: %.*s\n", (long long)i,
                 (int)strcspn(error ? error : "", "\n"), error ? error : "");
     }
 }

@@ -8,7 +8,7 @@
 #include "cli/terminal.h"
 
 typedef struct tune_view {
-    const cli_terminal *terminal;
+    const cli_terminal *terminal, *errors;
     double begun, shown;
     int lines; /* of the table that is on the screen */
     /* Failed trials that were told of, a byte each. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/safe_text.h"
 #include "track/sink.h"
 
 typedef struct print {
@@ -44,7 +45,12 @@ static int print_result(void *self, const uni_reports *reports, uni_error *err)
     uni__text_add_string(&p->text, any ? "\n]\n" : "]\n");
     if (p->text.failed)
         return uni_error_set(err, UNI_ENOMEM, "no memory to print a report");
-    return uni__write_all(p->fd, p->text.data, p->text.size, "the output", err);
+    uni__text safe = { 0 }; /* the same JSON, but safe on a terminal */
+    uni__text_add_safe(&safe, p->text.data, p->text.size, "\n");
+    int status = safe.failed ? uni_error_set(err, UNI_ENOMEM, "no memory to print a report")
+                             : uni__write_all(p->fd, safe.data, safe.size, "the output", err);
+    uni__text_free(&safe);
+    return status;
 }
 
 static void print_free(void *self)

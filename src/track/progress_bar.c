@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/safe_text.h"
+
 /* ---- numbers ---- */
 
 double uni__progress_rate(const uni__progress_state *state)
@@ -114,20 +116,14 @@ void uni__add_clean(uni__text *out, const char *text, int max_columns, bool line
     size_t size = strlen(text);
     int columns = 0;
     for (size_t at = 0; at < size;) {
-        uint32_t code;
-        size_t length = next_code(text + at, size - at, &code);
-        columns += code_columns(code);
+        char escape[UNI__ESCAPE_SIZE];
+        size_t length = uni__safe_step(text + at, size - at, lines ? "\n" : "", escape);
+        const char *shown = escape[0] ? escape : text + at;
+        size_t bytes = escape[0] ? strlen(escape) : length;
+        columns += uni__text_columns(shown, bytes);
         if (max_columns > 0 && columns > max_columns)
             return;
-        bool direction = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-        if (code == '\n' && lines)
-            uni__text_add(out, "\n", 1);
-        else if (code == '\t' || code == '\n')
-            uni__text_add(out, " ", 1);
-        else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0xfffd || direction)
-            uni__text_add(out, "?", 1);
-        else
-            uni__text_add(out, text + at, length);
+        uni__text_add(out, shown, bytes);
         at += length;
     }
 }

@@ -1,0 +1,28 @@
+/*
+ * safe_text.h - text of others made safe to show: on a terminal, in a page, in a log.
+ *
+ * Names of metrics and columns, host names, errors and lines of logs come from files and workers.
+ * A terminal obeys some characters instead of showing them: control characters (escape sequences
+ * begin with one), C1 controls, and the marks that turn the direction of writing around. Those are
+ * written as JSON writes them (\u001b, \n, \u202e), so JSON stays the same JSON; bytes that are not
+ * UTF-8 become \xff. Everything that prints goes through here. Any thread.
+ */
+#ifndef UNISONO_BASE_SAFE_TEXT_H
+#define UNISONO_BASE_SAFE_TEXT_H
+
+#include "base/text.h"
+
+/* Room for the longest escape (a surrogate pair) and a zero. */
+#define UNI__ESCAPE_SIZE 16
+
+/* Looks at the character at the beginning of text (length > 0): returns its bytes. When it must not
+ * be shown as it is, `escape` holds what to show instead; otherwise "". Characters in `keep` (of
+ * "\n\t\r") are left alone. */
+size_t uni__safe_step(const char *text, size_t length, const char *keep,
+                      char escape[UNI__ESCAPE_SIZE]);
+void uni__text_add_safe(uni__text *out, const char *text, size_t length, const char *keep);
+/* Bytes of an SGR sequence (ESC [ digits and semicolons m: colours and weight, nothing else) at the
+ * beginning; 0 when it is none. */
+size_t uni__sgr_sequence(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,83 @@
+/* safe_text_test.c - which characters are shown escaped, and which as they are. */
+#include "base/safe_text.h"
+#include "base/test.h"
+
+static size_t encode(uint32_t code, char out[5])
+{
+    size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char first[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    if (length == 1)
+        out[0] = (char)code;
+    for (size_t i = length; length > 1 && i-- > 0; code >>= 6)
+        out[i] = (char)(i ? 0x80 | (code & 0x3f) : first[length] | code);
+    out[length] = 0;
+    return length;
+}
+
+/* Every character there is: what Unicode calls a control (Cc) or a mark of direction is never
+ * written out. */
+static void every_character(void **state)
+{
+    static const uint32_t directions[] = { 0x061c, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d,
+                                           0x202e, 0x2066, 0x2067, 0x2068, 0x2069, 0x2028, 0x2029 };
+    (void)state;
+    for (uint32_t code = 0; code < 0x110000; code++) {
+        char text[5];
+        uni__text out = { 0 };
+        if (code >= 0xd800 && code < 0xe000)
+            continue;
+        size_t length = encode(code, text);
+        uni__text_add_safe(&out, text, length, "");
+        bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        for (size_t i = 0; i < sizeof directions / sizeof directions[0]; i++)
+            control = control || code == directions[i];
+        bool shown = out.size == length && memcmp(out.data, text, length) == 0;
+        if (control && (shown || out.data[0] != '\\'))
+            fail_msg("U+%04X is shown as it is", (unsigned)code);
+        if ((code >= 0x20 && code < 0x7f && !shown) || (code >= 0xa0 && code < 0x600 && !shown))
+            fail_msg("U+%04X is escaped", (unsigned)code);
+        uni__text_free(&out);
+    }
+}
+
+static void expect(const char *text, size_t length, const char *keep, const char *expected)
+{
+    uni__text out = { 0 };
+    uni__text_add_safe(&out, text, length, keep);
+    assert_string_equal(out.data, expected);
+    uni__text_free(&out);
+}
+
+static void forms(void **state)
+{
+    (void)state;
+    expect("a\0b", 3, "\n", "a\\u0000b");
+    expect("a\nb\tc\r", 6, "", "a\\nb\\tc\\r");
+    expect("a\nb\tc\r", 6, "\n\t", "a\nb\tc\\r");
+    expect("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80\xe2\x80", 11, "",
+           "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\\xe2\\x80");
+    expect("\xf3\xa0\x80\x81", 4, "", "\\udb40\\udc01");
+    expect("\xe6\x97\xa5\xe6\x9c\xac", 6, "", "\xe6\x97\xa5\xe6\x9c\xac");
+}
+
+static void colours(void **state)
+{
+    (void)state;
+    assert_int_equal(uni__sgr_sequence("\033[1;31mx", 8), 7);
+    assert_int_equal(uni__sgr_sequence("\033[m", 3), 3);
+    static const char *const others[] = {
+        "\033[31", "\033[2J", "\033]0;m", "\033[?25m", "m", "\033"
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(uni__sgr_sequence(others[i], strlen(others[i])), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_character),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(colours),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
