@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "strategy/internal.h"
 
 #define MAX_ROWS 8
@@ -115,6 +116,82 @@ static int64_t count_numbers(const uni_parameters *store, bool states)
     return count;
 }
 
+/* Layers that a program does not name are counted by the process, so ranks that have built other models before give them other names. Every name
+ * becomes its place among the names of the model. */
+typedef struct names {
+    const char **list;
+    size_t count, room;
+    bool failed;
+} names;
+
+static void collect_names(const uni_value *value, names *all)
+{
+    for (size_t i = 0; i < uni_list_size(value); i++)
+        collect_names(uni_list_get(value, i), all);
+    for (size_t i = 0; i < uni_dict_size(value); i++) {
+        const uni_value *item = uni_dict_value_at(value, i);
+        const char *text = uni_value_as_string(item, NULL);
+        collect_names(item, all);
+        if (!text || strcmp(uni_dict_key_at(value, i), "name") != 0)
+            continue;
+        if (all->count == all->room) {
+            size_t room = all->room ? 2 * all->room : 16;
+            const char **grown = realloc(all->list, room * sizeof *grown);
+            all->failed |= !grown;
+            if (!grown)
+                return;
+            all->list = grown;
+            all->room = room;
+        }
+        all->list[all->count++] = text;
+    }
+}
+
+static void write_unnamed(const uni_value *value, const names *all, uni__text *out)
+{
+    const char *text = uni_value_as_string(value, NULL);
+    size_t entries = uni_dict_size(value) + uni_list_size(value);
+    for (size_t i = 0; text && i < all->count; i++)
+        if (strcmp(all->list[i], text) == 0) {
+            uni__text_add_format(out, "#%zu,", i);
+            return;
+        }
+    if (entries == 0) {
+        char *json = NULL;
+        if (uni_json_write(&json, NULL, value, UNI_JSON_NONFINITE, NULL) == 0)
+            uni__text_add_format(out, "%s,", json);
+        free(json);
+        return;
+    }
+    uni__text_add_format(out, "(%zu ", entries);
+    for (size_t i = 0; i < uni_list_size(value); i++)
+        write_unnamed(uni_list_get(value, i), all, out);
+    for (size_t i = 0; i < uni_dict_size(value); i++) {
+        uni__text_add_format(out, "%s:", uni_dict_key_at(value, i));
+        write_unnamed(uni_dict_value_at(value, i), all, out);
+    }
+    uni__text_add_string(out, ")");
+}
+
+/* Layers, activations, connections, loss and metrics. UNI__NOT_KNOWN for a model with layers of the program's own that cannot be described. */
+static int64_t hash_graph(const uni_model *model)
+{
+    uni_value *config = NULL;
+    names all = { 0 };
+    uni__text text = { 0 };
+    int64_t hash = UNI__NOT_KNOWN;
+    if (uni_model_get_config(model, &config, NULL) < 0)
+        return hash;
+    collect_names(config, &all);
+    write_unnamed(config, &all, &text);
+    if (!all.failed && !text.failed && text.data)
+        hash = hash_of(text.data, text.size);
+    uni__text_free(&text);
+    free(all.list);
+    uni_value_free(config);
+    return hash;
+}
+
 int uni__agree_on_model(uni_strategy *strategy, const uni_model *model, uni_error *err)
 {
     static const char same[] = "build and compile the same model on every rank";
@@ -129,6 +206,59 @@ int uni__agree_on_model(uni_strategy *strategy, const uni_model *model, uni_erro
         { "other shapes of weights", layout, same, true },
         { "a compiled model (1) or not (0)", optimizer != NULL, same, false },
         { "another optimizer, or other settings of it,", settings, same, true },
+        { "other layers, activations or connections in its model, or another loss,",
+          hash_graph(model),
+          "every rank must run the same program: is it the same file on all hosts?", true },
     };
     return uni__agree(strategy, rows, sizeof rows / sizeof rows[0], err);
+}
+
+/* ---- data ---- */
+
+#define HASH_WHOLE (16u << 20) /* bytes; of more only samples are hashed */
+#define HASH_BLOCKS 256u
+#define HASH_BLOCK (64u << 10)
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    const uint64_t both[2] = { hash, value };
+    return (uint64_t)hash_of(both, sizeof both);
+}
+
+static uint64_t hash_numbers(const uint8_t *data, size_t size, uint64_t hash)
+{
+    if (size <= HASH_WHOLE)
+        return mix(hash, (uint64_t)hash_of(data, size));
+    for (size_t i = 0; i < HASH_BLOCKS; i++) {
+        size_t at = (size - HASH_BLOCK) / (HASH_BLOCKS - 1) * i;
+        hash = mix(hash, (uint64_t)hash_of(data + at, HASH_BLOCK));
+    }
+    return hash;
+}
+
+static uint64_t hash_strings(const uni_string *strings, int64_t count, uint64_t hash)
+{
+    int64_t step = count / (1 << 18) + 1;
+    for (int64_t i = 0; i < count; i += step)
+        hash = mix(hash, (uint64_t)hash_of(strings[i].data, strings[i].size));
+    return hash;
+}
+
+int64_t uni__hash_columns(int count, const uni_column *columns)
+{
+    uint64_t hash = (uint64_t)count;
+    if (!columns || count == 0)
+        return UNI__NOT_KNOWN;
+    for (int c = 0; c < count; c++) {
+        const uni_column *column = &columns[c];
+        size_t size = uni_column_sample_bytes(column);
+        hash = mix(hash, (uint64_t)column->dtype << 8 | (uint64_t)column->ndim);
+        for (int d = 0; d < column->ndim; d++)
+            hash = mix(hash, (uint64_t)column->shape[d]);
+        if (column->dtype == UNI_STRING)
+            hash = hash_strings(column->data, column->ndim > 0 ? column->shape[0] : 0, hash);
+        else if (size > 0 && column->data)
+            hash = hash_numbers(column->data, size * (size_t)column->shape[0], hash);
+    }
+    return (int64_t)(hash >> 1); /* never UNI__NOT_KNOWN */
 }

@@ -111,7 +111,9 @@ static int agree_on_steps(uni_strategy *strategy, const uni_fit_options *options
                           const uni_fit_options *asked, uni_error *err)
 {
     static const char alike[] = "give fit the same options on every rank",
-                      data[] = "give every rank the same data, or as many batches";
+                      data[] = "give every rank the same data, or as many batches",
+                      whole[] = "give every rank all of the data, in the same order: fit takes "
+                                "each rank's part of every batch itself";
     bool counted = asked->steps_per_epoch > 0, arrays = asked->x && asked->num_x > 0;
     const uni__common rows[] = {
         { "epochs", asked->epochs, alike, false },
@@ -124,6 +126,10 @@ static int agree_on_steps(uni_strategy *strategy, const uni_fit_options *options
           asked->validation_steps > 0 ? asked->validation_steps
                                       : known_length(options->validation_batches),
           data, false },
+        { "other inputs (x)", arrays ? uni__hash_columns(asked->num_x, asked->x) : UNI__NOT_KNOWN,
+          whole, true },
+        { "other labels (y)", arrays ? uni__hash_columns(asked->num_y, asked->y) : UNI__NOT_KNOWN,
+          whole, true },
     };
     return uni__agree(strategy, rows, sizeof rows / sizeof rows[0], err);
 }

@@ -86,6 +86,8 @@ typedef struct uni__common {
 } uni__common;
 int uni__agree(uni_strategy *strategy, const uni__common *rows, size_t count,
                uni_error *err) UNI_MUST_USE;
+/* Of arrays: types, shapes and contents, of large ones samples of them. UNI__NOT_KNOWN: there are none. */
+int64_t uni__hash_columns(int count, const uni_column *columns);
 int uni__agree_on_model(uni_strategy *strategy, const uni_model *model,
                         uni_error *err) UNI_MUST_USE;
 
