@@ -125,6 +125,7 @@ typedef struct uni__launch {
     double hello_timeout, silent_timeout;
     const char *token_path, *token; /* a file in the storage that hosts look for */
     const uni_value *names; /* of the hosts by rank, a list; or NULL: the hosts' own */
+    const uni_value *program; /* paths of files that hosts hash and tell of, a list; or NULL */
     bool foreign; /* exe is the agent itself */
     bool
         term_is_stop; /* SIGTERM that reaches a host is a wish to stop, not the launcher's own doing */
@@ -142,6 +143,8 @@ typedef struct uni__place {
     const char *host, *address; /* as people know it; numeric, as seen from the controller */
     const char *reached; /* our own address that it connected to */
     const char *scratch; /* a directory of the agent's own on that host */
+    const uni_value *
+        program; /* hashes of the files that the launch named, "" for one that is not there; or NULL */
     int port; /* held for the rank on its host */
     double cpus; /* of the host */
     bool shares_storage;

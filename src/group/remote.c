@@ -52,6 +52,8 @@ static void send_welcome(uni__remote *remote, uni__remote_host *host)
     status |= uni_dict_take(welcome, "token_path", uni_value_string(remote->token_path));
     status |= uni_dict_take(welcome, "token", uni_value_string(remote->token));
     status |= uni_dict_take(welcome, "tidy", uni_value_bool(remote->is_openmpi));
+    if (remote->program)
+        status |= uni_dict_take(welcome, "program", uni_value_copy(remote->program));
     if (status == 0 && uni_msgpack_write(&bytes, &size, welcome, NULL) == 0)
         uni__link_send(host->link, UNI__REMOTE_WELCOME, &nobody, sizeof nobody, bytes, size);
     free(bytes);
@@ -169,8 +171,10 @@ static void forget_hosts(uni__remote *remote)
     hang_up_all(remote);
     for (int r = 0; r < remote->num_ranks; r++)
         remote->ranks[r].host = NULL;
-    for (int i = 0; i < remote->num_hosts; i++)
+    for (int i = 0; i < remote->num_hosts; i++) {
+        uni_value_free(remote->hosts[i]->program);
         free(remote->hosts[i]);
+    }
     remote->num_hosts = 0;
 }
 
@@ -233,6 +237,8 @@ int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *e
     remote->silent_timeout = launch->silent_timeout;
     uni_value_free(remote->names);
     remote->names = launch->names ? uni_value_copy(launch->names) : NULL;
+    uni_value_free(remote->program);
+    remote->program = launch->program ? uni_value_copy(launch->program) : NULL;
     free(remote->token_path);
     free(remote->token);
     remote->token_path = strdup(launch->token_path ? launch->token_path : "");
@@ -432,6 +438,7 @@ bool uni__group_place(uni__group *group, int rank, uni__place *out)
                          .address = host->address,
                          .reached = host->reached,
                          .scratch = host->scratch,
+                         .program = host->program,
                          .port = remote->ranks[rank].port,
                          .cpus = host->cpus,
                          .shares_storage = host->shares_storage };
@@ -454,6 +461,7 @@ void uni__remote_free(uni__group *group)
     forget_hosts(remote);
     uni__listener_free(remote->listener);
     uni_value_free(remote->names);
+    uni_value_free(remote->program);
     free(remote->hosts);
     free(remote->ranks);
     free(remote->token_path);

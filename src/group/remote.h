@@ -20,7 +20,7 @@ enum uni__remote_frame {
     UNI__REMOTE_PULSE = 1, /* both ways, empty */
     /* agent -> controller */
     UNI__REMOTE_HELLO, /* {"host", "ranks": [..], "ports": [..], "cpus"} */
-    UNI__REMOTE_PROBED, /* {"shared": bool, "scratch": a directory of its own, or ""} */
+    UNI__REMOTE_PROBED, /* {"shared": bool, "scratch": a directory of its own, or "", "program": [hashes]} */
     UNI__REMOTE_SPAWNED, /* i32 pid */
     UNI__REMOTE_SPAWN_FAILED, /* sentence */
     UNI__REMOTE_MESSAGE, /* u8 type, u8 1 when more parts follow, then the part */
@@ -38,7 +38,7 @@ enum uni__remote_frame {
     UNI__REMOTE_ORPHANED, /* name of the launcher's daemon that was the agent's parent, and has ended */
     /* controller -> agent */
     UNI__REMOTE_WELCOME =
-        64, /* {"silent_timeout", "token_path", "token", "tidy": the launcher is our own Open MPI} */
+        64, /* {"silent_timeout", "token_path", "token", "tidy": the launcher is our own Open MPI, "program": [paths]} */
     UNI__REMOTE_SPAWN, /* {"mode", "exe", "argv", "env", "cwd", "log", "forward_log", "memory"} */
     UNI__REMOTE_PART, /* bytes that belong before the payload of the next SEND to that rank */
     UNI__REMOTE_MEMORY, /* bytes of the descriptor that goes with it */

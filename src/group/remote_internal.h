@@ -16,6 +16,7 @@ typedef struct uni__remote_host {
     int node, first_rank, num_ranks;
     char name[256], address[64], reached[64], scratch[256];
     double cpus;
+    uni_value *program; /* hashes, or NULL */
     bool hello, probed, shares_storage, silent, all_dead;
     bool signalled; /* the launcher has told its processes to end */
 } uni__remote_host;
@@ -47,7 +48,7 @@ struct uni__remote {
     uni__remote_host **hosts;
     int num_hosts, num_ranks;
     uni__remote_rank *ranks;
-    uni_value *names;
+    uni_value *names, *program;
     char *token_path, *token;
     double hello_timeout, silent_timeout;
     uint64_t launched_ns, pulse_ns;

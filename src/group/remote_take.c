@@ -251,6 +251,8 @@ static void take_of_host(uni__group *group, uni__remote_host *host, int type,
         host->shares_storage = uni_dict_get_bool(message, "shared", false);
         snprintf(host->scratch, sizeof host->scratch, "%.250s",
                  uni_dict_get_string(message, "scratch", ""));
+        if (!host->program && uni_dict_get(message, "program"))
+            host->program = uni_value_copy(uni_dict_get(message, "program"));
         check_placed(group);
     }
     uni_value_free(message);

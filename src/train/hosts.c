@@ -277,7 +277,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     uni__credentials credentials = { 0 };
     const char *addresses[UNI__NETWORK_MAX];
     char join[UNI__JOIN_MAX], token[33];
-    uni_value *argv = NULL, *names = NULL, *environment = NULL;
+    uni_value *argv = NULL, *names = NULL, *environment = NULL, *program = NULL;
     char *log = uni__path_join(run->logs_dir, "launcher.log", NULL);
     int status;
     for (int i = 0; i < hosts->num_addresses; i++)
@@ -317,6 +317,7 @@ int uni__hosts_launch(uni__run *run, uni_error *err)
     launch.exe = uni_value_as_string(uni_list_get(argv, 0), "");
     launch.argv = argv;
     launch.names = names;
+    launch.program = program = uni__hosts_program_files(run);
     launch.foreign = hosts->foreign;
     launch.term_is_stop = hosts->foreign || hosts->slurm;
     launch.environment = environment;
@@ -325,6 +326,7 @@ done:
     sodium_memzero(&credentials, sizeof credentials);
     uni_value_free(argv);
     uni_value_free(names);
+    uni_value_free(program);
     uni_value_free(environment);
     free(log);
     return status;

@@ -118,7 +118,9 @@ void uni__hosts_placed(void *context)
     run->trainer->hosts->was_placed = true;
     run->trainer->hosts->failed_launches = 0;
     uni__hosts_say_readable(run, say_hosts(run));
-    status = give_checkpoints(run, &err);
+    status = uni__hosts_check_program(run, &err);
+    if (status == 0)
+        status = give_checkpoints(run, &err);
     for (int r = 0; r < run->num_workers && status == 0; r++) {
         run->ranks[r].state = UNI__RANK_GONE;
         status = uni__attempt_start_rank(run, r, &err);
@@ -139,6 +141,36 @@ static void tail_of_launcher(uni__run *run, char *out, size_t size)
         snprintf(out, size, "%s", text + (length > TAIL_BYTES ? length - TAIL_BYTES : 0));
     free(text);
     free(path);
+}
+
+/* The rest of the line after a word of the launcher's, or false. */
+static bool line_after(const char *text, const char *word, char *out, size_t size)
+{
+    const char *at = strstr(text, word);
+    if (!at)
+        return false;
+    at += strlen(word);
+    at += strspn(at, " ");
+    snprintf(out, size, "%.*s", (int)strcspn(at, "\n"), at);
+    return true;
+}
+
+/* What its log says, for those who do not read it. True when another try would end in the same way. */
+static bool explain_launcher(const char *log, char *out, size_t size)
+{
+    char host[256], program[300];
+    out[0] = '\0';
+    if (strstr(log, "unable to launch") && line_after(log, "Node:", host, sizeof host) &&
+        line_after(log, "Executable:", program, sizeof program)) {
+        snprintf(out, size, "; host %.100s cannot execute %.300s: unisono must be there at the same path",
+                 host, program);
+        return true;
+    }
+    if (strstr(log, "OUT-OF-RESOURCE") || strstr(log, "No space left on device"))
+        snprintf(out, size, "; the temporary directory (TMPDIR) of a host is full");
+    else if (line_after(log, "ssh: ", program, sizeof program))
+        snprintf(out, size, "; ssh: %s", program);
+    return false;
 }
 
 static void leave_out(uni__run *run, const char *name)
@@ -177,12 +209,15 @@ static bool leave_out_again(uni__run *run)
 void uni__hosts_launch_failed(void *context, const char *sentence)
 {
     uni__run *run = run_of(context);
-    char tail[TAIL_BYTES + 8];
+    char tail[TAIL_BYTES + 8], why[600];
     if (!run)
         return;
     remove_tokens(run);
+    tail_of_launcher(run, tail, sizeof tail);
+    run->no_retry |= explain_launcher(tail, why, sizeof why);
     uni__cause cause = uni__cause_new(run, UNI__CAUSE_LAUNCH, -1, UNI_EWORKER);
-    snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %s", sentence);
+    snprintf(cause.message, sizeof cause.message, "the hosts could not be started: %.600s%s",
+             sentence, why);
     /* Launchers stumble now and then; twice in a row it is the command or the cluster. Hosts that were all there before may come back. */
     bool fewer = leave_out_again(run);
     if (run->trainer->hosts->failed_launches++ == 0)
@@ -190,7 +225,6 @@ void uni__hosts_launch_failed(void *context, const char *sentence)
     run->no_retry |=
         run->cause.kind == UNI__CAUSE_LAUNCH && !fewer && !run->trainer->hosts->was_placed;
     uni__run_fail(run, &cause);
-    tail_of_launcher(run, tail, sizeof tail);
     if (tail[0] && run->state == UNI__RUN_FAILING && !run->cause.log_tail)
         run->cause.log_tail = strdup(tail);
     if (run->state == UNI__RUN_FAILING && uni__hosts_is_patient(run))

@@ -67,6 +67,10 @@ bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *lo
 /* Slots of the hosts that are left, at most as many as workers were asked for. */
 int uni__hosts_room(const uni_trainer *trainer);
 
+/* hosts_program.c. files: paths for the hosts to hash, a list of the caller's; NULL without memory. check: when all hosts are there. */
+uni_value *uni__hosts_program_files(const uni__run *run);
+int uni__hosts_check_program(const uni__run *run, uni_error *err) UNI_MUST_USE;
+
 /* hosts_events.c: what the group tells of hosts (group.h) */
 void uni__hosts_placed(void *context);
 void uni__hosts_launch_failed(void *context, const char *sentence);

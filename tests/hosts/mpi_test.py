@@ -559,6 +559,58 @@ trainer.shutdown()
         self.assertIn("workers agree: True", out)
 
 
+class Programs(Hosts):
+    """The same path, another file: found before anything runs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.net = Network(cls.names)
+        cls.directory = os.path.join(cls.net.base, "program")
+        cls.other = os.path.join(cls.net.base, "other")
+        for place, word in ((cls.directory, "relu"), (cls.other, "tanh")):
+            os.mkdir(place)
+            with open(place + "/train.sh", "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n: %s\nexec %s \"$@\"\n" % (word, WORKER))
+            os.chmod(place + "/train.sh", 0o755)
+
+    def on_b(self, words):
+        """Commands that host b runs before its processes start."""
+        self.net.write_rsh('[ "$host" = b ] && { %s; };' % words if words else "")
+
+    def run_it(self, name, *words, env=None):
+        return self.net.unisono(name, "--hosts", "a:1,b:1", "--", *words, env=env)
+
+    def test_other_program(self):
+        program = self.directory + "/train.sh"
+        for name, words in (("direct", [program]), ("script", ["sh", program])):
+            code, out = self.run_it(name + "_same", *words)
+            self.good(name + "_same", code, out)
+            self.on_b("mount --bind %s %s" % (self.other, self.directory))
+            try:
+                code, out = self.run_it(name, *words)
+                self.assertEqual(code, 125, out)
+                self.assertIn("train.sh is not the same file on host b as on host a", out)
+                self.assertEqual(Run(self.net.storage, name).about()["attempt"], 1, "it would not help to try again")
+                code, out = self.run_it(name + "_allowed", *words, env={"UNISONO_DIFFERENT_PROGRAMS": "1"})
+                self.good(name + "_allowed", code, out)
+            finally:
+                self.on_b("")
+
+    def test_no_unisono_there(self):
+        """The host that cannot start its agent is named, not the one that waited for it."""
+        agent = os.environ["UNISONO_HOST_AGENT"]
+        self.on_b("mount --bind /dev/null %s" % agent)
+        try:
+            code, out = self.run_it("missing", WORKER)
+            self.assertEqual(code, 125, out)
+            about = Run(self.net.storage, "missing").about()
+            self.assertIn("host b cannot execute " + agent, about["error"]["message"])
+            self.assertNotIn("host a", about["error"]["message"])
+            self.assertEqual(about["attempt"], 1, "it would not help to try again")
+        finally:
+            self.on_b("")
+
+
 class Contract(Hosts):
     """The collectives' contract over hosts: each transport, even and uneven hosts."""
 

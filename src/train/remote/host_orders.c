@@ -23,6 +23,21 @@ static bool token_is_there(const char *path, const char *token, int rank)
     return same;
 }
 
+/* The files' hashes: hosts with other contents under the same name are found before anything is started. */
+static uni_value *hash_files(const uni_value *paths)
+{
+    uni_value *hashes = uni_value_list();
+    for (size_t i = 0; i < uni_list_size(paths); i++) {
+        char hex[17] = "";
+        uint64_t size = 0;
+        if (uni__hash_file(uni_value_as_string(uni_list_get(paths, i), ""), hex, &size, NULL) < 0)
+            hex[0] = '\0';
+        if (uni_list_take(hashes, uni_value_string(hex)) < 0)
+            break;
+    }
+    return hashes;
+}
+
 static void take_welcome(host_agent *self, const uni_value *welcome)
 {
     self->silent_timeout = uni_dict_get_float(welcome, "silent_timeout", 5);
@@ -40,6 +55,7 @@ static void take_welcome(host_agent *self, const uni_value *welcome)
     uni_value *answer = uni_value_dict();
     int status = uni_dict_take(answer, "shared", uni_value_bool(self->shares_storage));
     status |= uni_dict_take(answer, "scratch", uni_value_string(self->scratch));
+    status |= uni_dict_take(answer, "program", hash_files(uni_dict_get(welcome, "program")));
     if (status == 0)
         host_say_value(self, UNI__REMOTE_PROBED, answer);
     else
