@@ -419,6 +419,15 @@ class Objects(unittest.TestCase):
         plain = fit(function)
         self.assertEqual([checkpoint.to_dict()["loss"] for checkpoint, _ in plain.best_checkpoints][-2:], [1, 3])
 
+    def test_synchronous_checkpoints_are_complete_when_report_returns(self):
+        def function():
+            for i in range(1, 4):
+                train.report({"i": i}, Checkpoint.from_dict({"data": bytes(4 << 20)}))
+                path = os.path.join(train.get_context().get_trial_dir(), "checkpoints", "checkpoint_%06d" % i, ".unisono-manifest.json")
+                assert train.world_rank() > 0 or os.path.exists(path), path  # a dictionary is rank 0's
+
+        fit(function, run_config=RunConfig(checkpoint_config=CheckpointConfig(synchronous=True)), scaling_config=ScalingConfig(num_workers=2))
+
     def test_metadata_of_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             checkpoint = Checkpoint.from_directory(path=folder)

@@ -104,5 +104,14 @@ class Wheel(unittest.TestCase):
         print("tried with Python", ", ".join(tried))
 
 
+class Missing(unittest.TestCase):
+    def test_the_command_that_installs_the_libraries_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["meson", "setup", os.path.join(folder, "build"), ROOT, "-Dtests=false"], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, check=False, env=dict(os.environ, PKG_CONFIG_LIBDIR=folder, CMAKE_PREFIX_PATH=""))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"ERROR: .*libraries are missing. On Debian: apt-get install pkg-config libuv1-dev libsodium-dev ")
+
+
 if __name__ == "__main__":
     support.main()

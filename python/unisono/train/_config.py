@@ -139,13 +139,15 @@ class FailureConfig(_Shown):
 @dataclass(repr=False)
 class CheckpointConfig(_Shown):
     """Which checkpoints stay: num_to_keep (None: all), scored by a metric that was reported with them. checkpoint_frequency and
-    checkpoint_at_end are for Trainables of classes; a trainer refuses them, because a train function saves when it reports."""
+    checkpoint_at_end are for Trainables of classes; a trainer refuses them, because a train function saves when it reports. synchronous (unisono's
+    own): report() returns when its checkpoint is complete on the disk, which needs all ranks to report equally often."""
 
     num_to_keep: int | None = None
     checkpoint_score_attribute: str | None = None
     checkpoint_score_order: str = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
+    synchronous: bool = False
 
     def __post_init__(self):
         if self.num_to_keep is not None and (not isinstance(self.num_to_keep, int) or self.num_to_keep <= 0):

@@ -102,7 +102,8 @@ class DataParallelTrainer:
             extra["datasets"] = _shards.pack(self.datasets, getattr(self.dataset_config, "datasets_to_split", "all"), self.preprocessor,
                                               self.scaling_config.num_workers)
         run = {"policy": self.run_config.checkpoint_config._policy(), "sinks": sinks or None, "resume_run": self._resume_run,
-               "progress_timeout": self.run_config.failure_config.progress_timeout}
+               "progress_timeout": self.run_config.failure_config.progress_timeout,
+               "synchronous_checkpoints": self.run_config.checkpoint_config.synchronous}
         start = self.starting_checkpoint
         if start is not None and not self._resume_run:
             if start._data is not None:
