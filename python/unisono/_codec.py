@@ -39,6 +39,43 @@ def dumps(value: Any) -> bytes:
     return _pickler().dumps(value)
 
 
+def _remake(kind: type, arguments: tuple, state: dict[str, Any]) -> BaseException:
+    """An exception whose class cannot be made from its args again."""
+    error: BaseException = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
+
+
+def dumps_exception(error: BaseException) -> bytes | None:
+    """An exception with its own type, message and attributes; attributes that cannot be pickled are left out. None where even its class cannot be sent."""
+    def attempts() -> Any:
+        yield lambda: dumps(error)
+        state = {key: value for key, value in vars(error).items() if _can_be_pickled(value)}
+        arguments = tuple(each if _can_be_pickled(each) else repr(each) for each in error.args)
+        yield lambda: dumps(_Remade(type(error), arguments, state))
+
+    error = error.with_traceback(None)
+    for attempt in attempts():
+        try:
+            data: bytes = attempt()
+            if type(loads(data)) is type(error) and str(loads(data)) == str(error):
+                return data
+        except Exception:
+            continue
+    return None
+
+
+class _Remade:
+    """Pickles as the exception that _remake makes."""
+
+    def __init__(self, kind: type, arguments: tuple, state: dict[str, Any]):
+        self.parts = kind, arguments, state
+
+    def __reduce__(self) -> Any:
+        return _remake, self.parts
+
+
 class Unsendable:
     """In the place of a value that cannot be pickled."""
 

@@ -31,11 +31,7 @@ class Failed:
         import traceback
 
         self.text, self.rank = "".join(traceback.format_exception(error)), rank
-        try:
-            self.pickled = _codec.dumps(error.with_traceback(None))
-            _codec.loads(self.pickled)
-        except Exception:
-            self.pickled = _codec.dumps(RuntimeError("%s: %s" % (type(error).__name__, error)))
+        self.pickled = _codec.dumps_exception(error) or _codec.dumps(RuntimeError("%s: %s" % (type(error).__name__, error)))
 
     def exception(self) -> BaseException:
         """The exception again, with the worker's traceback as its cause."""

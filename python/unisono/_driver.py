@@ -327,7 +327,7 @@ class Group:
                 error = _codec.loads(pickled)
             except Exception:  # a class that cannot be made from its arguments
                 error = None
-        if not isinstance(error, BaseException):
+        if not isinstance(error, Exception):  # a SystemExit of a worker must not end this process
             error = _error("EFUNCTION", -17, "%s: %s" % (name, message))
         error.__cause__ = RemoteTraceback(rank, text)
         try:

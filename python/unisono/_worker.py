@@ -43,11 +43,7 @@ def _save_failure(session, secret, error):
     import traceback
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        pickled = _codec.dumps(error.with_traceback(None))
-        _codec.loads(pickled)
-    except Exception:
-        pickled = None
+    pickled = _codec.dumps_exception(error)
     data = _codec.dumps((pickled, type(error).__name__, str(error), text))
     path = os.path.join(session.run_dir, _driver.FAILURE_FILE % session.world_rank)
     os.makedirs(session.run_dir, mode=0o700, exist_ok=True)  # a trial's is made when it is needed

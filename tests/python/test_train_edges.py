@@ -295,6 +295,51 @@ class Loggers(unittest.TestCase):
         self.assertIn("LookupError: in finish", out.getvalue())
 
 
+class TwoArguments(Exception):
+    """Cannot be made from its args again."""
+
+    def __init__(self, code, place):
+        super().__init__("failed with %d in %s" % (code, place))
+        self.code, self.place, self.lock = code, place, threading.Lock()
+
+
+class Exceptions(unittest.TestCase):
+    def raised(self, error):
+        """What v1's run and fit raise when the function raises it."""
+        def function():
+            if isinstance(error, type):
+                raise error(7, "there")
+            raise error
+
+        out = []
+        group = Trainer("none", 1)
+        group.start()
+        for call in (lambda: group.run(function), lambda: fit(function)):
+            try:
+                call()
+            except Exception as caught:
+                out.append(caught)
+        group.shutdown()
+        return out
+
+    def test_own_type_message_attributes_and_traceback(self):
+        class Local(TwoArguments):
+            pass
+
+        for kind in (TwoArguments, Local):
+            plain, failed = self.raised(kind)
+            cause = failed.__cause__
+            for each in (plain, cause):
+                self.assertEqual((type(each).__name__, str(each), each.code, each.place, each.rank), (kind.__name__, "failed with 7 in there", 7, "there", 0))
+                self.assertIn("raise error(7", str(each.__cause__))
+            self.assertIn("%s: failed with 7 in there" % kind.__name__, str(failed))
+
+    def test_sys_exit_in_a_worker_does_not_end_the_driver(self):
+        for error in self.raised(SystemExit("no more")):
+            self.assertIsInstance(error, unisono.Error)
+            self.assertIn("SystemExit: no more", str(error))
+
+
 class Interrupted(unittest.TestCase):
     def _alarm(self, **keywords):
         class Alarm(Exception):
