@@ -304,12 +304,11 @@ class Failures(unittest.TestCase):
         group.shutdown()
 
     def test_exceptions_that_cannot_travel(self):
-        class Odd(Exception):
-            def __init__(self, a, b):
-                super().__init__("odd thing")
-
         def function():
-            raise Odd(1, 2)
+            class Odd(Exception):
+                lock = threading.Lock()  # not even the class can be pickled
+
+            raise Odd("odd thing")
 
         group = trainer(1)
         with self.assertRaisesRegex(RuntimeError, "Odd: odd thing"):
