@@ -118,7 +118,8 @@ typedef struct uni_compile_options {
     uni_metric *const *metrics; /* of the first output unless metric_outputs says otherwise */
     int num_metrics;
     const int *metric_outputs;
-    const bool *metric_weighted; /* whether the weights of samples and classes count in metrics[i] (Keras's weighted_metrics); NULL: in none */
+    const bool *
+        metric_weighted; /* whether the weights of samples and classes count in metrics[i] (Keras's weighted_metrics); NULL: in none */
     int gradient_accumulation_steps; /* batches an update, as if they were one batch; 0: 1 */
 } uni_compile_options;
 UNI_API UNI_MUST_USE int uni_model_compile(uni_model *model, const uni_compile_options *options,

@@ -55,8 +55,8 @@ static int take_metrics(engine_state *state, PyObject *model, PyObject *list, un
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *metric, *item = PyList_GetItem(list, i);
         int is_weighted = 0;
-        if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "O!ip", state->metric, &metric,
-                                                      &outputs[i], &is_weighted))
+        if (!PyTuple_Check(item) ||
+            !PyArg_ParseTuple(item, "O!ip", state->metric, &metric, &outputs[i], &is_weighted))
             return -1;
         weighted[i] = is_weighted;
     }
@@ -118,8 +118,9 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
     if (!raw)
         return NULL;
     options.num_losses = take_losses(state, object, losses, loss);
-    options.num_metrics =
-        options.num_losses < 0 ? -1 : take_metrics(state, object, metrics, metric, outputs, weighted);
+    options.num_metrics = options.num_losses < 0
+                              ? -1
+                              : take_metrics(state, object, metrics, metric, outputs, weighted);
     if (options.num_metrics >= 0 && keep_function(object, taken->schedule) == 0) {
         if (options.num_losses == 1)
             options.loss = loss[0];

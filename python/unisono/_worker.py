@@ -47,7 +47,7 @@ def _save_failure(session, secret, error):
     data = _codec.dumps((pickled, type(error).__name__, str(error), text))
     path = os.path.join(session.run_dir, _driver.FAILURE_FILE % session.world_rank)
     os.makedirs(session.run_dir, mode=0o700, exist_ok=True)  # a trial's is made when it is needed
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
         file.write(_key.mac(data, secret) + data)
     sys.stderr.write(text)

@@ -144,3 +144,12 @@ int uni__check_owned_place(const char *dir, uni_error *err)
                              dir);
     return info.st_uid == geteuid() ? 0 : refuse_owner(dir, info.st_uid, err);
 }
+
+bool uni__may_run(const char *path, const char *own)
+{
+    struct stat file, self;
+    if (stat(path, &file) < 0 || !S_ISREG(file.st_mode) || (file.st_mode & S_IWOTH))
+        return false;
+    return file.st_uid == 0 || file.st_uid == geteuid() ||
+           (own && stat(own, &self) == 0 && file.st_uid == self.st_uid);
+}

@@ -10,6 +10,7 @@
 #ifndef UNISONO_BASE_OWNED_H
 #define UNISONO_BASE_OWNED_H
 
+#include <stdbool.h>
 #include <unisono/status.h>
 
 /* Opens a directory (or regular file) `name` in the directory `at`, for reading. `shown` is its
@@ -29,5 +30,11 @@ int uni__open_owned_below(const char *dir, uni_error *err) UNI_MUST_USE;
 
 /* A directory that we are about to write into was not put there by another user. */
 int uni__check_owned_place(const char *dir, uni_error *err) UNI_MUST_USE;
+
+/* Whether code from this file may run in our process or as our helper: it belongs to root, to the
+ * effective user or to the owner of `own` (the library or program that we are), and others cannot
+ * write to it. Build trees and copies look for their parts in directories around them, which may be
+ * anybody's (/tmp). */
+bool uni__may_run(const char *path, const char *own);
 
 #endif

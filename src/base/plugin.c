@@ -14,6 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/owned.h"
+
 /* The directory of the file that this code was loaded from. */
 static bool own_directory(char *out, size_t size)
 {
@@ -35,9 +38,10 @@ static bool own_directory(char *out, size_t size)
     return (size_t)snprintf(out, size, "%s", path) < size;
 }
 
-/* 1: opened, 0: not there, negative: there but unusable (err says why). */
+/* 1: opened, 0: not there, negative: there but unusable (err says why). own: the directory that we
+ * are in, when the path comes from it and not from the user. */
 static int try_open(const char *directory, const char *below, const uni__plugin *plugin,
-                    const void **table, uni_error *err)
+                    const char *own, const void **table, uni_error *err)
 {
     char path[PATH_MAX];
     if (directory[0] != '/' ||
@@ -45,6 +49,10 @@ static int try_open(const char *directory, const char *below, const uni__plugin 
                          below, plugin->file) >= sizeof path ||
         access(path, R_OK) != 0)
         return 0;
+    if (own && !uni__may_run(path, own)) {
+        uni__warn("%s is not loaded: it belongs to another user, or others can write to it", path);
+        return 0;
+    }
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *reason = dlerror();
@@ -73,7 +81,7 @@ static int try_environment(const uni__plugin *plugin, const void **table, uni_er
     char *copy = list != NULL ? strdup(list) : NULL, *rest = copy, *directory;
     int found = 0;
     while (found == 0 && rest != NULL && (directory = strsep(&rest, ":")) != NULL)
-        found = try_open(directory, "", plugin, table, err);
+        found = try_open(directory, "", plugin, NULL, table, err);
     free(copy);
     return found;
 }
@@ -85,12 +93,12 @@ static int try_beside(const char *directory, const uni__plugin *plugin, const vo
 {
     static const char *const up[] = { ".", "..", "../..", "../../..", "../../../.." };
     char below[PATH_MAX];
-    int found = try_open(directory, "", plugin, table, err);
+    int found = try_open(directory, "", plugin, directory, table, err);
     if (found == 0)
-        found = try_open(directory, "unisono", plugin, table, err);
+        found = try_open(directory, "unisono", plugin, directory, table, err);
     for (size_t i = 0; i < sizeof up / sizeof up[0] && found == 0; i++)
         if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], plugin->built) < sizeof below)
-            found = try_open(directory, below, plugin, table, err);
+            found = try_open(directory, below, plugin, directory, table, err);
     return found;
 }
 

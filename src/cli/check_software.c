@@ -111,7 +111,10 @@ static void check_program(cli_findings *findings, const char *section, const cha
 /* The child prints "name version" for each module that it can import; one that is broken says why.
  */
 static char python_script[] =
-    "import importlib, importlib.util, os, sys\n"
+    /* Nothing from the current directory, which may be another user's. */
+    "import sys\n"
+    "sys.path[:] = [entry for entry in sys.path if entry]\n"
+    "import importlib, importlib.util, os\n"
     "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n"
     "print('python', sys.version.split()[0], sys.executable, flush=True)\n"
     "for name in ('numpy', 'unisono', 'torch', 'tensorflow', 'keras', 'horovod', 'ray'):\n"

@@ -22,6 +22,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "group/template.h"
 
 #define TEMPLATE_MS 5000
@@ -47,6 +48,15 @@ static int own_folder(char *out, size_t size)
         return -1;
     *slash = '\0';
     return snprintf(out, size, "%s", real) < (int)size ? 0 : -1;
+}
+
+/* Around a copy in /tmp, other users may have put anything. */
+static bool is_ours(const char *path, const char *folder)
+{
+    bool ours = uni__may_run(path, folder);
+    if (!ours)
+        uni__warn("%s is not started: it belongs to another user, or others can write to it", path);
+    return ours;
 }
 
 int uni__find_helper(const char *name, const char *variable, char *out, size_t size, uni_error *err)
@@ -76,7 +86,7 @@ int uni__find_helper(const char *name, const char *variable, char *out, size_t s
             char path[PATH_MAX + 64];
             if (snprintf(path, sizeof path, "%s/%s/%s", folder, below[i], name) <
                     (int)sizeof path &&
-                access(path, X_OK) == 0)
+                access(path, X_OK) == 0 && is_ours(path, folder))
                 return snprintf(out, size, "%s", path) < (int)size
                            ? 0
                            : uni_error_set(err, UNI_ELIMIT, "the path of %s is too long", name);

@@ -302,5 +302,42 @@ def test_python_restores_only_ones_own(storage):
     assert not os.path.exists(marker)
 
 
+def test_code_around_a_copy_is_not_run(storage):
+    """A copy of the command in /tmp looks for its agent and plug-ins around it, where anybody can put files."""
+    attack.need_root()
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    public = os.path.join(storage, "public")
+    os.makedirs(os.path.join(public, "mine"))
+    os.chmod(public, 0o1777)
+    attack.programs(storage)
+    subprocess.run(["cp", os.path.join(storage, "bin", "unisono"), os.path.join(public, "mine")], check=True)
+    os.chown(os.path.join(public, "mine"), VICTIM, VICTIM)
+    os.chown(os.path.join(public, "mine", "unisono"), VICTIM, VICTIM)
+    for folder in ("group", "src/group"):
+        os.makedirs(os.path.join(public, folder), exist_ok=True)
+        agent = os.path.join(public, folder, "unisono-agent")
+        with open(agent, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nid -u > %s/agent-$(id -u)\n" % told)
+        os.chmod(agent, 0o755)
+        os.chown(agent, ATTACKER, ATTACKER)
+    done = attack.call(storage, VICTIM, os.path.join(public, "mine", "unisono"), "run", "-n", "1", "--", "true")
+    attack.assert_refused(done, "belongs to another user")
+    assert os.listdir(told) == [], os.listdir(told)
+
+
+def test_check_imports_nothing_from_the_current_directory(storage):
+    attack.need_root()
+    trapped = os.path.join(storage, "trapped")
+    os.mkdir(trapped)
+    for name in ("numpy", "unisono", "torch", "tensorflow", "keras", "horovod", "ray", "os", "importlib"):
+        with open(os.path.join(trapped, name + ".py"), "w", encoding="utf-8") as file:
+            file.write("open(%r, 'w').close()\n" % os.path.join(storage, "owned-" + name))
+    subprocess.run([os.path.join(attack.programs(storage), "unisono"), "check"], cwd=trapped, capture_output=True, timeout=120, check=False,
+                   env=dict(os.environ, HOME=storage, UNISONO_RESULTS=storage))
+    assert not [name for name in os.listdir(storage) if name.startswith("owned")], os.listdir(storage)
+
+
 if __name__ == "__main__":
     support.main()

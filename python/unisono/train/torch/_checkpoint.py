@@ -37,14 +37,25 @@ class TorchCheckpoint(Checkpoint):
         if model is None:
             raise ValueError("this checkpoint has only the weights: give get_model the model that they belong to")
         with self.as_directory() as folder:
-            state = torch.load(os.path.join(folder, _FILE), map_location="cpu", **_safely(torch))
+            state = _load(torch, os.path.join(folder, _FILE))
         prefix = "module."
         model.load_state_dict({key[len(prefix):] if key.startswith(prefix) else key: value for key, value in state.items()})
         return model
 
 
-def _safely(torch: Any) -> dict[str, bool]:
-    """Nothing in the file is run, where torch can read it so (1.13 and later)."""
-    import inspect
+def _load(torch: Any, path: str) -> Any:
+    """The state_dict in a file; nothing in the file is run.
 
-    return {"weights_only": True} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    torch's weights_only reads only its zip format safely: before 2.6 a file of the older formats (tar) ran code in spite of it (CVE-2025-32434), and an
+    archive of TorchScript is handed to another loader.
+    """
+    import inspect
+    import zipfile
+
+    if "weights_only" not in inspect.signature(torch.load).parameters:
+        raise ImportError("torch %s can only read weights by running what the file says; torch 1.13 or later reads them as data" % torch.__version__)
+    with open(path, "rb") as file:
+        is_zip = file.read(4) == b"PK\x03\x04"
+    if not is_zip or any(name.rpartition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
+        raise ValueError("%s is not a file of torch.save (its zip format, the default since torch 1.6); others are not read, because they can run code" % path)
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -1,0 +1,190 @@
+"""Files that would run code if they were believed: pickles where a restore, a checkpoint or a result looks for them, and weights of torch.
+
+Each holds a real malicious pickle. What matters is the marker file, which only code from the pickle could make.
+"""
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+
+import attack  # noqa: F401  (finds support)
+import support
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+def marker_of(storage):
+    return os.path.join(storage, "owned")
+
+
+def python(storage, script, *words, executable=sys.executable, more=""):
+    path = os.path.join(storage, "script.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("import os, sys\nfrom unisono import train, tune\nplace = sys.argv[1]\n" + script)
+    done = subprocess.run([executable, path, storage, *words], capture_output=True, text=True, errors="replace", timeout=120, check=False,
+                          env=support.environment(storage, HOME=storage, XDG_CONFIG_HOME=os.path.join(storage, "config"), PYTHONPATH=os.path.join(support.BUILD, "python") + more))
+    if "No module named" in done.stderr:
+        raise support.Skip(done.stderr.strip().splitlines()[-1])
+    return done
+
+
+def assert_not_run(storage, done, word="your key"):
+    assert not os.path.exists(marker_of(storage)), "the pickle was run"
+    assert word in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def evil(storage, mac=True):
+    return (b"\0" * 32 if mac else b"") + pickle.dumps(Evil(marker_of(storage)))
+
+
+LOOPS = """
+def loop(config):
+    raise ValueError("no")
+
+def trial(config):
+    raise ValueError("no")
+
+if __name__ == "__main__":
+    try:
+        train.DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=1), run_config=train.RunConfig(name="py", storage_path=place)).fit()
+    except Exception:
+        pass
+    tune.Tuner(trial, run_config=train.RunConfig(name="pytune", storage_path=place)).fit()
+"""
+
+
+def test_the_pickle_is_real(storage):
+    """A test that cannot fail is none: unpickled, it makes the marker."""
+    pickle.loads(evil(storage, mac=False))
+    assert os.path.isdir(marker_of(storage))
+
+
+def test_restore(storage):
+    """trainer.pkl and tuner.pkl that the user's key has not signed, of one's own runs (copied from elsewhere)."""
+    python(storage, LOOPS)
+    for name in ("py", "pytune/tune_001"):
+        path = os.path.join(storage, name, "trainer.pkl" if name == "py" else "tuner.pkl")
+        assert os.path.exists(path), path
+        with open(path, "wb") as file:
+            file.write(evil(storage))
+    assert_not_run(storage, python(storage, "train.DataParallelTrainer.restore(place + '/py')\n"))
+    assert_not_run(storage, python(storage, "tune.Tuner.restore(place + '/pytune')\n"))
+
+
+def test_the_exception_of_a_trial(storage):
+    """The file in which a worker leaves its exception, forged."""
+    done = python(storage, "from unisono import _driver\nfrom unisono.tune import _analysis\n"
+                  "open(os.path.join(place, _driver.FAILURE_FILE % 0), 'wb').write(bytes.fromhex(sys.argv[2]))\n"
+                  "for secret in (None, b'', os.urandom(32)):\n"
+                  "    error = _analysis._exception_of({'status': 'ERROR', 'dir': place, 'error': 'it failed'}, secret)\n"
+                  "    assert str(error) == 'it failed', error\nprint('only its text')\n", evil(storage).hex())
+    assert_not_run(storage, done, "only its text")
+
+
+def test_checkpoint(storage):
+    """A dictionary with a pickled part that somebody else wrote."""
+    make = ("from unisono import _unisono\nfrom unisono.train import Checkpoint\n"
+            "_unisono.checkpoint_write(place + '/%s', {'x': {'__unisono__': 'pickle', 'data': bytes.fromhex(sys.argv[2]), 'mac': %s}})\n"
+            "Checkpoint.from_directory(place + '/%s').to_dict()\n")
+    for number, mac in enumerate(("b''", "b'x' * 32", "'text'", "None", "7", "[]")):
+        done = python(storage, make % ("c%d" % number, mac, "c%d" % number), evil(storage, mac=False).hex())
+        assert not os.path.exists(marker_of(storage)), "the pickle was run"
+        assert done.returncode != 0 and "Error" in done.stderr + "Error" * ("PickleRefused" in done.stderr), done.stderr
+
+
+def torch_python():
+    """An interpreter that has torch."""
+    if importlib.util.find_spec("torch"):
+        return sys.executable
+    for path in ("/usr/bin/python3",):
+        if os.path.exists(path) and subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+            return path
+    raise support.Skip("needs PyTorch")
+
+
+TORCH = """
+import pickle, tarfile, torch, zipfile, io, struct
+from unisono.train.torch import TorchCheckpoint
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (place + "/owned",)
+
+def legacy(path):
+    torch.save({"w": Evil()}, path, _use_new_zipfile_serialization=False)
+
+def plain(path):
+    with open(path, "wb") as file:
+        pickle.dump(Evil(), file)
+
+def zipped(path):
+    torch.save({"w": Evil()}, path)
+
+def tar(path):
+    with tarfile.open(path, "w") as archive:
+        for name in ("pickle", "storages", "tensors"):
+            data = pickle.dumps(Evil())
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+def script(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a/constants.pkl", "a/data.pkl"):
+            archive.writestr(name, pickle.dumps(Evil()))
+
+for number, make in enumerate((legacy, plain, zipped, tar, script)):
+    folder = place + "/t%d" % number
+    os.mkdir(folder)
+    make(folder + "/model.pt")
+    try:
+        TorchCheckpoint.from_directory(folder).get_model(torch.nn.Linear(1, 1))
+    except Exception as error:
+        print(make.__name__, type(error).__name__, str(error)[:100])
+    else:
+        raise SystemExit(make.__name__ + " was read")
+    assert not os.path.exists(place + "/owned"), make.__name__ + " was run"
+model = torch.nn.Linear(2, 3)
+twin = TorchCheckpoint.from_model(model).get_model(torch.nn.Linear(2, 3))
+assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
+print("weights are read")
+"""
+
+
+def test_weights_of_torch(storage):
+    done = python(storage, TORCH, executable=torch_python())
+    assert done.returncode == 0 and "weights are read" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_use_is_reviewed(storage):
+    """tools/check-review: each place that could run foreign code is in the table of SECURITY.md; a new one is noticed."""
+    tool = os.path.join(support.SOURCE, "tools", "check-review")
+    done = subprocess.run([sys.executable, tool], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    top = os.path.join(storage, "copy")
+    for name in ("tools/check-review", "SECURITY.md", "python/unisono/_codec.py", "src/base/plugin.c"):
+        os.makedirs(os.path.dirname(os.path.join(top, name)), exist_ok=True)
+        with open(os.path.join(support.SOURCE, name), encoding="utf-8") as source, open(os.path.join(top, name), "w", encoding="utf-8") as copy:
+            copy.write(source.read())
+    for line, where in (("import pickle; pickle.loads(data)", "python/unisono/new.py"), ("value = eval(text)", "python/unisono/new.py"),
+                        ("getattr(module, name)()", "python/unisono/new.py"), ("int f(void) { return system(command); }", "src/new.c"), ("void *f(void) { return dlopen(path, 1); }", "src/new.c")):
+        os.makedirs(os.path.dirname(os.path.join(top, where)), exist_ok=True)
+        with open(os.path.join(top, where), "w", encoding="utf-8") as file:
+            file.write(line + "\n")
+        done = subprocess.run([sys.executable, os.path.join(top, "tools", "check-review")], cwd=top, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and where + ": 1 uses" in done.stdout, (line, done.stdout)
+        os.unlink(os.path.join(top, where))
+
+
+if __name__ == "__main__":
+    support.main()
