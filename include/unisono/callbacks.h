@@ -120,10 +120,10 @@ UNI_API UNI_MUST_USE int uni_callback_backup_and_restore(uni_fit_callback **out,
 
 typedef struct uni_reduce_lr_options {
     const char *monitor; /* NULL: val_loss */
-    double factor; /* 0: 0.1 */
-    int patience; /* 0: 10 */
+    double factor; /* 0: 0.1; UNI_EXACTLY_ZERO: 0 */
+    int patience; /* 0: 10; UNI_NO_PATIENCE: 0 */
     uni_monitor_mode mode;
-    double min_delta; /* 0: 1e-4 */
+    double min_delta; /* 0: 1e-4; UNI_EXACTLY_ZERO: 0 */
     int cooldown;
     double min_lr;
     int verbose;

@@ -41,7 +41,7 @@ typedef struct uni_spec {
 
 /* By Keras's name in any case: zeros, ones, constant (value), random_uniform (low, high), random_normal, truncated_normal
  * (mean, stddev), glorot_uniform, glorot_normal, he_uniform, he_normal, lecun_uniform, lecun_normal, orthogonal (gain), identity.
- * name NULL: the layer's default. Zeros in the numbers mean Keras's defaults. Values depend only on the model's seed, the parameter's name
+ * name NULL: the layer's default. Zeros in the numbers mean Keras's defaults, UNI_EXACTLY_ZERO 0. Values depend only on the model's seed, the parameter's name
  * and the seed here. */
 typedef struct uni_initializer {
     const char *name;
@@ -67,7 +67,7 @@ typedef struct uni_dense_options {
 } uni_dense_options;
 UNI_API uni_layer *uni_layer_dense(int64_t units, const uni_dense_options *options);
 UNI_API uni_layer *uni_layer_activation(const char *name);
-UNI_API uni_layer *uni_layer_leaky_relu(float negative_slope); /* 0: 0.3 */
+UNI_API uni_layer *uni_layer_leaky_relu(double negative_slope); /* 0: 0.3; UNI_EXACTLY_ZERO: 0 */
 UNI_API uni_layer *uni_layer_softmax(void);
 UNI_API uni_layer *uni_layer_flatten(void);
 UNI_API uni_layer *uni_layer_reshape(int ndim, const int64_t *shape); /* sample shape, one -1 */
@@ -110,8 +110,8 @@ UNI_API uni_layer *uni_layer_zero_padding2d(int vertical, int horizontal);
 /* ---- normalisation ---- */
 
 typedef struct uni_norm_options {
-    float momentum; /* 0: 0.99; batch only */
-    float epsilon; /* 0: 0.001 */
+    double momentum; /* 0: 0.99; UNI_EXACTLY_ZERO: 0; batch only */
+    double epsilon; /* 0: 0.001; UNI_EXACTLY_ZERO: 0 */
     bool no_center, no_scale;
 } uni_norm_options;
 UNI_API uni_layer *uni_layer_batch_normalization(const uni_norm_options *options);

@@ -34,7 +34,7 @@ typedef struct uni_loss_options {
     uni_reduction reduction;
     bool from_logits;
     float label_smoothing;
-    float delta; /* Huber; 0: 1 */
+    double delta; /* Huber; 0: 1; UNI_EXACTLY_ZERO: 0 */
     const char *name; /* NULL: Keras's */
 } uni_loss_options;
 
@@ -90,7 +90,7 @@ typedef struct uni_metric uni_metric;
 
 typedef struct uni_metric_options {
     const char *name; /* NULL: Keras's */
-    float threshold; /* binary accuracy, precision, recall, F-beta: 0: 0.5; UNI_METRIC_ZERO: 0 */
+    double threshold; /* binary accuracy, precision, recall, F-beta: 0: 0.5; UNI_EXACTLY_ZERO: 0 */
     int k; /* top-k; 0: 5. precision, recall: only the k best of each sample; 0: all */
     float beta; /* F-beta; 0: 1 */
     const char *
@@ -101,7 +101,6 @@ typedef struct uni_metric_options {
     bool precision_recall_curve; /* AUC; default ROC */
     bool from_logits; /* cross-entropies and AUC */
 } uni_metric_options;
-#define UNI_METRIC_ZERO (-1e-30f)
 
 /* By Keras's name or class name in any case: "accuracy" (or "acc": binary, categorical or sparse by the shapes and the loss, as compile
  * does), "equality" (Keras's class Accuracy: how many numbers are equal), "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy", "top_k_categorical_accuracy",

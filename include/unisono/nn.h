@@ -76,7 +76,7 @@ UNI_API void uni_model_free(uni_model *model);
 UNI_API uni_layer *uni_model_as_layer(uni_model *model);
 
 /* Default: drawn from the system; then weights differ from run to run. On a model that is built (with an input layer it is at once) the
- * random initial values are drawn again; zeros, ones, constants and loaded tables stay. 0 is ignored. */
+ * random initial values are drawn again; zeros, ones, constants and loaded tables stay. */
 UNI_API void uni_model_set_seed(uni_model *model, uint64_t seed);
 UNI_API uint64_t uni_model_seed(const uni_model *model);
 /* Random bits that are this model's from its making to its end: unlike its address they do not come again with another one. */
@@ -205,7 +205,7 @@ typedef struct uni_fit_options {
     const double *class_weight; /* by class number; NULL: none */
     int num_classes;
     int64_t batch_size; /* 0: 32; ignored with one warning when batches is given */
-    int epochs; /* 0: 1 */
+    int epochs; /* 0: 1; UNI_NO_EPOCHS: none */
     int initial_epoch;
     int64_t steps_per_epoch; /* 0: until the source ends */
     double validation_split; /* the last part of the arrays */
@@ -219,7 +219,7 @@ typedef struct uni_fit_options {
     int num_callbacks;
     int threads; /* 0: all CPUs of the process */
     int replicas; /* threads that each run a part of the batch; 0: chosen by the size of the step, 1: none */
-    uint64_t seed; /* of shuffling and dropout; 0: the model's */
+    uint64_t seed; /* of shuffling and dropout; 0: the model's; UNI_SEED_ZERO: 0 */
     const uni_replica *replica; /* one of several processes or threads; NULL: alone */
     const char *trace; /* path of a Chrome trace; NULL: none */
     bool step_times; /* input_ms, forward_ms, backward_ms, update_ms in the logs */

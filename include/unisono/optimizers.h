@@ -54,9 +54,7 @@ UNI_API void uni_schedule_free(uni_schedule *schedule);
 
 /* ---- optimizers ---- */
 
-/* A number where 0 has a meaning of its own and is wanted. */
-#define UNI_EXACTLY_ZERO (-1e-300)
-
+/* UNI_EXACTLY_ZERO where 0 itself is wanted and not the default. */
 typedef struct uni_optimizer_options {
     double learning_rate; /* 0: 0.01 for sgd, otherwise 0.001 */
     uni_schedule *schedule; /* instead of learning_rate; taken */

@@ -118,6 +118,14 @@ UNI_API float *uni_parameter_data(const uni_parameter *parameter);
 UNI_API void uni_parameter_freeze(uni_parameter *parameter, bool frozen);
 UNI_API bool uni_parameter_is_frozen(const uni_parameter *parameter); /* always true for states */
 
+/* ---- zeros that are meant ---- */
+
+/* In options 0 means the default. Where 0 itself has a meaning (a rate, momentum, epsilon, threshold, patience of 0), these ask for it. */
+#define UNI_EXACTLY_ZERO (-1e-300)
+#define UNI_NO_EPOCHS (-1)
+#define UNI_NO_PATIENCE (-1)
+#define UNI_SEED_ZERO UINT64_C(0x7a65726f73656564)
+
 /* Gradients of every weight of one store, flat, zero at first. Follows the store when that grows. */
 UNI_API UNI_MUST_USE int uni_gradients_new(uni_gradients **out, uni_parameters *store,
                                            uni_error *err);

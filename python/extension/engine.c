@@ -125,6 +125,9 @@ static int setup(PyObject *module)
         engine_models_init(module, state) < 0 || engine_tapes_init(module, state) < 0 ||
         engine_strategies_init(module, state) < 0)
         return -1;
+    if (PyModule_AddIntConstant(module, "NO_EPOCHS", UNI_NO_EPOCHS) < 0 ||
+        PyModule_AddIntConstant(module, "SEED_ZERO", (long)UNI_SEED_ZERO) < 0)
+        return -1;
     return PyModule_AddIntConstant(module, "MAX_INPUTS", UNI_MODEL_MAX_INPUTS);
 }
 

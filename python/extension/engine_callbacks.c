@@ -236,15 +236,23 @@ static int make_backup(uni_fit_callback **out, const uni_value *o, uni_error *er
                                            uni_dict_get_bool(o, "keep", false), err);
 }
 
+/* Python has given all numbers: a 0 is meant. */
+static double exact_float(const uni_value *o, const char *key)
+{
+    double number = uni_dict_get_float(o, key, 0);
+    return number != 0 ? number : UNI_EXACTLY_ZERO;
+}
+
 static int make_reduce_lr(uni_fit_callback **out, const uni_value *o, uni_error *err)
 {
+    int patience = (int)uni_dict_get_int(o, "patience", 0);
     return uni_callback_reduce_lr_on_plateau(
         out,
         &(uni_reduce_lr_options){ .monitor = uni_dict_get_string(o, "monitor", NULL),
-                                  .factor = uni_dict_get_float(o, "factor", 0),
-                                  .patience = (int)uni_dict_get_int(o, "patience", 0),
+                                  .factor = exact_float(o, "factor"),
+                                  .patience = patience != 0 ? patience : UNI_NO_PATIENCE,
                                   .mode = mode_of(o),
-                                  .min_delta = uni_dict_get_float(o, "min_delta", 0),
+                                  .min_delta = exact_float(o, "min_delta"),
                                   .cooldown = (int)uni_dict_get_int(o, "cooldown", 0),
                                   .min_lr = uni_dict_get_float(o, "min_lr", 0),
                                   .verbose = (int)uni_dict_get_int(o, "verbose", 0) },

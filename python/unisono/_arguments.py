@@ -54,6 +54,14 @@ HARMLESS: dict[str, dict[str, str]] = {
     "unisono.train.DataConfig": {
         "enable_shard_locality": "every worker reads its shard from the files itself: locality is only speed",
     },
+    "unisono.keras.Model.compile": {"auto_scale_loss": "float32 needs no loss scaling"},
+    "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},
+    "unisono.keras.models.load_model": {"safe_mode": "no code of a file is ever run"},
+    **{"unisono.keras.layers." + name: {
+        "seed": "random numbers come from the model's seed (keras.utils.set_random_seed), as initial weights do",
+        "flash_attention": "only speed", "use_cudnn": "only speed", "unroll": "only speed", "input_length": "Keras 3 ignores it, too",
+        "synchronized": "replicas always share their batch statistics",
+    } for name in ("Dropout", "MultiHeadAttention", "LSTM", "GRU", "BatchNormalization", "Embedding")},
     "unisono.train.torch.prepare_data_loader": {
         "auto_transfer": "overlaps the copies of batches to a GPU with compute: only speed",
     },

@@ -123,6 +123,11 @@ int uni__config_get_activation(const uni_value *config, const char *key, uni_act
 int uni__config_get_padding(uni_padding *out, const uni_value *config, uni_error *err) UNI_MUST_USE;
 const char *uni__padding_name(uni_padding padding);
 /* Refuses a key whose value is not what we do: null, false, 0 or the given text pass. */
+/* An option where 0 means the default and UNI_EXACTLY_ZERO means 0. */
+static inline double uni__pick(double given, double standard)
+{
+    return given == UNI_EXACTLY_ZERO ? 0 : given != 0 ? given : standard;
+}
 int uni__config_refuse(const uni_value *config, const char *key, const char *allowed,
                        uni_error *err) UNI_MUST_USE;
 

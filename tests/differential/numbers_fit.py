@@ -14,9 +14,9 @@ TASKS = {
 CALLBACKS = ["EarlyStopping", "ReduceLROnPlateau", "LearningRateScheduler", "TerminateOnNaN"]
 
 
-def make_callback(r):
+def make_callback(r, validates):
     name = r.choice(CALLBACKS)
-    config = dict(monitor=r.choice(["loss", "val_loss"]))
+    config = dict(monitor=r.choice(["loss", "val_loss"] if validates else ["loss"]))
     if name == "EarlyStopping":
         config.update(some(r, patience=[0, 1, 2], min_delta=[0, 0.01, 10.0], restore_best_weights=[True, False], start_from_epoch=[0, 1], baseline=[None, 0, 0.3], mode=["auto", "min", "max"]))
     elif name == "ReduceLROnPlateau":
@@ -32,9 +32,9 @@ def make_fit(r):
     data = some(r, sample_weight=[True], class_weight=[True], validation_split=[0.25], validation_data=[True], validation_freq=[1, 2], initial_epoch=[0, 1],
                 steps_per_epoch=[None, 2], validation_batch_size=[3], validation_steps=[None, 1])
     return dict(task=task, loss=r.choice(losses), metrics=r.sample(metrics, r.randint(0, 2)), weighted=r.sample(metrics, r.choice([0, 0, 1])),
-                samples=r.choice([8, 10, 13]), batch_size=r.choice([3, 4, 8]), epochs=r.randint(1, 4), hidden=r.choice([0, 3]), extras=r.sample(
+                samples=r.choice([8, 10]), batch_size=r.choice([4, 5, 8]), epochs=r.choice([0, 1, 2, 3, 3]), hidden=r.choice([0, 3]), extras=r.sample(
                     ["BatchNormalization", "LayerNormalization", "l2", "activity", "frozen", "softmax_layer"], r.choice([0, 0, 1, 2])), data=data,
-                callbacks=[make_callback(r) for _ in range(r.choice([0, 0, 1, 2]))], input=r.choice(["float32", "float64", "list", "int32"]),
+                callbacks=[make_callback(r, (data.get("validation_split") or data.get("validation_data")) and data.get("validation_freq") != 2) for _ in range(r.choice([0, 0, 1, 2]))], input=r.choice(["float32", "float64", "list", "int32"]),
                 functional=r.random() < 0.3, own=r.random() < 0.15, batches=r.choice(["fit", "fit", "fit", "train_on_batch"]), loss_weights=r.choice([None, None, [0.5], [0]]),
                 needs=["task", "loss", "samples", "batch_size", "epochs", "optimizer", "schedule", "schedule_config", "input", "hidden", "batches"], **make_optimizer_config(r))
 
@@ -150,4 +150,4 @@ def run_fit(keras, case):
     return out
 
 
-KINDS = {"fit": (2e-3, make_fit, run_fit, 6)}
+KINDS = {"fit": (2e-3, make_fit, run_fit, 4)}

@@ -141,6 +141,36 @@ def run_layer(keras, case):
     return out
 
 
+# ---- initial weights ----
+
+INITIALIZERS_OF = {
+    "Zeros": {}, "Ones": {}, "Constant": dict(value=[0.0, 0.5, -2.0]), "RandomUniform": dict(minval=[-0.05, 0.0, 1.0], maxval=[0.05, 0.0, 2.0]),
+    "RandomNormal": dict(mean=[0.0, 1.0], stddev=[0.0, 0.05, 2.0]), "TruncatedNormal": dict(mean=[0.0, 1.0], stddev=[0.0, 0.05]), "GlorotUniform": {}, "GlorotNormal": {},
+    "HeUniform": {}, "HeNormal": {}, "LecunUniform": {}, "LecunNormal": {}, "Orthogonal": dict(gain=[0.0, 1.0, 2.0]), "Identity": dict(gain=[1.0, 3.0]),
+}
+
+
+def make_initializer(r):
+    name = r.choice(list(INITIALIZERS_OF))
+    return dict(name=name, config=some(r, **INITIALIZERS_OF[name]), units=r.choice([20, 40]), by=r.choice(["object", "name", "config"]), needs=["name", "units", "by"])
+
+
+def run_initializer(keras, case):
+    """The distribution: its place and width to what 1,600 numbers tell, and exactly where there is no chance in it."""
+    kind, config = getattr(keras.initializers, case["name"]), case.get("config") or {}
+    made = kind(**config)
+    if case["by"] == "config":
+        made = kind.from_config(made.get_config())
+    elif case["by"] == "name" and not config:
+        made = "".join("_" + each.lower() if each.isupper() else each for each in case["name"]).lstrip("_")
+    layer = keras.layers.Dense(case["units"], kernel_initializer=made)
+    layer.build((None, 40))
+    weights = np.asarray(layer.get_weights()[0], np.float64)
+    if weights.std() == 0 or case["name"] == "Identity":
+        return {"weights": weights}
+    return {"mean": weights.mean() / weights.std() / 10, "width": weights.std()}
+
+
 # ---- functions ----
 
 
@@ -167,6 +197,7 @@ def run_categorical(keras, case):
 # name: (tolerance, draw, run, weight)
 KINDS = {
     "layer": (2e-4, make_layer, run_layer, 8),
+    "initializer": (0.15, make_initializer, run_initializer, 1),
     "activation": (1e-4, make_activation, run_activation, 1),
     "to_categorical": (1e-6, make_categorical, run_categorical, 1),
 }

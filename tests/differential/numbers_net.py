@@ -2,7 +2,7 @@
 
 A case is a dictionary that a generator draws from a seeded random. run(keras, case) computes with the names of the module it is given, so both sides run the
 same program; the results must agree to rounding. What Keras accepts, unisono may refuse, but by name (TypeError, ValueError, NotImplementedError); what
-Keras refuses, unisono must refuse, too. A case that fails is shrunk: arguments are left out as long as it still fails. The last line has the counts.
+Keras refuses with an exception of its own, unisono must refuse, too; where Keras fails in its backend there is nothing to compare. A case that fails is shrunk: arguments are left out as long as it still fails. The last line has the counts.
 """
 
 import argparse
@@ -93,10 +93,13 @@ class Sides:
         self.keras, self.ours, self.refusals = keras, ours, REFUSALS + (unisono.Error,)
 
     def verdict(self, case):
-        """("same" | "refused" | "both refuse", None) or ("differs", why)."""
+        """("same" | "refused" | "both refuse" | "keras fails", None) or ("differs", why)."""
         theirs, ours = Outcome(self.keras, case), Outcome(self.ours, case)
         if theirs.error and ours.error:
-            return ("both refuse", None) if isinstance(ours.error, self.refusals) else ("differs", "Keras: %s\n    unisono: %s" % (theirs, ours))
+            accident = not isinstance(theirs.error, REFUSALS)
+            return ("both refuse", None) if accident or isinstance(ours.error, self.refusals) else ("differs", "Keras: %s\n    unisono: %s" % (theirs, ours))
+        if theirs.error and not isinstance(theirs.error, REFUSALS):
+            return "keras fails", None
         if theirs.error:
             return "differs", "Keras refuses (%s), unisono does not" % theirs
         if ours.error:
@@ -190,8 +193,8 @@ def run_all(options):
         failed += 1
         print("more than a fifth of the configurations is refused: that is no comparison")
     print("%s; %.0f s" % (", ".join("%s %d" % item for item in sorted(by_kind.items())), time.monotonic() - begun))
-    print("%d configurations: %d same, %d refused by both, %d refused by name, %d differ" % (
-        done, counts.get("same", 0), counts.get("both refuse", 0), counts.get("refused", 0), failed))
+    print("%d configurations: %d same, %d refused by both, %d refused by name, %d where Keras fails, %d differ" % (
+        done, counts.get("same", 0), counts.get("both refuse", 0), counts.get("refused", 0), counts.get("keras fails", 0), failed))
     return 1 if failed else 0
 
 

@@ -173,7 +173,7 @@ OPTIMIZERS = {
     "SGD": dict(momentum=[0.0, 0.9], nesterov=[True, False]),
     "Adam": dict(beta_1=[0.0, 0.5, 0.9], beta_2=[0.0, 0.5, 0.999], epsilon=[0.0, 1e-7, 1e-3], amsgrad=[True, False]),
     "AdamW": dict(beta_1=[0.0, 0.9], beta_2=[0.5, 0.999], epsilon=[1e-7], amsgrad=[True, False]),
-    "RMSprop": dict(rho=[0.0, 0.9], momentum=[0.0, 0.5], epsilon=[1e-7, 1e-3], centered=[True, False]),
+    "RMSprop": dict(rho=[0.0, 0.9], momentum=[0.0, 0.5], epsilon=[1e-7, 1e-3]),
     "Adagrad": dict(initial_accumulator_value=[0.0, 0.1, 1.0], epsilon=[1e-7, 1e-3]),
 }
 
@@ -182,6 +182,8 @@ def make_optimizer_config(r):
     """(class, config with a rate that is a number or a schedule's config)."""
     name = r.choice(list(OPTIMIZERS))
     config = some(r, **OPTIMIZERS[name])
+    if name == "RMSprop" and config.get("rho"):  # without a memory the centred variance is rounding alone
+        config.update(some(r, centered=[True, False]))
     clips = [key for key in ("clipnorm", "clipvalue", "global_clipnorm") if r.random() < 0.15]
     for key in clips[:1] + r.sample(["gradient_accumulation_steps", "weight_decay"], r.choice([0, 0, 1, 2])):
         config[key] = r.choice(COMMON[key])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
+from unisono import _engine
+from unisono._arguments import strict
 from unisono.keras import callbacks as callbacks_module
 from unisono.keras import losses as losses_module
 from unisono.keras import metrics as metrics_module
@@ -31,9 +33,10 @@ class Trains:
 
     # ---- compile ----
 
+    @strict(name="unisono.keras.Model.compile")
     def compile(self, optimizer: Optimizer | str = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None,
                 weighted_metrics: Any = None,
-                run_eagerly: bool = False, steps_per_execution: int = 1, jit_compile: Any = None, **ignored: Any) -> None:
+                run_eagerly: bool = False, steps_per_execution: int = 1, jit_compile: Any = None) -> None:
         """What fit minimises, how, and what it measures."""
         if self._is_own and self._raw is None:  # when it is built
             self._compile_later = dict(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, weighted_metrics=weighted_metrics)
@@ -101,11 +104,12 @@ class Trains:
             out.append(bar._engine_form())
         return out
 
+    @strict(name="unisono.keras.Model.fit")
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: int | str = "auto",
             callbacks: Callback | Sequence[Callback] | None = None, validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
             class_weight: dict[int, float] | None = None, sample_weight: Any = None, initial_epoch: int = 0, steps_per_epoch: int | None = None,
             validation_steps: int | None = None, validation_batch_size: int | None = None, validation_freq: int = 1, *, replicas: int = 0,
-            threads: int = 0, seed: int | None = None, **ignored: Any) -> History:
+            threads: int = 0, seed: int | None = None) -> History:
         """Trains; returns a History. x and y: arrays (used as they are, without a copy), a unisono.tf.data.Dataset, or an iterator of batches."""
         if hasattr(type(self), "train_step"):
             raise NotImplementedError("fit does not call a train_step of one's own: write the loop around it (a GradientTape and apply_gradients)")
@@ -116,18 +120,26 @@ class Trains:
         options = self._data_options(x, y, sample_weight)
         if validation_data is not None:
             options.update(self._validation_options(validation_data))
-        if "batches" in options and batch_size is not None and hasattr(x, "_native_batches"):
+        if "batches" in options and batch_size is not None and not hasattr(x, "_native_batches"):
+            raise ValueError("batch_size is for arrays: the batches of a dataset or an iterator have their own size")
+        if "batches" in options:
             batch_size = None  # the dataset has its own (seed 002 gives both)
+        steps_per_epoch, batch_size = _count("steps_per_epoch", steps_per_epoch), _count("batch_size", batch_size)
+        if epochs < 0 or initial_epoch < 0:
+            raise ValueError("epochs (%r) and initial_epoch (%r) must not be negative" % (epochs, initial_epoch))
         steps = steps_per_epoch or options.get("batches") and options["batches"].length or None
         if steps is None and options.get("x"):
             size = batch_size or 32
             steps = -(-int(options["x"][0].shape[0] * (1 - validation_split)) // size)
         params = {"epochs": epochs, "steps": steps, "verbose": verbose}
         chosen = seed if seed is not None else self._seed
-        options.update(batch_size=batch_size or 0, epochs=epochs, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch or 0,
-                       validation_split=float(validation_split or 0), shuffle=bool(shuffle), validation_steps=validation_steps or 0,
-                       validation_batch_size=validation_batch_size or 0, validation_freq=validation_freq, replicas=replicas, threads=threads,
-                       seed=chosen or 0, class_weight=_class_weight(class_weight), verbose=verbose if verbose and _is_own_stdout() else 0)
+        options.update(batch_size=batch_size, epochs=epochs or _engine.NO_EPOCHS, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
+                       validation_split=float(validation_split or 0), shuffle=bool(shuffle), validation_steps=_count("validation_steps", validation_steps),
+                       validation_batch_size=_count("validation_batch_size", validation_batch_size), validation_freq=_count("validation_freq", validation_freq),
+                       replicas=replicas, threads=threads,
+                       seed=0 if chosen is None else int(chosen) or _engine.SEED_ZERO, class_weight=_class_weight(class_weight), verbose=verbose if verbose and _is_own_stdout() else 0)
+        if self._optimizer is None:
+            raise ValueError("the model must be compiled first (call compile) before fit")
         history = callbacks_module.History()
         history.set_params(params)
         history.set_model(self)
@@ -160,13 +172,14 @@ class Trains:
             return self._data_options(x, y, weight, "validation_")
         return self._data_options(data, None, None, "validation_")
 
+    @strict(name="unisono.keras.Model.evaluate")
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = "auto", sample_weight: Any = None,
-                 steps: int | None = None, callbacks: Callback | Sequence[Callback] | None = None, return_dict: bool = False, **ignored: Any) -> Any:
+                 steps: int | None = None, callbacks: Callback | Sequence[Callback] | None = None, return_dict: bool = False) -> Any:
         """Loss and metrics on data."""
         verbose = 0 if verbose == "auto" and not _is_own_stdout() else 1 if verbose == "auto" else int(verbose)
         self._ensure(x)
         options = self._data_options(x, y, sample_weight)
-        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=verbose if _is_own_stdout() else 0,
+        options.update(batch_size=_count("batch_size", batch_size), steps_per_epoch=_count("steps", steps), verbose=verbose if _is_own_stdout() else 0,
                        callbacks=self._callbacks(callbacks, 0, {}))
         if verbose:
             sys.stdout.flush()
@@ -177,6 +190,7 @@ class Trains:
         values = list(logs.values())
         return values[0] if len(values) == 1 else values
 
+    @strict(name="unisono.keras.Model.predict")
     def predict(self, x: Any, batch_size: int | None = None, verbose: int | str = "auto", steps: int | None = None,
                 callbacks: Callback | Sequence[Callback] | None = None) -> Any:
         """What the model gives, as NumPy arrays."""
@@ -184,7 +198,7 @@ class Trains:
         if self._host is not None:
             return self._predict_inside(x, batch_size or 32)
         options = self._data_options(x, None, None)
-        options.update(batch_size=batch_size or 0, steps_per_epoch=steps or 0, verbose=0, callbacks=self._callbacks(callbacks, 0, {}))
+        options.update(batch_size=_count("batch_size", batch_size), steps_per_epoch=_count("steps", steps), verbose=0, callbacks=self._callbacks(callbacks, 0, {}))
         if not self._native().built and options.get("x"):
             self._build_for(options["x"])
         outputs = [np.asarray(each) for each in self._native().predict(options)]
@@ -196,6 +210,7 @@ class Trains:
         parts = [[each[begin:begin + size] for each in arrays] for begin in range(0, len(arrays[0]), size)]
         return np.concatenate([np.asarray(self(part if len(part) > 1 else part[0], training=False)) for part in parts])
 
+    @strict(name="unisono.keras.Model.train_on_batch")
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict[int, float] | None = None, return_dict: bool = False) -> Any:
         """One step; the loss and metrics of this batch."""
         if class_weight is not None:
@@ -204,6 +219,7 @@ class Trains:
             sample_weight = _by_class(class_weight, y)
         return self._on_batch("train_on_batch", x, y, sample_weight, return_dict)
 
+    @strict(name="unisono.keras.Model.test_on_batch")
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Loss and metrics of one batch."""
         return self._on_batch("test_on_batch", x, y, sample_weight, return_dict)
@@ -223,6 +239,15 @@ class Trains:
     def reset_metrics(self) -> None:
         """Begins the metrics anew."""
         self._native().reset_metrics()
+
+def _count(name, value):
+    """How many; 0 for the engine is what None is here."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError("%s is a whole number of at least 1, or None; got %r" % (name, value))
+    return int(value)
+
 
 def _by_class(weights, y):
     """The weight of each sample, from its class number or one-hot row."""

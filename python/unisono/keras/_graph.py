@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
+from unisono._arguments import Refused, strict
 
 __all__ = ["KerasTensor", "Input"]
 
@@ -80,8 +81,10 @@ def _combine(kind, a, b, scale):
     return layers.Rescaling(*scale(float(b)))(a)
 
 
-def Input(shape: Any = None, batch_size: int | None = None, dtype: Any = "float32", name: str | None = None, batch_shape: Any = None,
-          tensor: Any = None) -> KerasTensor:
+@strict({"tensor": Refused(None, "give the shape"), "sparse": Refused(None, "tensors are dense", (False,)),
+         "ragged": Refused(None, "tensors are rectangular: pad the rows", (False,)), "optional": Refused(False, "every input of a model is needed")},
+        name="unisono.keras.Input")
+def Input(shape: Any = None, batch_size: int | None = None, dtype: Any = "float32", name: str | None = None, batch_shape: Any = None) -> KerasTensor:
     """The beginning of a graph: samples of this shape (without the batch)."""
     if batch_shape is not None:
         shape = batch_shape[1:]

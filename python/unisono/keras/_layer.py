@@ -9,6 +9,8 @@ import copy
 from typing import Any
 
 from unisono import _engine
+from unisono._arguments import Refused, check, strict
+from unisono.keras._arguments import check_float32
 from unisono.keras._graph import Input, KerasTensor
 from unisono.keras._own import Own, overrides, snake_case, spec_of
 from unisono.keras._tensor import Tensor, Variable, as_numbers, context, raw_of, tape_for
@@ -47,6 +49,10 @@ class Host:
         return self._model
 
 
+_COMMON = {"activity_regularizer": Refused(None, "use ActivityRegularization after the layer"),
+           "autocast": Refused(True, "inputs are converted to float32"), "mask": Refused(None, "there are no masks")}
+
+
 class Layer(Own):
     """Base of the layers. A layer of one's own has call(), and maybe build() with add_weight()."""
 
@@ -56,9 +62,12 @@ class Layer(Own):
     _kept: Any = None  # weights on their way into a model
     _has_symbols = False  # it was called in the functional API
 
-    def __init__(self, *, name: str | None = None, trainable: bool = True, dtype: Any = None, input_shape: Any = None, **ignored: Any):
+    @strict(_COMMON, name="unisono.keras.layers.Layer")
+    def __init__(self, *, name: str | None = None, trainable: bool = True, dtype: Any = None, input_shape: Any = None):
         if self._class is None and not overrides(self, Layer, "call"):
             raise NotImplementedError("a layer of one's own needs a call() method: %s has none" % type(self).__name__)
+        if self._class is None:
+            check_float32(type(self).__name__, dtype)
         self._own_set_up()
         self._input_shape, self._input_dtype = input_shape, getattr(dtype, "name", dtype)
         self._config = {key: value for key, value in (("name", name), ("trainable", None if trainable else False)) if value is not None}
@@ -295,6 +304,7 @@ class EngineLayer(Layer):
     """A layer that the engine makes of Keras's class name and config."""
 
     _class = "Layer"
+    _refused: dict = {}
 
     def __init__(self, config: dict | None = None, common: dict | None = None):
         common = dict(common or {})
@@ -303,10 +313,10 @@ class EngineLayer(Layer):
             shape = common.pop("batch_input_shape")[1:]
         if common.get("input_dim") is not None and self._class != "Embedding":
             shape = (common.pop("input_dim"),)
-        common.pop("output_shape", None)
-        unknown = set(common) - {"name", "trainable", "dtype", "input_length"}
-        if unknown:
-            raise TypeError("%s has no argument %s" % (type(self).__name__, ", ".join(sorted(unknown))))
+        check("unisono.keras.layers." + type(self).__name__, common, [*(config or {}), "name", "trainable", "dtype", "input_shape"],
+              dict(_COMMON, **self._refused))
+        if self._class not in ("InputLayer", "TextVectorization", "SentenceEmbedding"):
+            check_float32(type(self).__name__, common.get("dtype"))
         super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
         self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None}, **self._config)
         self._native()  # wrong arguments are errors here

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from unisono._arguments import Refused, near, strict_class
+
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
            "CSVLogger", "TerminateOnNaN", "LambdaCallback", "ProgbarLogger", "EpochDots", "ReportCheckpointCallback"]
 
@@ -114,13 +116,17 @@ class _Native(Callback):
         return self._kind, self._options
 
 
+def _check_mode(mode):
+    if mode not in ("auto", "min", "max"):
+        raise ValueError("mode is auto, min or max, not %r" % (mode,))
+
+
 class EarlyStopping(Callback):
     """Stops when monitor has not become better for `patience` epochs."""
 
     def __init__(self, monitor: str = "val_loss", min_delta: float = 0, patience: int = 0, verbose: int = 0, mode: str = "auto", baseline: Any = None,
                  restore_best_weights: bool = False, start_from_epoch: int = 0):
-        if mode not in ("auto", "min", "max"):
-            raise ValueError("mode is auto, min or max, not %r" % (mode,))
+        _check_mode(mode)
         self.monitor, self.min_delta, self.patience, self.verbose, self.mode = monitor, abs(min_delta), patience, verbose, mode
         self.baseline, self.restore_best_weights, self.start_from_epoch = baseline, restore_best_weights, start_from_epoch
         self.best = self.best_weights = None
@@ -166,9 +172,8 @@ class ModelCheckpoint(_Native):
     """Saves the model (or its weights) after every epoch; filepath may have {epoch:02d} and {val_loss:.2f}."""
 
     def __init__(self, filepath: Any, monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, save_weights_only: bool = False,
-                 mode: str = "auto", save_freq: str = "epoch", initial_value_threshold: Any = None):
-        if initial_value_threshold is not None:
-            raise ValueError("ModelCheckpoint(initial_value_threshold=) is not offered")
+                 mode: str = "auto", save_freq: str | int = "epoch"):
+        _check_mode(mode)
         super().__init__("ModelCheckpoint", path=os.fspath(filepath), monitor=monitor, verbose=verbose, save_best_only=save_best_only,
                          save_weights_only=save_weights_only, mode=mode, save_every_batches=0 if save_freq == "epoch" else int(save_freq))
 
@@ -186,6 +191,7 @@ class ReduceLROnPlateau(_Native):
 
     def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 10, verbose: int = 0, mode: str = "auto",
                  min_delta: float = 1e-4, cooldown: int = 0, min_lr: float = 0.0):
+        _check_mode(mode)
         super().__init__("ReduceLROnPlateau", monitor=monitor, factor=factor, patience=patience, verbose=verbose, mode=mode, min_delta=min_delta,
                          cooldown=cooldown, min_lr=min_lr)
 
@@ -217,7 +223,9 @@ class TensorBoard(_Native):
     """Logs for TensorBoard: train and validation below log_dir."""
 
     def __init__(self, log_dir: str = "logs", histogram_freq: int = 0, write_graph: bool = True, write_images: bool = False,
-                 update_freq: str = "epoch", profile_batch: int = 0, **ignored: Any):
+                 update_freq: str | int = "epoch", profile_batch: int = 0):
+        if update_freq not in ("epoch", "batch", 1):
+            raise ValueError("TensorBoard(update_freq=%r) is not supported: write every epoch or every batch" % (update_freq,))
         super().__init__("TensorBoard", directory=os.fspath(log_dir), histogram_freq=histogram_freq, every_batch=update_freq != "epoch")
 
 
@@ -241,7 +249,7 @@ class LambdaCallback(Callback):
     def __init__(self, **functions: Any):
         for name, function in functions.items():
             if name not in HOOKS and name not in ("on_batch_begin", "on_batch_end"):
-                raise TypeError("there is no moment %s; there are: %s" % (name, ", ".join(HOOKS)))
+                raise TypeError("LambdaCallback() got an unexpected keyword argument %r%s" % (name, near(name, HOOKS)))
             if function is not None:
                 setattr(self, name.replace("on_batch", "on_train_batch"), function)
 
@@ -283,6 +291,19 @@ class EpochDots(Callback):
         if epoch % self.dot_every == 0:
             sys.stdout.write(".")
         sys.stdout.flush()
+
+
+strict_class()(EarlyStopping)
+strict_class({"initial_value_threshold": Refused(None, "the first epoch is always the best so far")})(ModelCheckpoint)
+strict_class({"double_checkpoint": Refused(False, "a backup is written whole or not at all")})(BackupAndRestore)
+strict_class({"epsilon": Refused(None, "it is called min_delta")})(ReduceLROnPlateau)
+strict_class()(LearningRateScheduler)
+strict_class({"write_graph": Refused(True, "the graph is always written"), "write_images": Refused(False, "weights are not written as images"),
+              "profile_batch": Refused(0, "use fit's own times: unisono.keras writes no profile", (None, False)),
+              "write_steps_per_second": Refused(False, "the progress bar shows it"), "embeddings_freq": Refused(0, "embeddings are not written"),
+              "embeddings_metadata": Refused(None, "embeddings are not written")})(TensorBoard)
+strict_class()(CSVLogger)
+strict_class({"raise_error": Refused(False, "look at the history after fit")})(TerminateOnNaN)
 
 
 def _make_report_callback():

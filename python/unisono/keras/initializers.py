@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import check
+from unisono.keras._arguments import Configured
+
 __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform",
            "HeNormal", "LecunUniform", "LecunNormal", "Orthogonal", "Identity"]
 
 
-class Initializer:
+class Initializer(Configured):
     """Base of the initialisers."""
 
     def __init__(self, **config: Any):
@@ -24,10 +27,10 @@ class Initializer:
 
 def _make(name, **defaults):
     def __init__(self, *arguments, **given):
-        given = dict(defaults, **dict(zip(defaults, arguments), **given))
-        unknown = set(given) - set(defaults)
-        if unknown:
-            raise TypeError("%s has no argument %s" % (name, ", ".join(sorted(unknown))))
+        if len(arguments) > len(defaults):
+            raise TypeError("%s() takes at most %d arguments, got %d" % (name, len(defaults), len(arguments)))
+        check("unisono.keras.initializers." + name, given, defaults)
+        given = dict(defaults, **dict(zip(defaults, arguments)), **given)
         Initializer.__init__(self, **{key: value for key, value in given.items() if value is not None})
     return type(name, (Initializer,), {"__init__": __init__, "__doc__": "Keras's %s." % name, "__module__": __name__})
 

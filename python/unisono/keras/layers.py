@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
+from unisono._arguments import Refused
 from unisono.keras._graph import Input
 from unisono.keras._layer import EngineLayer, Layer
 from unisono.keras._tensor import as_array
@@ -16,17 +17,29 @@ __all__ = ["Layer", "Input", "InputLayer", "Dense", "Activation", "ReLU", "Leaky
            "Average", "Maximum", "Concatenate", "TextVectorization", "SentenceEmbedding"]
 
 
+_CONSTRAINT = Refused(None, "weights have no constraints here; use a regularizer, or change the weights in a callback")
+_LORA = {"lora_rank": Refused(None, "low-rank adaptation is not offered"), "lora_alpha": Refused(None, "low-rank adaptation is not offered"),
+         "quantization_config": Refused(None, "weights are float32")}
+
+
+def _constraints(*names):
+    return {name + "_constraint": _CONSTRAINT for name in names}
+
+
 class InputLayer(EngineLayer):
     """The shape and type of a model's input."""
 
     _class = "InputLayer"
+    _refused = {"batch_size": Refused(None, "batches may have any size"), "sparse": Refused(None, "tensors are dense", (False,)),
+                "ragged": Refused(None, "tensors are rectangular: pad the rows", (False,)), "input_tensor": Refused(None, "give the shape"),
+                "optional": Refused(False, "every input of a model is needed")}
 
-    def __init__(self, shape: Any = None, dtype: Any = None, name: str | None = None, batch_shape: Any = None, input_shape: Any = None):
+    def __init__(self, shape: Any = None, dtype: Any = None, name: str | None = None, batch_shape: Any = None, input_shape: Any = None, **common: Any):
         shape = shape if shape is not None else input_shape
         if batch_shape is None:
             batch_shape = (None,) + tuple([shape] if isinstance(shape, int) else shape or ())
         config = {"batch_shape": [each for each in batch_shape], "dtype": str(getattr(dtype, "name", dtype) or "float32")}
-        super().__init__(config, {"name": name})
+        super().__init__(config, dict(common, name=name))
 
 
 # ---- core ----
@@ -36,6 +49,7 @@ class Dense(EngineLayer):
     """activation(x @ kernel + bias)."""
 
     _class = "Dense"
+    _refused = {**_constraints("kernel", "bias"), **_LORA}
 
     def __init__(self, units: int, activation: Any = None, use_bias: bool = True, kernel_initializer: Any = "glorot_uniform",
                  bias_initializer: Any = "zeros", kernel_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None,
@@ -139,6 +153,8 @@ class ActivityRegularization(EngineLayer):
 
 
 class _Conv(EngineLayer):
+    _refused = _constraints("kernel", "bias")
+
     def __init__(self, filters: int, kernel_size, strides=1, padding: str = "valid", data_format=None, dilation_rate=1, groups: int = 1,
                  activation=None, use_bias: bool = True, kernel_initializer="glorot_uniform", bias_initializer="zeros", kernel_regularizer=None,
                  bias_regularizer=None, activity_regularizer=None, **common):
@@ -164,6 +180,7 @@ class DepthwiseConv2D(EngineLayer):
     """Convolution of each channel by itself."""
 
     _class = "DepthwiseConv2D"
+    _refused = _constraints("depthwise", "bias")
 
     def __init__(self, kernel_size: Any, strides: Any = 1, padding: str = "valid", depth_multiplier: int = 1, data_format: Any = None,
                  dilation_rate: Any = 1, activation: Any = None, use_bias: bool = True, depthwise_initializer: Any = "glorot_uniform",
@@ -192,13 +209,18 @@ class MaxPooling2D(_Pool):
     _class = "MaxPooling2D"
 
 
-class AveragePooling1D(_Pool):
+class _AveragePool(_Pool):
+    def __init__(self, pool_size, strides=None, padding: str = "valid", data_format=None, **common):
+        super().__init__(pool_size, strides, padding, data_format, **common)
+
+
+class AveragePooling1D(_AveragePool):
     """The mean of each window."""
 
     _class = "AveragePooling1D"
 
 
-class AveragePooling2D(_Pool):
+class AveragePooling2D(_AveragePool):
     """The mean of each window."""
 
     _class = "AveragePooling2D"
@@ -250,8 +272,16 @@ class BatchNormalization(EngineLayer):
 
     _class = "BatchNormalization"
 
-    def __init__(self, axis: Any = -1, momentum: float = 0.99, epsilon: float = 0.001, center: bool = True, scale: bool = True, **common: Any):
-        super().__init__(dict(axis=axis, momentum=momentum, epsilon=epsilon, center=center, scale=scale), common)
+    _refused = {**_constraints("beta", "gamma"), "renorm": Refused(False, "use smaller learning rates, or LayerNormalization"),
+                "renorm_clipping": Refused(None, "there is no renorm"), "renorm_momentum": Refused(0.99, "there is no renorm")}
+
+    def __init__(self, axis: Any = -1, momentum: float = 0.99, epsilon: float = 0.001, center: bool = True, scale: bool = True,
+                 beta_initializer: Any = "zeros", gamma_initializer: Any = "ones", moving_mean_initializer: Any = "zeros",
+                 moving_variance_initializer: Any = "ones", beta_regularizer: Any = None, gamma_regularizer: Any = None, **common: Any):
+        super().__init__(dict(axis=axis, momentum=momentum, epsilon=epsilon, center=center, scale=scale, beta_initializer=beta_initializer,
+                              gamma_initializer=gamma_initializer, moving_mean_initializer=moving_mean_initializer,
+                              moving_variance_initializer=moving_variance_initializer, beta_regularizer=beta_regularizer,
+                              gamma_regularizer=gamma_regularizer), common)
 
 
 class LayerNormalization(EngineLayer):
@@ -259,8 +289,12 @@ class LayerNormalization(EngineLayer):
 
     _class = "LayerNormalization"
 
-    def __init__(self, axis: Any = -1, epsilon: float = 0.001, center: bool = True, scale: bool = True, **common: Any):
-        super().__init__(dict(axis=axis, epsilon=epsilon, center=center, scale=scale), common)
+    _refused = _constraints("beta", "gamma")
+
+    def __init__(self, axis: Any = -1, epsilon: float = 0.001, center: bool = True, scale: bool = True, beta_initializer: Any = "zeros",
+                 gamma_initializer: Any = "ones", beta_regularizer: Any = None, gamma_regularizer: Any = None, **common: Any):
+        super().__init__(dict(axis=axis, epsilon=epsilon, center=center, scale=scale, beta_initializer=beta_initializer,
+                              gamma_initializer=gamma_initializer, beta_regularizer=beta_regularizer, gamma_regularizer=gamma_regularizer), common)
 
 
 class Normalization(EngineLayer):
@@ -285,25 +319,25 @@ class Embedding(EngineLayer):
     """Rows of a table by class numbers."""
 
     _class = "Embedding"
+    _refused = {**_constraints("embeddings"), "weights": Refused(None, "call set_weights"), **_LORA}
 
     def __init__(self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform", embeddings_regularizer: Any = None,
-                 mask_zero: bool = False, **common: Any):
+                 mask_zero: bool = False, activity_regularizer: Any = None, **common: Any):
         if embeddings_initializer == "uniform":
             embeddings_initializer = "random_uniform"
         super().__init__(dict(input_dim=input_dim, output_dim=output_dim, embeddings_initializer=embeddings_initializer,
-                              embeddings_regularizer=embeddings_regularizer, mask_zero=mask_zero), common)
+                              embeddings_regularizer=embeddings_regularizer, mask_zero=mask_zero, activity_regularizer=activity_regularizer), common)
 
 
 class _Recurrent(EngineLayer):
-    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", use_bias: bool = True, kernel_initializer="glorot_uniform",
-                 recurrent_initializer="orthogonal", bias_initializer="zeros", kernel_regularizer=None, recurrent_regularizer=None,
-                 dropout: float = 0.0, return_sequences: bool = False, go_backwards: bool = False, **common):
-        extra = {key: common.pop(key) for key in ("unit_forget_bias", "reset_after", "return_state", "stateful", "unroll", "recurrent_dropout",
-                                                  "bias_regularizer", "activity_regularizer") if key in common}
-        super().__init__(dict(units=units, activation=activation, recurrent_activation=recurrent_activation, use_bias=use_bias,
-                              kernel_initializer=kernel_initializer, recurrent_initializer=recurrent_initializer, bias_initializer=bias_initializer,
-                              kernel_regularizer=kernel_regularizer, recurrent_regularizer=recurrent_regularizer, dropout=dropout,
-                              return_sequences=return_sequences, go_backwards=go_backwards, **extra), common)
+    _refused = {**_constraints("kernel", "recurrent", "bias"), "recurrent_dropout": Refused(0.0, "use dropout, of the inputs", (0,)),
+                "return_state": Refused(False, "take the last step of return_sequences=True"), "stateful": Refused(False, "every batch begins with zeros"),
+                "zero_output_for_mask": Refused(False, "there are no masks")}
+
+    def _set_up(self, given, **extra):
+        common = given.pop("common")
+        given = {key: value for key, value in given.items() if key not in ("self", "__class__")}
+        EngineLayer.__init__(self, dict(given, **extra), common)
 
 
 class LSTM(_Recurrent):
@@ -311,20 +345,38 @@ class LSTM(_Recurrent):
 
     _class = "LSTM"
 
+    def __init__(self, units: int, activation: Any = "tanh", recurrent_activation: Any = "sigmoid", use_bias: bool = True,
+                 kernel_initializer: Any = "glorot_uniform", recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
+                 unit_forget_bias: bool = True, kernel_regularizer: Any = None, recurrent_regularizer: Any = None, bias_regularizer: Any = None,
+                 activity_regularizer: Any = None, dropout: float = 0.0, return_sequences: bool = False, go_backwards: bool = False, **common: Any):
+        self._set_up(dict(locals()))
+
 
 class GRU(_Recurrent):
     """Gated recurrent unit."""
 
     _class = "GRU"
 
+    def __init__(self, units: int, activation: Any = "tanh", recurrent_activation: Any = "sigmoid", use_bias: bool = True,
+                 kernel_initializer: Any = "glorot_uniform", recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
+                 kernel_regularizer: Any = None, recurrent_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None,
+                 dropout: float = 0.0, return_sequences: bool = False, go_backwards: bool = False, reset_after: bool = True, **common: Any):
+        self._set_up(dict(locals()))
+
 
 class MultiHeadAttention(EngineLayer):
     """Attention; called with query, value and maybe key."""
 
     _class = "MultiHeadAttention"
+    _refused = {**_constraints("kernel", "bias"), "use_gate": Refused(False, "multiply by a Dense with a sigmoid"),
+                "sliding_window": Refused(None, "attention sees the whole sequence")}
 
-    def __init__(self, num_heads: int, key_dim: int, value_dim: Any = None, dropout: float = 0.0, use_bias: bool = True, **common: Any):
-        super().__init__(dict(num_heads=num_heads, key_dim=key_dim, value_dim=value_dim, dropout=dropout, use_bias=use_bias), common)
+    def __init__(self, num_heads: int, key_dim: int, value_dim: Any = None, dropout: float = 0.0, use_bias: bool = True, output_shape: Any = None,
+                 attention_axes: Any = None, kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros", kernel_regularizer: Any = None,
+                 bias_regularizer: Any = None, activity_regularizer: Any = None, **common: Any):
+        super().__init__(dict(num_heads=num_heads, key_dim=key_dim, value_dim=value_dim, dropout=dropout, use_bias=use_bias, output_shape=output_shape,
+                              attention_axes=attention_axes, kernel_initializer=kernel_initializer, bias_initializer=bias_initializer,
+                              kernel_regularizer=kernel_regularizer, bias_regularizer=bias_regularizer, activity_regularizer=activity_regularizer), common)
 
 
 # ---- merging ----
@@ -399,6 +451,8 @@ class TextVectorization(_Text):
     """Text to numbers of words; adapt learns the words."""
 
     _class = "TextVectorization"
+    _refused = {"idf_weights": Refused(None, "call adapt"), "sparse": Refused(False, "tensors are dense"), "ragged": Refused(False, "set output_sequence_length"),
+                "encoding": Refused("utf-8", "text is UTF-8")}
 
     def __init__(self, max_tokens: Any = None, standardize: Any = "lower_and_strip_punctuation", split: Any = "whitespace", ngrams: Any = None,
                  output_mode: str = "int", output_sequence_length: Any = None, pad_to_max_tokens: bool = False, vocabulary: Any = None,

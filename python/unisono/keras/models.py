@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 import numpy as np
 
 from unisono import _engine
+from unisono._arguments import Refused, strict
 from unisono.keras import optimizers as optimizers_module
 from unisono.keras._fit import Trains, as_list
 from unisono.keras._graph import KerasTensor, entry_of, walk
@@ -35,8 +36,11 @@ class Model(Inside, Trains):
             raise NotImplementedError("Model() needs inputs and outputs: Model(inputs, outputs); or use Sequential, or a subclass with call()")
         return super().__new__(cls)
 
-    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, **ignored: Any):
+    @strict({"dtype": Refused(None, "the engine computes in float32", ("float32",)), "autocast": Refused(True, "inputs are converted to float32"),
+             "activity_regularizer": Refused(None, "give it to a layer")}, name="unisono.keras.Model")
+    def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None, trainable: bool = True):
         self._set_up(name)
+        self._freezes = not trainable
         if inputs is None or outputs is None:
             if not overrides(self, Model, "call"):
                 raise NotImplementedError("a model without inputs and outputs needs a call() method: %s has none" % type(self).__name__)
@@ -49,6 +53,8 @@ class Model(Inside, Trains):
             if not isinstance(each, KerasTensor):
                 raise TypeError("a model is made from Input(...) to what layers give; got %r" % (each,))
         self._make_graph()
+        if not trainable:
+            self.trainable = False
 
     def _set_up(self, name):
         from unisono.tf import distribute
@@ -61,6 +67,7 @@ class Model(Inside, Trains):
         self._stop = False
         self._strategy = distribute.in_scope(self)
         self._params = {}
+        self._freezes = False
 
     # ---- making ----
 
@@ -294,7 +301,9 @@ class Model(Inside, Trains):
         """How many numbers its weights have."""
         return sum(int(np.prod(each.shape)) for each in self.weights)
 
-    def summary(self, print_fn: Callable[[str], Any] | None = None, **ignored: Any) -> None:
+    @strict({"expand_nested": Refused(False, "a model inside is one line"), "show_trainable": Refused(False, "see layer.trainable"),
+             "layer_range": Refused(None, "all layers are shown")}, name="unisono.keras.Model.summary")
+    def summary(self, print_fn: Callable[[str], Any] | None = None) -> None:
         """Prints Keras's table."""
         text = self._native().summary()
         (print_fn or print)(text.rstrip("\n"))
@@ -374,13 +383,16 @@ class Model(Inside, Trains):
         """What get_state gave, into the model."""
         self._built().set_state(_arrays(state, shared))
 
-    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **ignored: Any) -> None:
+    @strict({"zipped": Refused(None, "a .keras file is a zip archive", (True,)), "include_optimizer": Refused(True, "save_weights writes the weights alone")},
+            name="unisono.keras.Model.save")
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
         """.keras: all; .weights.h5 and .safetensors: weights."""
         path = os.fspath(filepath)
         if not overwrite and os.path.exists(path):
             raise FileExistsError("%s is there already" % path)
         self._native().save(path)
 
+    @strict({"max_shard_size": Refused(None, "weights are one file")}, name="unisono.keras.Model.save_weights")
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Writes .weights.h5 or .safetensors."""
         path = os.fspath(filepath)
@@ -388,6 +400,8 @@ class Model(Inside, Trains):
             raise ValueError("the file of weights must end in .weights.h5 (or .safetensors), got %s" % path)
         self.save(path, overwrite)
 
+    @strict({"skip_mismatch": Refused(False, "all weights must fit"), "by_name": Refused(False, "weights are matched by their place in the file"),
+             "objects_to_skip": Refused(None, "all weights are loaded")}, name="unisono.keras.Model.load_weights")
     def load_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Reads weights of such a file, or of a .keras file."""
         self._built().load_weights(os.fspath(filepath))
@@ -414,8 +428,10 @@ def _arrays(tree, convert):
 class Sequential(Model):
     """A list of layers, each given what the one before gives."""
 
+    @strict(name="unisono.keras.Sequential")
     def __init__(self, layers: Any = None, name: str | None = None, trainable: bool = True):
         self._set_up(name)
+        self._freezes = not trainable
         self._pending = []
         for layer in layers or []:
             self.add(layer)
@@ -437,6 +453,8 @@ class Sequential(Model):
         if layer in self._pending:
             raise ValueError("the layer %r is in the model already" % layer.name)
         self._pending.append(layer)
+        if self._freezes:
+            layer.trainable = False
 
     def pop(self) -> None:
         """Removes the last layer."""
@@ -474,14 +492,21 @@ class Sequential(Model):
         return [layer._shown() for layer in layers if not isinstance(layer, InputLayer)]
 
 
-def load_model(filepath: str | os.PathLike[str], compile: bool = True, **ignored: Any) -> Model:
-    """A model from a .keras file, of unisono or of Keras."""
+@strict({"custom_objects": Refused(None, "the engine knows its own layers only: build the model and call load_weights", ({},))}, name="unisono.keras.models.load_model")
+def load_model(filepath: str | os.PathLike[str], compile: bool = True) -> Model:
+    """A model from a .keras file, of unisono or of Keras. compile=False: as if it had not been compiled."""
     path = os.fspath(filepath)
     if not os.path.exists(path):
         raise FileNotFoundError("there is no file %s" % path)
-    return Model._of(_engine.Model.load(path))
+    model = Model._of(_engine.Model.load(path))
+    if not compile:
+        model._optimizer = None
+    return model
 
 
+@strict({"input_tensors": Refused(None, "the clone has inputs of its own"), "clone_function": Refused(None, "layers are made from their configs"),
+         "call_function": Refused(None, "layers are made from their configs"), "recursive": Refused(False, "models inside are cloned as they are")},
+        name="unisono.keras.models.clone_model")
 def clone_model(model: Model) -> Model:
     """The same layers with new weights."""
     config = model.get_config()

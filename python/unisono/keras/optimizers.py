@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
+from unisono._arguments import Refused, strict_class
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -93,6 +94,14 @@ def _by_step(rate: Any) -> Any:
     return lambda step: rate()
 
 
+def _clip_together(pairs: Any, limit: float) -> list:
+    """Variables of no model are apart for the engine, but their norm is one."""
+    arrays = [np.asarray(gradient, np.float32) for gradient, _ in pairs]
+    norm = float(np.sqrt(sum(np.sum(np.square(each, dtype=np.float64)) for each in arrays)))
+    scale = np.float32(limit / norm if norm > limit else 1.0)
+    return [(array * scale, variable) for array, (_, variable) in zip(arrays, pairs)]
+
+
 class Optimizer(Configured):
     """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
 
@@ -163,6 +172,8 @@ class Optimizer(Configured):
             return self._apply_in_replica(pairs)
         if self._steps:
             pairs = self._accumulate(pairs)
+        if self._config.get("global_clipnorm") and len({variable._p.store for _, variable in pairs}) > 1:
+            pairs = _clip_together(pairs, self._config["global_clipnorm"])
         stores = {}
         for gradient, variable in pairs:
             if not isinstance(variable, Variable):
@@ -246,10 +257,13 @@ class AdamW(Adam):
 
     _class = "AdamW"
 
-    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, weight_decay: float = 0.004, **more: Any):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, weight_decay: float = 0.004, beta_1: float = 0.9, beta_2: float = 0.999,
+                 epsilon: float = 1e-7, amsgrad: bool = False, clipnorm: float | None = None, clipvalue: float | None = None,
+                 global_clipnorm: float | None = None, gradient_accumulation_steps: int | None = None, name: str | None = None):
         if weight_decay is None:
             raise ValueError("AdamW needs a weight_decay; without one, use Adam")
-        super().__init__(learning_rate, weight_decay=weight_decay, **more)
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay, clipnorm, clipvalue, global_clipnorm, gradient_accumulation_steps,
+                         name)
 
 
 class RMSprop(Optimizer):
@@ -277,6 +291,12 @@ class Adagrad(Optimizer):
                          gradient_accumulation_steps=gradient_accumulation_steps, name=name)
 
 
+_REFUSED = {"use_ema": Refused(False, "average the weights in a callback"), "ema_momentum": Refused(0.99, "there is no use_ema"),
+            "ema_overwrite_frequency": Refused(None, "there is no use_ema"), "loss_scale_factor": Refused(None, "float32 needs no loss scaling")}
+for _cls in (SGD, Adam, AdamW, RMSprop, Adagrad):
+    strict_class(_REFUSED)(_cls)
+for _cls in (ExponentialDecay, CosineDecay, PiecewiseConstantDecay):
+    strict_class()(_cls)
 _NAMES = {cls.__name__.lower(): cls for cls in (SGD, Adam, AdamW, RMSprop, Adagrad)}
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import strict_class
+from unisono.keras._arguments import Configured
+
 __all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]
 
 
-class Regularizer:
+class Regularizer(Configured):
     """Base of the regularisers."""
 
     def __init__(self, **config: Any):
@@ -42,4 +45,6 @@ class L1L2(Regularizer):
         super().__init__(l1=l1, l2=l2)
 
 
+for _cls in (L1, L2, L1L2):
+    strict_class()(_cls)
 l1, l2, l1_l2 = L1, L2, L1L2

@@ -111,16 +111,15 @@ int uni_callback_reduce_lr_on_plateau(uni_fit_callback **out, const uni_reduce_l
     uni_reduce_lr_options o = options != NULL ? *options : (uni_reduce_lr_options){ 0 };
     uni__monitor monitor;
     *out = NULL;
-    o.factor = o.factor != 0 ? o.factor : 0.1;
-    o.patience = o.patience != 0 ? o.patience : 10;
-    if (!(o.factor > 0 && o.factor < 1) || o.patience < 0)
+    o.factor = uni__pick(o.factor, 0.1);
+    o.patience = o.patience == UNI_NO_PATIENCE ? 0 : o.patience != 0 ? o.patience : 10;
+    if (!(o.factor >= 0 && o.factor < 1) || o.patience < 0)
         return uni_error_set(
             err, UNI_EINVAL,
-            "ReduceLROnPlateau: the factor is between 0 and 1 and patience not negative, "
+            "ReduceLROnPlateau: the factor is at least 0 and below 1 and patience not negative, "
             "got %g and %d",
             o.factor, o.patience);
-    UNI_TRY(
-        uni__monitor_init(&monitor, o.monitor, o.mode, o.min_delta != 0 ? o.min_delta : 1e-4, err));
+    UNI_TRY(uni__monitor_init(&monitor, o.monitor, o.mode, uni__pick(o.min_delta, 1e-4), err));
     struct plateau *plateau = uni__callback_make(out, &plateau_class, sizeof *plateau, err);
     if (plateau == NULL)
         return UNI_ENOMEM;

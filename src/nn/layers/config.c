@@ -53,20 +53,20 @@ static int put_initializer_numbers(uni_value *inner, const uni_initializer *reso
     if (strcmp(name, "zeros") == 0 || strcmp(name, "ones") == 0)
         return 0;
     if (strcmp(name, "identity") == 0)
-        return uni_dict_take(inner, "gain", uni_value_float(resolved->gain));
+        return uni_dict_take(inner, "gain", uni_value_float(uni__pick(resolved->gain, 1)));
     UNI_TRY(uni_dict_take(inner, "seed",
                           resolved->seed != 0 ? uni_value_int((int64_t)resolved->seed)
                                               : uni_value_null()));
     if (strcmp(name, "random_uniform") == 0) {
-        UNI_TRY(uni_dict_take(inner, "minval", uni_value_float(resolved->low)));
-        return uni_dict_take(inner, "maxval", uni_value_float(resolved->high));
+        UNI_TRY(uni_dict_take(inner, "minval", uni_value_float(uni__pick(resolved->low, 0))));
+        return uni_dict_take(inner, "maxval", uni_value_float(uni__pick(resolved->high, 0)));
     }
     if (strcmp(name, "random_normal") == 0 || strcmp(name, "truncated_normal") == 0) {
         UNI_TRY(uni_dict_take(inner, "mean", uni_value_float(resolved->mean)));
-        return uni_dict_take(inner, "stddev", uni_value_float(resolved->stddev));
+        return uni_dict_take(inner, "stddev", uni_value_float(uni__pick(resolved->stddev, 0.05)));
     }
     if (strcmp(name, "orthogonal") == 0)
-        return uni_dict_take(inner, "gain", uni_value_float(resolved->gain));
+        return uni_dict_take(inner, "gain", uni_value_float(uni__pick(resolved->gain, 1)));
     return 0;
 }
 
@@ -141,6 +141,14 @@ static const char *object_name(const uni_value *value, const uni_value **inner)
     return name;
 }
 
+/* A 0 that is there is meant; a missing number is the default. */
+static double exact_float(const uni_value *config, const char *key)
+{
+    const uni_value *value = uni_dict_get(config, key);
+    double number = uni_value_as_float(value, 0);
+    return uni_value_is_number(value) && number == 0 ? UNI_EXACTLY_ZERO : number;
+}
+
 int uni__config_get_initializer(uni_initializer *out, const uni_value *config, const char *key,
                                 uni_error *err)
 {
@@ -153,10 +161,10 @@ int uni__config_get_initializer(uni_initializer *out, const uni_value *config, c
                              "%s: an initializer is a name or an object with a class_name", key);
     given.value = uni_dict_get_float(inner, "value", 0);
     given.mean = uni_dict_get_float(inner, "mean", 0);
-    given.stddev = uni_dict_get_float(inner, "stddev", 0);
-    given.low = uni_dict_get_float(inner, "minval", 0);
-    given.high = uni_dict_get_float(inner, "maxval", 0);
-    given.gain = uni_dict_get_float(inner, "gain", 0);
+    given.stddev = exact_float(inner, "stddev");
+    given.low = exact_float(inner, "minval");
+    given.high = exact_float(inner, "maxval");
+    given.gain = exact_float(inner, "gain");
     given.seed = (uint64_t)uni_dict_get_int(inner, "seed", 0);
     int status = uni__initializer_resolve(out, &given, "zeros", err);
     if (status < 0)

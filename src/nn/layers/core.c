@@ -233,13 +233,12 @@ const uni_layer_class uni__class_leaky_relu = { .name = "LeakyReLU",
                                                 .get_config = leaky_get_config,
                                                 .set_config = leaky_set_config };
 
-uni_layer *uni_layer_leaky_relu(float negative_slope)
+uni_layer *uni_layer_leaky_relu(double negative_slope)
 {
     uni_layer *layer = uni_layer_new(&uni__class_leaky_relu);
     if (layer != NULL)
         *(struct activation *)layer->self =
-            (struct activation){ UNI_ACTIVATION_LEAKY_RELU,
-                                 negative_slope != 0 ? negative_slope : 0.3f };
+            (struct activation){ UNI_ACTIVATION_LEAKY_RELU, (float)uni__pick(negative_slope, 0.3) };
     return layer;
 }
 

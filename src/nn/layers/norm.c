@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/preprocess/moments.h"
 
@@ -125,6 +126,17 @@ static int batch_get_config(const uni_layer *layer, const void *self, uni_value 
                          uni_value_float((double)((const struct norm *)self)->momentum));
 }
 
+/* The moving statistics begin with zeros and ones; a config that wants others is refused. */
+static int check_start(const uni_value *config, const char *key, const char *wanted, uni_error *err)
+{
+    uni_initializer initializer = { 0 };
+    UNI_TRY(uni__config_get_initializer(&initializer, config, key, err));
+    if (initializer.name == NULL || strcasecmp(initializer.name, wanted) == 0)
+        return 0;
+    return uni_error_set(err, UNI_EUNSUPPORTED, "the setting \"%s\" is not supported: it is %s",
+                         key, wanted);
+}
+
 static int norm_set_config(uni_layer *layer, void *self, const uni_value *config, uni_error *err)
 {
     struct norm *norm = self;
@@ -140,6 +152,8 @@ static int norm_set_config(uni_layer *layer, void *self, const uni_value *config
     norm->no_center = !uni_dict_get_bool(config, "center", true);
     norm->no_scale = !uni_dict_get_bool(config, "scale", true);
     UNI_TRY(uni__config_refuse(config, "rms_scaling", NULL, err));
+    UNI_TRY(check_start(config, "moving_mean_initializer", "zeros", err));
+    UNI_TRY(check_start(config, "moving_variance_initializer", "ones", err));
     UNI_TRY(uni__config_refuse(config, "renorm", NULL, err));
     UNI_TRY(uni__config_refuse(config, "beta_constraint", NULL, err));
     UNI_TRY(uni__config_refuse(config, "gamma_constraint", NULL, err));
@@ -171,15 +185,16 @@ static uni_layer *norm_new(const uni_layer_class *class_, const uni_norm_options
     if (layer == NULL)
         return NULL;
     uni_norm_options o = options != NULL ? *options : (uni_norm_options){ 0 };
-    *(struct norm *)layer->self = (struct norm){ .momentum = o.momentum != 0 ? o.momentum : 0.99f,
-                                                 .epsilon = o.epsilon != 0 ? o.epsilon : 0.001f,
+    *(struct norm *)layer->self = (struct norm){ .momentum = (float)uni__pick(o.momentum, 0.99),
+                                                 .epsilon = (float)uni__pick(o.epsilon, 0.001),
                                                  .no_center = o.no_center,
                                                  .no_scale = o.no_scale,
                                                  .axis = -1 };
-    if (o.momentum < 0 || o.momentum > 1 || o.epsilon < 0)
+    const struct norm *norm = layer->self;
+    if (!(norm->momentum >= 0 && norm->momentum <= 1) || !(norm->epsilon >= 0))
         uni_layer_fail(layer, UNI_EINVAL,
                        "momentum must be between 0 and 1 and epsilon not negative, got %g and %g",
-                       (double)o.momentum, (double)o.epsilon);
+                       o.momentum, o.epsilon);
     return layer;
 }
 

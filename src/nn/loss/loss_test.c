@@ -34,7 +34,7 @@ static void check_reduction(const reference *file, const char *case_name, uni_ta
                     upstream = reference_get(file, "upstream", 0);
     uni_loss_options options = { .reduction = reductions[r].reduction,
                                  .from_logits = uni_dict_get_bool(config, "from_logits", false),
-                                 .delta = (float)uni_dict_get_float(config, "delta", 0) };
+                                 .delta = uni_dict_get_float(config, "delta", 0) };
     uni_error err = { 0 };
     uni_loss *loss = NULL;
     if (uni_loss_new(&loss, reference_text(file, "loss"), &options, &err) < 0)

@@ -89,9 +89,9 @@ static int check(const struct loss_class *class_, const uni_loss_options *option
     if (!(options->label_smoothing >= 0 && options->label_smoothing <= 1))
         return uni_error_set(err, UNI_EINVAL, "label_smoothing of %s must be from 0 to 1, got %g",
                              class_->name, (double)options->label_smoothing);
-    if (!(options->delta >= 0))
+    if (!(options->delta >= 0 || options->delta == UNI_EXACTLY_ZERO))
         return uni_error_set(err, UNI_EINVAL, "delta of the Huber loss must be above 0, got %g",
-                             (double)options->delta);
+                             options->delta);
     if (options->reduction < UNI_REDUCTION_AUTO ||
         options->reduction > UNI_REDUCTION_SUM_OVER_BATCH_SIZE)
         return uni_error_set(
@@ -129,7 +129,9 @@ int uni_loss_new(uni_loss **out, const char *name, const uni_loss_options *optio
     loss->reduction = options->reduction;
     loss->from_logits = options->from_logits;
     loss->label_smoothing = options->label_smoothing;
-    loss->delta = options->delta != 0 ? options->delta : 1;
+    loss->delta = options->delta == UNI_EXACTLY_ZERO ? 0
+                  : options->delta != 0              ? (float)options->delta
+                                                     : 1;
     return 0;
 }
 
@@ -399,7 +401,10 @@ int uni_loss_from_config(uni_loss **out, const char *class_name, const uni_value
     uni_loss_options options = {
         .from_logits = uni_dict_get_bool(config, "from_logits", false),
         .label_smoothing = (float)uni_dict_get_float(config, "label_smoothing", 0),
-        .delta = (float)uni_dict_get_float(config, "delta", 0),
+        .delta = uni_value_is_number(uni_dict_get(config, "delta")) &&
+                         uni_dict_get_float(config, "delta", 1) == 0
+                     ? UNI_EXACTLY_ZERO
+                     : uni_dict_get_float(config, "delta", 0),
         .name = uni_dict_get_string(config, "name", NULL),
     };
     const char *name = uni_value_as_string(reduction, "none");

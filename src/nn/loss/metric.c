@@ -89,9 +89,9 @@ int uni_metric_new(uni_metric **out, const char *name, const uni_metric_options 
         return UNI_ENOTFOUND;
     bool top_k = class_->row != NULL && strstr(class_->name, "top_k") != NULL;
     uni__metric_settings settings = {
-        .threshold = options->threshold == UNI_METRIC_ZERO ? 0
-                     : options->threshold != 0             ? options->threshold
-                                                           : 0.5f,
+        .threshold = options->threshold == UNI_EXACTLY_ZERO ? 0
+                     : options->threshold != 0              ? (float)options->threshold
+                                                            : 0.5f,
         .by_argmax = options->num_classes > 0 && options->threshold == 0,
         .k = options->k != 0 ? options->k
              : top_k         ? 5

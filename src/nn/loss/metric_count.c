@@ -49,6 +49,10 @@ static int update_thresholds(uni_metric *metric, const uni_tensor *target,
     size_t thresholds = num_thresholds(metric);
     uni__rows rows;
     UNI_TRY(uni__rows_open(&rows, metric, UNI__POINTWISE, target, prediction, weights, err));
+    if (settings->class_id >= 0 && uni_tensor_ndim(prediction) < 2)
+        return uni_error_set(err, UNI_ESHAPE,
+                             "metric %s: class_id needs predictions of shape (samples, classes)",
+                             metric->name);
     if (settings->class_id >= 0 && (size_t)settings->class_id >= rows.cols)
         return uni_error_set(err, UNI_EINVAL,
                              "metric %s: class_id is %d, but predictions have %zu classes",

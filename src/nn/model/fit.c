@@ -107,8 +107,8 @@ static int make_logs(struct fit *fit, uni_error *err)
 
 static int check_options(const uni_fit_options *o, uni_error *err)
 {
-    if (o->epochs < 0 || o->initial_epoch < 0 || o->steps_per_epoch < 0 || o->batch_size < 0 ||
-        o->validation_freq < 0)
+    if ((o->epochs < 0 && o->epochs != UNI_NO_EPOCHS) || o->initial_epoch < 0 ||
+        o->steps_per_epoch < 0 || o->batch_size < 0 || o->validation_freq < 0)
         return uni_error_set(err, UNI_EINVAL,
                              "epochs, initial_epoch, steps_per_epoch, batch_size and "
                              "validation_freq must not be negative");
@@ -127,13 +127,18 @@ static int check_options(const uni_fit_options *o, uni_error *err)
     return 0;
 }
 
+static int epochs_of(const uni_fit_options *o)
+{
+    return o->epochs == UNI_NO_EPOCHS ? 0 : o->epochs != 0 ? o->epochs : 1;
+}
+
 /* Epochs are read one after the other when each is read to its end. */
 static int begin_epoch(struct fit *fit, int epoch, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     uni_batches *batches = fit->train.batches;
     if (o->steps_per_epoch == 0 || o->steps_per_epoch == uni_batches_length(batches))
-        uni_batches_expect(batches, (uint64_t)epoch, o->epochs > 0 ? (uint64_t)o->epochs : 1);
+        uni_batches_expect(batches, (uint64_t)epoch, (uint64_t)epochs_of(o));
     return uni__source_reset(&fit->train, (uint64_t)epoch, err);
 }
 
@@ -154,7 +159,7 @@ static int set_up(struct fit *fit, uni_error *err)
     UNI_TRY(uni__runner_prepare(model, o->threads, replicas, fit->train.batch_size, err));
     UNI_TRY(make_logs(fit, err));
     int64_t length = uni_batches_length(fit->train.batches);
-    fit->info = (uni_fit_info){ .epochs = o->epochs > 0 ? o->epochs : 1,
+    fit->info = (uni_fit_info){ .epochs = epochs_of(o),
                                 .initial_epoch = o->initial_epoch,
                                 .steps = o->steps_per_epoch > 0 ? o->steps_per_epoch : length,
                                 .samples = uni__batches_samples(fit->train.batches),

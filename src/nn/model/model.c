@@ -368,10 +368,9 @@ static int draw_again(void *context, const uni_layer *layer, const uni__slot *sl
 
 void uni_model_set_seed(uni_model *model, uint64_t seed)
 {
-    if (seed == 0)
-        return;
-    model->seed = seed;
-    model->build.seed = seed;
+    /* 0 is a seed as any other; inside, it means that none was given. */
+    model->seed = seed != 0 ? seed : UNI_SEED_ZERO;
+    model->build.seed = model->seed;
     for (size_t i = 0; i < model->num_layers; i++)
         if (uni__layer_visit(model->layers[i], draw_again, model, NULL) < 0)
             return; /* only a lack of memory for an orthogonal matrix: what was drawn first stays */
