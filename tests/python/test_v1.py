@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import unittest
 from pathlib import Path
@@ -306,6 +305,8 @@ class Failures(unittest.TestCase):
 
     def test_exceptions_that_cannot_travel(self):
         def function():
+            import threading
+
             class Odd(Exception):
                 lock = threading.Lock()  # not even the class can be pickled
 
