@@ -118,25 +118,30 @@ def frameworks(quick):
     for part, (group, metrics) in FRAMEWORKS.items():
         done = subprocess.run([os.path.join(ROOT, "tools/python-env"), "--path" if group != "torch" else group], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, check=False)
-        python, seen = done.stdout.strip(), set()
+        python, seen, found = done.stdout.strip(), set(), False
         code = "import sys; from importlib.util import find_spec as find; sys.exit(not (find('cloudpickle') and find(%r)))" % part
         if python and os.access(python, os.X_OK) and subprocess.run([python, "-c", code], check=False).returncode == 0:
+            found = True
             with subprocess.Popen([python, os.path.join(ROOT, "benchmarks/python_workloads.py"), "--compare", part] + ["--quick"] * quick, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as ran:
                 for line in ran.stdout:
                     if line.startswith('{"bench"'):
                         print(line, end="", flush=True)
                         seen.add(json.loads(line)["metric"])
-        for metric in metrics:
-            if metric not in seen:
-                print(json.dumps({"metric": metric, "unit": "", "unisono": None, "peer": None, "peer_name": "missing: no interpreter here has %s and "
-                                  "cloudpickle, or it failed" % part, "ratio": None}), flush=True)
+        unseen = [metric for metric in metrics if metric not in seen]
+        for metric in unseen:
+            print(json.dumps({"metric": metric, "unit": "", "unisono": None, "peer": None, "peer_name": "missing: " + (
+                "it failed" if found else "no interpreter here has %s and cloudpickle" % part), "ratio": None}), flush=True)
+        if found and unseen:
+            print(json.dumps({"failed_peer": part, "why": "python_workloads.py --compare %s printed no %s" % (part, ", ".join(unseen))}), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--no-peers", action="store_true", help="without the frameworks")
+    arguments = parser.parse_args()
+    quick = arguments.quick
     with tempfile.TemporaryDirectory() as results:
         os.environ["UNISONO_RESULTS"] = results
         emit("import_ms", "ms", import_ms(3 if quick else 15))
@@ -144,7 +149,8 @@ def main():
         emit("reports_per_s", "1/s", reports_per_s(2000 if quick else 200000))
         emit("lockstep_reports_per_s", "1/s", lockstep_reports_per_s(500 if quick else 10000))
         emit("recovery_ms", "ms", statistics.median(recovery_ms() for _ in range(1 if quick else 7)))
-        frameworks(quick)
+        if not arguments.no_peers:
+            frameworks(quick)
 
 
 if __name__ == "__main__":

@@ -64,14 +64,17 @@ def ours():
 
 
 def measure(name, read, runs):
-    """A library that is not there, or fails, is said to be missing."""
+    """A library that is not there is said to be missing; one that is there and fails has failed."""
     megabytes = os.path.getsize(path) / 1e6
     try:
         if runs > 1:
             read()
         pairs = [(megabytes / read(), ours() if arguments.against else None) for _ in range(runs)]
+    except ImportError as error:
+        print("data peers: %s: missing (%s)" % (name, error), file=sys.stderr)
+        return
     except Exception as error:  # any failure of a peer is its own
-        print("data peers: %s: %s" % (name, str(error).splitlines()[:1]), file=sys.stderr)
+        print(json.dumps({"failed_peer": name, "why": "%s: %s" % (type(error).__name__, (str(error).splitlines() or [""])[0])}), flush=True)
         return
     line = {"bench": "data", "metric": "csv_mb_per_s", "unit": "MB/s", "peer": statistics.median(pair[0] for pair in pairs), "peer_name": name}
     if arguments.against:

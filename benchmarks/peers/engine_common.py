@@ -119,7 +119,7 @@ def in_turn(windows, model, batch, program, least=PAIR_STEPS, num_pairs=PAIRS, m
     return sorted(theirs for theirs, _ in pairs)[middle], sorted(ours for _, ours in pairs)[middle], ratios[middle], ratios[0], ratios[-1]
 
 
-def pair_line(bench, metric, windows, model, batch, options, peer, least=PAIR_STEPS, stop=(), **more):
+def pair_line(bench, metric, windows, model, batch, options, peer, /, least=PAIR_STEPS, stop=(), **more):
     """Samples per second of a peer and of options.against, in turn. stop: pids of the peer that are to stand still while the other is measured."""
     num_pairs = 3 if options.quick else PAIRS
     theirs, ours, ratio, low, high = in_turn(windows, model, batch, options.against, least, num_pairs, ["--stop", ",".join(map(str, stop))] if stop else ())
