@@ -164,6 +164,10 @@ class Slurm(unittest.TestCase):
     def tearDownClass(cls):
         cls.cluster.close()
 
+    def tearDown(self):
+        """A job that a failed test has left would keep the others waiting."""
+        subprocess.run(["scancel", "--user=root"], env=self.cluster.env, check=False)
+
     def good(self, name, code, out, steps=20, ranks=4):
         self.assertEqual(code, 0, out)
         run = Run(self.cluster.storage, name)
@@ -200,6 +204,86 @@ class Slurm(unittest.TestCase):
                                      env={"PATH": os.path.dirname(COMMAND) + ":" + os.environ["PATH"], "UNISONO_NAME": "batch"})
         with open(log, encoding="utf-8") as file:
             self.good("batch", code, out + file.read(), steps=10)
+
+    def submit(self, log, *words, options=()):
+        """The number of a job of the example's script."""
+        env = {"PATH": os.path.dirname(COMMAND) + ":" + os.environ["PATH"], "UNISONO_NAME": "shared"}
+        code, out = self.cluster.run("sbatch", "--parsable", "-n1", "-o", os.path.join(self.cluster.base, log), *options, EXAMPLE, WORKER,
+                                     *words, env=env)
+        self.assertEqual(code, 0, out)
+        return out.strip()
+
+    def wait_for(self, condition, seconds=40):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                value = condition()
+            except (AttributeError, OSError, ValueError, KeyError):
+                value = None
+            if value:
+                return value
+            time.sleep(0.1)
+        logs = ""
+        for path in glob.glob(self.cluster.base + "/*.log"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                logs += "\n%s:\n%s" % (path, file.read()[-3000:])
+        self.fail("it did not come to that; the queue: " + self.cluster.sh("squeue", "-a") + logs)
+
+    def run_of(self, job):
+        """The run that belongs to a job."""
+        for number in range(1, 20):
+            run = Run(self.cluster.storage, "shared", number)
+            if os.path.exists(run.dir) and run.about()["options"].get("slurm_job") == job:
+                return run
+        return None
+
+    def trains(self, job):
+        return self.wait_for(lambda: self.run_of(job).about()["iterations"] > 2 and self.run_of(job))
+
+    def state(self, job):
+        return self.cluster.sh("squeue", "-h", "-j", job, "-o", "%T").strip() if job in self.cluster.sh("squeue", "-h", "-o", "%A").split() else ""
+
+    def hurry(self, job):
+        """Slurm may put a job back with a start two minutes ahead; a pending one takes another."""
+        subprocess.run(["scontrol", "update", "JobId=" + job, "StartTime=now"], env=self.cluster.env, check=False, stderr=subprocess.DEVNULL)
+
+    def test_scancel_is_the_end(self):
+        """scancel's SIGTERM stops the run well (75), but the job does not come back."""
+        job = self.submit("cancelled.log", "pause=100", "steps=3000")
+        run = self.trains(job)
+        self.cluster.sh("scancel", job)
+        self.wait_for(lambda: self.state(job) == "")
+        time.sleep(1.5)
+        self.assertEqual(self.state(job), "")
+        about = self.cluster.sh("scontrol", "show", "job", job)
+        self.assertIn("JobState=CANCELLED", about)
+        self.assertIn("Restarts=0", about)
+        self.assertNotEqual(run.about()["status"], "succeeded")
+
+    def test_requeued_jobs_resume_their_own_runs(self):
+        """Two tasks of an array under one name are asked to stop as Slurm asks before the time is over; each goes on with its own run."""
+        steps = ("pause=100", "steps=40")
+        array = self.submit("array_%a.log", *steps, options=["--array=0-1"])
+        runs = {}
+
+        def both_train():
+            # SLURM_JOB_ID of a task, and its name for commands (ARRAY_TASK): one of the numbers is that of the whole array.
+            for line in self.cluster.sh("squeue", "-h", "-t", "R", "-o", "%A %i").splitlines():
+                number, task = line.split()
+                if task.startswith(array + "_") and self.run_of(number).about()["iterations"] > 2:
+                    runs[task] = self.run_of(number)
+            return len(runs) == 2
+        self.wait_for(both_train)
+        self.assertEqual(len({run.dir for run in runs.values()}), 2)
+        for task in runs:
+            self.cluster.sh("scancel", "--batch", "--signal=TERM", task)
+        for task, run in runs.items():
+            self.wait_for(lambda: "Restarts=1" in self.cluster.sh("scontrol", "show", "job", task))
+            self.wait_for(lambda: self.hurry(task) or run.about()["status"] == "succeeded", 60)
+            begun = [int(step) for step in re.findall(r"begins after step (\d+)", run.log(0))]
+            self.assertEqual(len(begun), 2)
+            self.assertGreater(begun[1], 2, "it went on from its own checkpoint")
+            self.assertEqual(max(step for _, step in run.reports()), 40)
 
     @unittest.skipUnless(WEIGHTS, "the native engine was not built")
     def test_weights_bit_for_bit(self):
