@@ -171,6 +171,8 @@ typedef struct uni_map_options {
     const char *name; /* for stats and messages; default "map_batches" */
     int64_t batch_size; /* rows a call; 0: as they come */
     bool changes_rows; /* the number of rows may change (filter, flat_map) */
+    bool
+        keeps_columns; /* columns and types stay (a filter): they are known also when no row is left */
     bool in_order; /* one call at a time, on one thread, in the order of the rows */
     uni_table *
         schema; /* of the result, when known: no rows needed; NULL: the function is tried on the first row */

@@ -128,21 +128,18 @@ static int call_map(void *context, uni_table *in, uni_table **out, uni_error *er
     return status;
 }
 
-/* map(function, box, name, batch_size, changes_rows, in_order, schema): function takes a Table and returns one. */
+/* map(function, box, name, batch_size, changes_rows, in_order, keeps_columns): function takes a Table and returns one. */
 PyObject *door_dataset_map(PyObject *self, PyObject *arguments)
 {
     door_state *state = door_state_of(self);
-    PyObject *callable, *box, *schema;
+    PyObject *callable, *box;
     const char *name;
     long long batch_size;
-    int changes_rows, in_order;
+    int changes_rows, in_order, keeps_columns;
     uni_error err = { 0 };
     uni_dataset *out = NULL;
-    if (!PyArg_ParseTuple(arguments, "OO!sLppO", &callable, &PyList_Type, &box, &name, &batch_size,
-                          &changes_rows, &in_order, &schema))
-        return NULL;
-    uni_table *like = NULL;
-    if (schema != Py_None && !(like = door_table_of(state, schema)))
+    if (!PyArg_ParseTuple(arguments, "OO!sLppp", &callable, &PyList_Type, &box, &name, &batch_size,
+                          &changes_rows, &in_order, &keeps_columns))
         return NULL;
     python_function *function = function_new(state, callable, box);
     if (!function)
@@ -157,7 +154,7 @@ PyObject *door_dataset_map(PyObject *self, PyObject *arguments)
                                                          .batch_size = batch_size,
                                                          .changes_rows = changes_rows != 0,
                                                          .in_order = in_order != 0,
-                                                         .schema = like },
+                                                         .keeps_columns = keeps_columns != 0 },
                                      &err);
     Py_END_ALLOW_THREADS;
     return status < 0 ? door_raise(state, &err) : door_dataset_take(state, out);

@@ -11,7 +11,8 @@ typedef struct reading {
     PyObject *options;
     door_state *state;
     int num_paths;
-    const char **paths;
+    const char **paths; /* whose bytes are kept in ... */
+    PyObject *path_bytes;
     const char **columns, **column_names, **null_values, **names;
     uni_field *types;
     int num_types;
@@ -104,11 +105,33 @@ static void read_types(reading *r)
     r->num_types = (int)count;
 }
 
+/* Paths as the file system has them, which need not be UTF-8. */
+static bool take_paths(reading *r, PyObject *paths)
+{
+    Py_ssize_t count = PySequence_Size(paths);
+    r->path_bytes = count < 0 ? NULL : PyList_New(count);
+    r->paths = r->path_bytes ? PyMem_Calloc((size_t)count + 1, sizeof *r->paths) : NULL;
+    for (Py_ssize_t i = 0; r->paths && i < count; i++) {
+        PyObject *item = PySequence_GetItem(paths, i);
+        PyObject *bytes = item ? PyUnicode_EncodeFSDefault(item) : NULL;
+        Py_XDECREF(item);
+        if (!bytes || PyList_SetItem(r->path_bytes, i, bytes) < 0)
+            return false;
+        r->paths[i] = PyBytes_AsString(bytes);
+        if (strlen(r->paths[i]) != (size_t)PyBytes_Size(bytes)) {
+            PyErr_SetString(PyExc_ValueError, "a path cannot have a zero character");
+            return false;
+        }
+    }
+    r->num_paths = (int)count;
+    if (!r->paths && !PyErr_Occurred())
+        PyErr_NoMemory();
+    return r->paths != NULL;
+}
+
 static bool begin(reading *r, PyObject *paths)
 {
-    Py_ssize_t count = 0;
-    r->failed = door_names(paths, &r->paths, &count) < 0;
-    r->num_paths = (int)count;
+    r->failed = !take_paths(r, paths);
     r->columns = names(r, "columns");
     r->column_names = names(r, "column_names");
     r->null_values = names(r, "null_values");
@@ -123,6 +146,7 @@ static bool begin(reading *r, PyObject *paths)
 static void end(reading *r)
 {
     PyMem_Free(r->paths);
+    Py_XDECREF(r->path_bytes);
     PyMem_Free(r->columns);
     PyMem_Free(r->column_names);
     PyMem_Free(r->null_values);

@@ -182,8 +182,10 @@ static PyObject *one_text(const uni_table_column *column, const char *data, cons
     Py_ssize_t size = (Py_ssize_t)(offsets[row + 1] - offsets[row]);
     if (column->valid && !((const uint8_t *)uni_array_data(column->valid))[row])
         return Py_NewRef(Py_None);
-    return column->field.kind == UNI_FIELD_STRING ? PyUnicode_DecodeUTF8(text, size, "replace")
-                                                  : PyBytes_FromStringAndSize(text, size);
+    /* Readers check text; a path that is not UTF-8 comes as Python has such paths. */
+    return column->field.kind == UNI_FIELD_STRING
+               ? PyUnicode_DecodeUTF8(text, size, "surrogateescape")
+               : PyBytes_FromStringAndSize(text, size);
 }
 
 /* texts(index): a string, binary or object column as a list; of objects their bytes. */

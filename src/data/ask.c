@@ -86,9 +86,12 @@ int uni_dataset_take(uni_dataset *dataset, int64_t count, uni_table **out, uni_e
         pthread_mutex_lock(&dataset->lock);
         uni_table *schema = uni_table_ref(dataset->schema);
         pthread_mutex_unlock(&dataset->lock);
-        if (schema == NULL)
+        const uni_table *found = schema;
+        if (schema == NULL && uni__dataset_keeps_columns(dataset)) /* no row is needed for that */
+            UNI_TRY(uni_dataset_schema(dataset, &found, err));
+        if (found == NULL)
             return uni_table_new(out, 0, err);
-        *out = schema;
+        *out = schema != NULL ? schema : uni_table_ref((uni_table *)found);
     } else if (count == 0) {
         uni_table *some = *out;
         int status = uni__table_empty(out, some, err);

@@ -412,13 +412,47 @@ int uni__source_read_rows(const uni__source *source, uni__reader *reader, const 
 
 /* ---- asking ---- */
 
-/* The first row through the stages, when the functions' results are not known otherwise. */
-static int find_schema(uni_dataset *dataset, uni_table **out, uni_error *err)
+bool uni__dataset_keeps_columns(const uni_dataset *dataset)
 {
+    return dataset->num_stages > 0 && dataset->stages[dataset->num_stages - 1]->keeps_columns;
+}
+
+/* The first row through the first stages: functions tell by what they return. */
+static int schema_by_a_row(uni_dataset *dataset, int stages, uni_table **out, uni_error *err)
+{
+    uni_dataset *before = NULL;
     uni_table *first = NULL;
-    UNI_TRY(uni_dataset_take(dataset, 1, &first, err));
-    int status = uni__table_empty(out, first, err);
+    UNI_TRY(uni__dataset_derive(&before, dataset, false, err));
+    while (before->num_stages > stages) /* the dataset has a reference of its own */
+        atomic_fetch_sub(&before->stages[--before->num_stages]->references, 1);
+    int status = uni_dataset_take(before, 1, &first, err);
+    if (status == 0)
+        status = uni__table_empty(out, first, err);
     uni_table_unref(first);
+    uni_dataset_unref(before);
+    return status;
+}
+
+/* The columns after the first stages. What needs no row to tell is not asked for one: a filter may let none pass. */
+static int find_schema(uni_dataset *dataset, int stages, uni_table **out, uni_error *err)
+{
+    *out = NULL;
+    if (stages == 0)
+        return uni__table_empty(out, dataset->root->source.schema, err);
+    const uni__stage *last = dataset->stages[stages - 1];
+    if (last->keeps_columns)
+        return find_schema(dataset, stages - 1, out, err);
+    if (!last->quick)
+        return schema_by_a_row(dataset, stages, out, err);
+    uni_table *before = NULL;
+    uni__reader *reader = NULL;
+    int status = find_schema(dataset, stages - 1, &before, err);
+    if (status == 0)
+        status = uni__reader_new(&reader, false, err);
+    if (status == 0)
+        status = last->apply(last->self, reader, before, out, err);
+    uni_table_unref(before);
+    uni__reader_free(reader);
     return status;
 }
 
@@ -432,7 +466,7 @@ int uni_dataset_schema(uni_dataset *dataset, const uni_table **out, uni_error *e
     pthread_mutex_unlock(&dataset->lock);
     if (known == NULL) {
         uni_table *found = NULL;
-        UNI_TRY(find_schema(dataset, &found, err));
+        UNI_TRY(find_schema(dataset, dataset->num_stages, &found, err));
         pthread_mutex_lock(&dataset->lock);
         if (dataset->schema == NULL)
             dataset->schema = found;

@@ -20,6 +20,7 @@ typedef struct uni__stage {
     int (*apply)(void *self, uni__reader *reader, uni_table *in, uni_table **out, uni_error *err);
     void (*free)(void *self); /* may be NULL */
     bool changes_rows; /* the number of rows may change */
+    bool keeps_columns; /* what comes out has the columns of what goes in (a filter) */
     bool in_order; /* one call at a time, in the order of the rows, on the iterator's own thread */
     int64_t batch_size; /* rows a call; 0: as they come */
     bool quick; /* columns are moved or converted: no function of the user's, no waiting */
@@ -96,6 +97,8 @@ int uni__dataset_add_stage(uni_dataset **out, uni_dataset *from, const uni__stag
                            const uni_table *schema, uni_error *err) UNI_MUST_USE;
 /* true when every row of the source is one row of the dataset. */
 bool uni__dataset_one_to_one(const uni_dataset *dataset);
+/* true when the columns are those before the last stage. */
+bool uni__dataset_keeps_columns(const uni_dataset *dataset);
 /* true when rows are made of memory by quick stages only. */
 bool uni__dataset_is_quick(const uni_dataset *dataset);
 /* true when they are not made at all. */

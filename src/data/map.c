@@ -59,6 +59,7 @@ int uni_dataset_map_batches(uni_dataset **out, uni_dataset *from, const uni_map_
                          .apply = map_table,
                          .free = free_table_map,
                          .changes_rows = options->changes_rows,
+                         .keeps_columns = options->keeps_columns,
                          .in_order = options->in_order,
                          .batch_size = options->batch_size };
     return uni__dataset_add_stage(out, from, &stage, options->schema, err);
@@ -143,16 +144,9 @@ static int add_row_stage(uni_dataset **out, uni_dataset *from, const char *name,
                          .self = copy,
                          .apply = filter ? filter_rows : map_rows,
                          .free = free,
-                         .changes_rows = functions->map == NULL };
-    uni_table *schema = NULL;
-    if (filter && from != NULL) {
-        pthread_mutex_lock(&from->lock);
-        schema = uni_table_ref(from->schema);
-        pthread_mutex_unlock(&from->lock);
-    }
-    int status = uni__dataset_add_stage(out, from, &stage, schema, err);
-    uni_table_unref(schema);
-    return status;
+                         .changes_rows = functions->map == NULL,
+                         .keeps_columns = filter };
+    return uni__dataset_add_stage(out, from, &stage, NULL, err);
 }
 
 int uni_dataset_map(uni_dataset **out, uni_dataset *from, uni_row_map function, void *context,

@@ -1,6 +1,7 @@
 /* name_index.c - open addressing over places (name_index.h). */
 #include "data/name_index.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,18 +10,23 @@ static const char *name_at(const char *const *first, size_t stride, size_t place
     return *(const char *const *)((const char *)first + place * stride);
 }
 
-/* FNV-1a; its upper half is mixed in, because only the lower bits are used. */
-static size_t hash_of(const char *name)
+/* FNV-1a; its upper half is mixed in, because only the lower bits are used. It begins with an address, so that nobody can choose names that all fall into one place. */
+static size_t hash_of(const uni__name_index *index, const char *name, size_t length)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *name != 0; name++)
-        hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)(uintptr_t)index->places;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
     return (size_t)(hash ^ hash >> 32);
+}
+
+static bool is_name(const char *have, const char *name, size_t length)
+{
+    return strncmp(have, name, length) == 0 && have[length] == 0;
 }
 
 static void put(uni__name_index *index, const char *name, size_t place)
 {
-    size_t at = hash_of(name) & (index->capacity - 1);
+    size_t at = hash_of(index, name, strlen(name)) & (index->capacity - 1);
     while (index->places[at] != 0)
         at = (at + 1) & (index->capacity - 1);
     index->places[at] = (uint32_t)place + 1;
@@ -29,16 +35,24 @@ static void put(uni__name_index *index, const char *name, size_t place)
 int uni__name_index_find(const uni__name_index *index, const char *const *first, size_t stride,
                          size_t count, const char *name)
 {
+    return uni__name_index_find_n(index, first, stride, count, name, strlen(name));
+}
+
+int uni__name_index_find_n(const uni__name_index *index, const char *const *first, size_t stride,
+                           size_t count, const char *name, size_t length)
+{
+    if (memchr(name, 0, length) != NULL) /* no name has such a character */
+        return -1;
     if (index->places == NULL) {
         for (size_t i = 0; i < count; i++)
-            if (strcmp(name_at(first, stride, i), name) == 0)
+            if (is_name(name_at(first, stride, i), name, length))
                 return (int)i;
         return -1;
     }
-    for (size_t at = hash_of(name) & (index->capacity - 1); index->places[at] != 0;
+    for (size_t at = hash_of(index, name, length) & (index->capacity - 1); index->places[at] != 0;
          at = (at + 1) & (index->capacity - 1)) {
         size_t place = index->places[at] - 1;
-        if (strcmp(name_at(first, stride, place), name) == 0)
+        if (is_name(name_at(first, stride, place), name, length))
             return (int)place;
     }
     return -1;

@@ -22,6 +22,10 @@ typedef struct uni__name_index {
 int uni__name_index_find(const uni__name_index *index, const char *const *first, size_t stride,
                          size_t count, const char *name);
 
+/* The same of a name that does not end with a zero. */
+int uni__name_index_find_n(const uni__name_index *index, const char *const *first, size_t stride,
+                           size_t count, const char *name, size_t length);
+
 /* To be called after each name that is added; `count` includes it. UNI_ENOMEM, or 0. */
 int uni__name_index_grow(uni__name_index *index, const char *const *first, size_t stride,
                          size_t count) UNI_MUST_USE;

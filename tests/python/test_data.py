@@ -4,7 +4,9 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 import unittest
 
 import cloudpickle
@@ -140,6 +142,52 @@ class Order(unittest.TestCase):
         pipe = ds.repeat(2)
         for loader, count in ((pipe.iter_batches(batch_size=7), 30), (pipe.iter_rows(), 200)):
             self.assertEqual([len(list(loader)) for _ in range(2)], [count, count])
+
+    def test_a_filter_that_leaves_no_rows_keeps_the_columns(self):
+        base = data.range(10).map(lambda row: {"a": row["id"], "b": "x"})
+        none = base.filter(lambda row: row["a"] > 100)
+        for ds, want in ((none, ["a", "b"]), (none.rename_columns({"a": "c"}).filter(lambda row: True), ["c", "b"]), (none.select_columns(["b"]), ["b"]), (none.limit(3), ["a", "b"]),
+                         (none.materialize(), ["a", "b"]), (none.random_shuffle(), ["a", "b"]), (none.filter(lambda row: True, concurrency=2), ["a", "b"]),
+                         (none.union(base), ["a", "b"])):
+            self.assertEqual(ds.columns(), want)
+        self.assertEqual(list(none.take_batch(5)), ["a", "b"])
+        self.assertEqual(list(none.to_numpy()), ["a", "b"])
+        self.assertEqual(none.to_numpy()["a"].dtype, numpy.int64)
+
+    def test_errors_of_functions_are_their_own(self):
+        def wrong(row):
+            return row.nothing
+
+        for ds in (lambda: data.range(3).map(wrong).take_all(), lambda: data.range(3).map(wrong).rename_columns({"a": "b"}), lambda: data.range(3).map(wrong).materialize(),
+                   lambda: data.range(3).filter(wrong).repartition(2).take_all(), lambda: data.from_generator(lambda: iter([wrong({})]))):
+            try:
+                ds()
+                self.fail("no error")
+            except AttributeError as error:
+                self.assertEqual(str(error), "'dict' object has no attribute 'nothing'")
+                self.assertIn("wrong", [frame.name for frame in traceback.extract_tb(error.__traceback__)])
+
+    def test_std(self):
+        self.assertTrue(numpy.isnan(data.range(1).std("id")))
+        self.assertEqual(data.range(1).std("id", ddof=0), 0.0)
+        self.assertEqual(data.range(2).std("id"), 0.5 ** 0.5)
+
+    def test_items_with_gaps(self):
+        rows = data.from_items([3, None]).take_all()
+        self.assertEqual((rows[0], list(rows[1])), ({"item": 3.0}, ["item"]))
+        self.assertEqual(data.from_items(["x", None]).take_all(), [{"item": "x"}, {"item": None}])
+        self.assertEqual(data.from_items([None]).columns(), ["item"])
+
+    def test_paths_that_are_not_utf_8(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(os.fsencode(folder), b"caf\xe9.csv")
+            with open(path, "wb") as file:
+                file.write(b"a\n1\n")
+            for given in (path, os.fsdecode(path), os.fsdecode(folder)):
+                ds = data.read_csv(given)
+                self.assertEqual((ds.take_all(), [os.fsencode(name) for name in ds.input_files()]), ([{"a": 1}], [path]))
+            rows = data.read_binary_files(path, include_paths=True).take_all()
+            self.assertEqual(os.fsencode(rows[0]["path"]), path)
 
     def test_a_pass_by_hand(self):
         loader = data.range(10).iter_batches(batch_size=4)

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import struct
 import subprocess
+import time
 import unittest
 import unittest.mock
 import zipfile
@@ -75,6 +76,28 @@ class Readers(InDirectory):
         shuffled = ds.random_shuffle(seed=3).take_all()
         self.assertNotEqual([row["id"] for row in shuffled[:50]], list(range(50)))
         self.assertEqual(sorted(row["id"] for row in shuffled), list(range(5000)))
+
+    def test_json_keys_with_escapes(self):
+        path = self.write("a.jsonl", '{"\\u00fc": 1, "a\\"b": 2, "\u00fc\u00fc": 3}\n{"\u00fc": 4, "a\\u0022b": 5, "\\u00fc\\u00fc": 6}\n')
+        self.assertEqual(data.read_json(path).take_all(), [{"\u00fc": 1, 'a"b': 2, "\u00fc\u00fc": 3}, {"\u00fc": 4, 'a"b': 5, "\u00fc\u00fc": 6}])
+        self.assertFails("EFORMAT", "a.jsonl:1:", data.read_json, self.write("a.jsonl", '{"a\\u0000b": 1}\n'))
+
+    def test_json_of_many_keys(self):
+        wide = {"key %d" % i: i for i in range(5000)}
+        path = self.write("a.jsonl", "\n".join(json.dumps(dict(sorted(wide.items(), key=lambda pair: (pair[1] * 7919 + shift) % 5000))) for shift in range(40)))
+        ds = data.read_json(path)
+        self.assertEqual((len(ds.columns()), ds.count()), (5000, 40))
+        self.assertTrue(all(row == wide for row in ds.take_all()))
+        path = self.write("b.jsonl", json.dumps({"key %d" % i: i for i in range(300000)}))
+        begin = time.monotonic()
+        self.assertFails("ELIMIT", "more than 100000 different keys", data.read_json, path)
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_npy_of_a_shape_with_many_digits(self):
+        for shape, code in (("(1000000000000000000,)", "too large"), ("(99999999999999999999,)", "too large"), ("(1234567890123456789, 1)", "too large")):
+            text = ("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }\n" % shape).encode()
+            path = self.write("a.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64))
+            self.assertFails("EFORMAT", code, data.read_numpy, path)
 
     def test_json_list(self):
         path = self.write("a.json", json.dumps([{"a": 1}, {"a": 2}]))

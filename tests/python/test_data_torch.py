@@ -96,6 +96,16 @@ class Tensors(unittest.TestCase):
         halves = data.range(4).map_batches(lambda batch: {"t": torch.ones(len(batch["id"]), 2, dtype=torch.bfloat16)})
         self.assertEqual(halves.take_batch(4)["t"].tolist(), [[1, 1]] * 4)
 
+    def test_a_stream_of_torch_with_a_length(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __len__(self):
+                return 3
+
+            def __iter__(self):
+                return iter([(torch.ones(2) * i, i) for i in range(3)])
+
+        self.assertEqual([row["label"] for row in data.from_torch(Stream()).take_all()], [0, 1, 2])
+
     def test_from_torch(self):
         made = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2), torch.arange(6))
         rows = data.from_torch(made).random_shuffle(seed=1).take_all()

@@ -7,7 +7,6 @@ from typing import Any, Callable, Iterator
 
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
-from unisono.data._functions import is_filter
 from unisono.data._iterating import tables_of
 from unisono.data._options import whole
 from unisono.data._schema import Schema
@@ -34,10 +33,7 @@ class Asking:
 
     def schema(self, fetch_if_missing: bool = True) -> Schema:
         """Names and types of the columns."""
-        found = self._guard(self._native.schema).schema()
-        if not found and is_filter(self):  # that lets no row pass
-            return self._recipe[1].schema()
-        return Schema(found)
+        return Schema(self._guard(self._native.schema).schema())
 
     def columns(self, fetch_if_missing: bool = True) -> list[str]:
         """The columns' names."""
@@ -146,7 +142,7 @@ class Asking:
         if count == 0:
             return None
         return {"sum": total, "mean": mean, "min": low.item(), "max": high.item(),
-                "std": float((squares / (count - ddof)) ** 0.5) if count > ddof else 0.0}[name]
+                "std": float((squares / (count - ddof)) ** 0.5) if count > ddof else math.nan}[name]
 
     def sum(self, on: Any = None) -> Any:
         """Of a column of numbers (the first one)."""
@@ -165,7 +161,7 @@ class Asking:
         return self._aggregate("max", on)
 
     def std(self, on: Any = None, ddof: int = 1) -> Any:
-        """Of a column of numbers (the first one)."""
+        """Of a column of numbers (the first one); NaN, as in pandas, of no more rows than ddof."""
         return self._aggregate("std", on, ddof)
 
     # ---- to others ----

@@ -54,7 +54,11 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
     @property
     def _native(self) -> Any:
         if self._made is None:
-            self._made = _recipe.make(self)
+            try:
+                self._made = _recipe.make(self)
+            except AttributeError as error:  # of a user's function: Python would ask __getattr__ for _native, and lose it
+                self._failed = error
+                raise
         return self._made
 
     def _box(self) -> list:
@@ -78,6 +82,8 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
 
         def __getattr__(self, name: str) -> Any:
             """Only names that are not there come here; those of Ray's say what to use."""
+            if name == "_native" and (failed := self.__dict__.pop("_failed", None)) is not None:
+                raise failed
             if name.startswith("_"):
                 raise AttributeError("'Dataset' object has no attribute %r" % name)
             from unisono._missing import sentence

@@ -111,11 +111,6 @@ class AddColumn:
         return batch
 
 
-def is_filter(dataset: Any) -> bool:
-    """Its rows have the columns of those before."""
-    return dataset._recipe[0] == "map" and getattr(dataset._recipe[2], "what", None) == "filter"
-
-
 def processes_of(compute: Any, concurrency: Any) -> int:
     """How many processes a function shall run in; 0: on the reading threads."""
     asked = concurrency if concurrency is not None else getattr(compute, "size", None)

@@ -317,7 +317,7 @@ def from_rows(rows: Iterable[Any]) -> Table:
         if not names:
             raise ValueError("the rows are dictionaries without keys: a row needs at least one column")
         return from_columns({name: [row.get(name) for row in rows] for name in names})
-    if all(isinstance(row, (bool, int, float, str, bytes, numpy.generic, numpy.ndarray)) for row in rows):
+    if all(isinstance(row, (bool, int, float, str, bytes, numpy.generic, numpy.ndarray, type(None))) for row in rows):
         return from_columns({ITEM: rows})
     return from_objects(rows)
 

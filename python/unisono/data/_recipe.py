@@ -86,7 +86,7 @@ def make(dataset: Any) -> Any:
         return dataset._guard(rest[0].get, rest[1])
     if kind == "map":
         parent, function, name, batch_size, changes, in_order = rest
-        return dataset._guard(parent._native.map, function, dataset._box(), name, batch_size, changes, in_order, None)
+        return dataset._guard(parent._native.map, function, dataset._box(), name, batch_size, changes, in_order, getattr(function, "what", None) == "filter")
     if kind == "apply":
         parent, fitted = rest
         return dataset._guard(fitted.library.transform, parent._native)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Iterable
 from typing import Any, Callable, Iterator
 
@@ -135,7 +136,9 @@ def _value(value: Any) -> Any:  # an array where there are numbers
 def from_torch(dataset: Any, **hints: Any) -> Dataset:
     """A PyTorch dataset: by number when it has a length (any order), otherwise as a stream. Pairs become the columns "item" and "label"."""
     drop_hints("from_torch", hints)
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+    torch = sys.modules.get("torch")
+    streams = torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)  # whose __getitem__ is not implemented, with a length or without
+    if not streams and hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         if len(dataset) == 0:
             raise ValueError("the dataset has no rows, and so no columns")
         return of_function(_TorchItems(dataset), "torch", len(dataset))

@@ -47,6 +47,11 @@ int uni__build_begin(uni__build *build, uni__reader *reader, const uni_table *sc
     for (int i = 0; i < count; i++) {
         build->columns[i].field = uni_table_column_at(schema, i)->field;
         texts += build->columns[i].field.kind != UNI_FIELD_NUMBER;
+        if (uni__name_index_grow(&build->names, &build->columns->field.name, sizeof *build->columns,
+                                 (size_t)i + 1) < 0) {
+            status = uni_error_set(err, UNI_ENOMEM, "no memory for a table of %d columns", count);
+            goto fail;
+        }
     }
     for (int i = 0; i < count; i++) {
         if (build->columns[i].field.kind != UNI_FIELD_OBJECT)
@@ -71,17 +76,14 @@ void uni__build_free(uni__build *build)
         uni_array_unref(build->columns[i].valid);
     }
     free(build->columns);
+    uni__name_index_free(&build->names);
     *build = (uni__build){ 0 };
 }
 
 int uni__build_find(const uni__build *build, const char *name, size_t length)
 {
-    for (int i = 0; i < build->num_columns; i++) {
-        const char *have = build->columns[i].field.name;
-        if (strncmp(have, name, length) == 0 && have[length] == 0)
-            return i;
-    }
-    return -1;
+    return uni__name_index_find_n(&build->names, &build->columns->field.name,
+                                  sizeof *build->columns, (size_t)build->num_columns, name, length);
 }
 
 /* ---- numbers ---- */

@@ -9,6 +9,7 @@
 #ifndef UNISONO_DATA_BUILD_H
 #define UNISONO_DATA_BUILD_H
 
+#include "data/name_index.h"
 #include "data/source.h"
 
 typedef struct uni__build_column {
@@ -23,6 +24,7 @@ typedef struct uni__build {
     uni__reader *reader;
     int num_columns;
     uni__build_column *columns;
+    uni__name_index names;
     int64_t num_rows, max_rows;
 } uni__build;
 

@@ -149,13 +149,17 @@ static int column_of(const uni__build *build, const uni__json_token *key, int gu
 }
 
 /* 1 good, 0 bad (the scanner says why), negative: an error. */
-static int put_line(uni__json_scan *scan, uni__build *build, uni_error *err)
+static int put_line(uni__json_scan *scan, uni__build *build, uni__json_names *names, uni_error *err)
 {
     uni__json_token key, passed;
     int more = -1, guess = 0;
     if (!uni__json_take(scan, '{'))
         return uni__json_fail(scan, "a line that is no object ({...})");
     for (bool first = true; (more = uni__json_member(scan, first, &key)) > 0; first = false) {
+        if (!uni__json_name(scan, names, &key))
+            return scan->problem != NULL
+                       ? 0
+                       : uni_error_set(err, UNI_ENOMEM, "no memory for the keys of JSON lines");
         int column = column_of(build, &key, guess);
         int good = column >= 0 ? put_value(scan, build, column, err)
                                : uni__json_next(scan, &passed) != UNI__JSON_BAD;
@@ -191,6 +195,7 @@ static int parse(const void *format, uni__reader *reader, const uni_table *schem
 {
     const char *end = text + size;
     uni__build build;
+    uni__json_names names = { 0 };
     int status = 0;
     UNI_TRY(
         uni__build_begin(&build, reader, schema, count(format, text, size), (int64_t)size, err));
@@ -202,7 +207,7 @@ static int parse(const void *format, uni__reader *reader, const uni_table *schem
         if (scan.at == scan.end)
             continue;
         UNI_TRY_GOTO(uni__reader_is_wanted(reader, err), fail);
-        UNI_TRY_GOTO(put_line(&scan, &build, err), fail);
+        UNI_TRY_GOTO(put_line(&scan, &build, &names, err), fail);
         if (status > 0) {
             UNI_TRY_GOTO(uni__build_end_row(&build, err), fail);
             continue;
@@ -214,8 +219,10 @@ static int parse(const void *format, uni__reader *reader, const uni_table *schem
                                      scan.problem),
                      fail);
     }
+    free(names.buffer);
     return uni__build_finish(&build, out, err);
 fail:
+    free(names.buffer);
     uni__build_free(&build);
     return status;
 }

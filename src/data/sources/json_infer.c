@@ -25,16 +25,24 @@ struct key {
 struct keys {
     struct key *items;
     size_t count, capacity, next; /* next: where the following key is likely to be */
+    uni__name_index index;
+    uni__json_names names;
 };
 
 static struct key *find_key(struct keys *keys, const char *name, size_t length)
 {
-    for (size_t i = 0; i < keys->count; i++) {
-        struct key *key = &keys->items[(keys->next + i) % keys->count];
-        if (key->length == length && memcmp(key->name, name, length) == 0) {
-            keys->next = (size_t)(key - keys->items) + 1;
-            return key;
-        }
+    struct key *likely = keys->next < keys->count ? &keys->items[keys->next] : NULL;
+    if (likely != NULL && likely->length == length && memcmp(likely->name, name, length) == 0) {
+        keys->next++;
+        return likely;
+    }
+    int found = keys->count == 0
+                    ? -1
+                    : uni__name_index_find_n(&keys->index, (const char *const *)&keys->items->name,
+                                             sizeof *keys->items, keys->count, name, length);
+    if (found >= 0) {
+        keys->next = (size_t)found + 1;
+        return &keys->items[found];
     }
     if (keys->count == keys->capacity) {
         size_t capacity = keys->capacity * 2 + 16;
@@ -49,6 +57,9 @@ static struct key *find_key(struct keys *keys, const char *name, size_t length)
     if (key->name == NULL)
         return NULL;
     keys->next = ++keys->count;
+    if (uni__name_index_grow(&keys->index, (const char *const *)&keys->items->name,
+                             sizeof *keys->items, keys->count) < 0)
+        return NULL;
     return key;
 }
 
@@ -57,6 +68,8 @@ static void free_keys(struct keys *keys)
     for (size_t i = 0; i < keys->count; i++)
         free(keys->items[i].name);
     free(keys->items);
+    free(keys->names.buffer);
+    uni__name_index_free(&keys->index);
 }
 
 /* The shape of a list at the scanner, which the caller saw to be good JSON. *ndim is -1 when it is none of numbers in equal rows. */
@@ -147,10 +160,11 @@ static int note_line(struct keys *keys, uni__json_scan *scan, uni_error *err)
         return 0;
     }
     for (bool first = true; (more = uni__json_member(scan, first, &name)) > 0; first = false) {
-        uni__json_kind kind = uni__json_next(scan, &value);
-        if (kind == UNI__JSON_BAD)
+        bool named = uni__json_name(scan, &keys->names, &name);
+        uni__json_kind kind = named ? uni__json_next(scan, &value) : UNI__JSON_BAD;
+        if (kind == UNI__JSON_BAD && (named || scan->problem != NULL))
             return 0;
-        struct key *key = find_key(keys, name.text, name.size);
+        struct key *key = named ? find_key(keys, name.text, name.size) : NULL;
         if (key == NULL)
             return uni_error_set(err, UNI_ENOMEM, "no memory for the keys of JSON lines");
         if (keys->count > MAX_KEYS)
@@ -199,6 +213,14 @@ static const uni_field *given(const uni_json_options *options, const char *name)
     return NULL;
 }
 
+static int place_of(const struct keys *keys, const char *name)
+{
+    return keys->count == 0
+               ? -1
+               : uni__name_index_find(&keys->index, (const char *const *)&keys->items->name,
+                                      sizeof *keys->items, keys->count, name);
+}
+
 /* The chosen names, or all keys and then given types that no row had. */
 static int choose(struct keys *keys, const uni_json_options *options, uni_table **schema,
                   const char *path, uni_error *err)
@@ -213,10 +235,8 @@ static int choose(struct keys *keys, const uni_json_options *options, uni_table 
     int count = 0, status = 0;
     for (size_t i = 0; options->columns != NULL && i < chosen; i++) {
         const uni_field *type = given(options, options->columns[i]);
-        size_t k = 0;
-        while (k < keys->count && strcmp(keys->items[k].name, options->columns[i]) != 0)
-            k++;
-        if (type == NULL && k == keys->count) {
+        int k = place_of(keys, options->columns[i]);
+        if (type == NULL && k < 0) {
             status = uni_error_set(err, UNI_ENOTFOUND,
                                    "no column \"%s\" in the first rows of %s; give its type when "
                                    "it comes later",
@@ -230,10 +250,7 @@ static int choose(struct keys *keys, const uni_json_options *options, uni_table 
         fields[count++] = type != NULL ? *type : field_of(&keys->items[k]);
     }
     for (int i = 0; options->columns == NULL && i < options->num_types; i++) {
-        size_t k = 0;
-        while (k < keys->count && strcmp(keys->items[k].name, options->types[i].name) != 0)
-            k++;
-        if (k == keys->count)
+        if (place_of(keys, options->types[i].name) < 0)
             fields[count++] = options->types[i];
     }
     status = uni__build_schema(schema, fields, count, err);

@@ -385,3 +385,22 @@ uni__json_kind uni__json_next(uni__json_scan *scan, uni__json_token *token)
 {
     return next_value(scan, token, 0);
 }
+
+bool uni__json_name(uni__json_scan *scan, uni__json_names *names, uni__json_token *key)
+{
+    if (!key->escaped)
+        return true;
+    if (names->room < key->size) {
+        char *larger = realloc(names->buffer, 2 * key->size);
+        if (larger == NULL)
+            return false;
+        names->buffer = larger;
+        names->room = 2 * key->size;
+    }
+    key->size = uni__json_unescape(names->buffer, key->text, key->size);
+    key->text = names->buffer;
+    key->escaped = false;
+    return memchr(key->text, 0, key->size) == NULL ||
+           uni__json_fail(scan,
+                          "a key with a zero character (\\u0000), which no column can be called");
+}

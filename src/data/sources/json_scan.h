@@ -52,6 +52,12 @@ bool uni__json_fail(uni__json_scan *scan, const char *problem);
 int uni__json_item(uni__json_scan *scan, bool first);
 int uni__json_member(uni__json_scan *scan, bool first, uni__json_token *key);
 
+/* The key as a name: what escapes mean is written over the text of `buffer`, which grows (realloc). false: no memory, or (with a problem) a key that no column can be called. */
+typedef struct uni__json_names {
+    char *buffer;
+    size_t room;
+} uni__json_names;
+bool uni__json_name(uni__json_scan *scan, uni__json_names *names, uni__json_token *key);
 /* At most `size` bytes into out; returns how many. The text was checked by the scanner. */
 size_t uni__json_unescape(char *out, const char *text, size_t size);
 

@@ -70,8 +70,10 @@ static int parse_shape(uni__npy *out, const char *p, const char *end, const char
         }
         int64_t number = 0;
         const char *first = p;
-        for (; p < end && *p >= '0' && *p <= '9' && p - first < 18; p++)
-            number = number * 10 + (*p - '0');
+        for (; p < end && *p >= '0' && *p <= '9'; p++)
+            if (__builtin_mul_overflow(number, 10, &number) ||
+                __builtin_add_overflow(number, *p - '0', &number))
+                return damaged(err, name, "its shape is too large");
         if (p == first)
             return damaged(err, name, "its shape is not one");
         if (out->ndim == UNI_MAX_DIMS)
