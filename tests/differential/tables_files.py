@@ -59,7 +59,10 @@ def random_csv(chance):
     for name in chance.sample(NAMES, count):
         kind = chance.choice(["int", "int", "float", "odd", "bool", "text", "text"])
         missing = chance.choice([0, 0, 0, 0.2, 0.9]) if kind != "bool" else 0
-        columns.append({"name": name, "kind": kind, "cells": [chance.choice(NULLS) if chance.random() < missing else _cell(chance, kind) for _ in range(rows)]})
+        cells = [chance.choice(NULLS) if chance.random() < missing else _cell(chance, kind) for _ in range(rows)]
+        if chance.random() < 0.4:  # one that is not like the others, at the end more often than elsewhere
+            cells[chance.choice([-1, -1, chance.randrange(rows)])] = _cell(chance, chance.choice(["int", "float", "odd", "bool", "text"]))
+        columns.append({"name": name, "kind": kind, "cells": cells})
     options = {}
     if chance.random() < 0.3:
         options["delimiter"] = chance.choice(";\t|")
