@@ -89,6 +89,7 @@ typedef struct uni_tune_searcher {
 /* ---- the tuner ---- */
 
 #define UNI_SAMPLES_UNLIMITED (-1) /* num_samples: until the time budget or a stop */
+#define UNI_GRACE_NONE 1e-9 /* grace_seconds */
 
 typedef struct uni_tuner uni_tuner;
 typedef struct uni_tune_results uni_tune_results;
@@ -128,7 +129,9 @@ typedef struct uni_tuner_options {
         scheduler; /* {"type": "fifo" (default), "asha", "median", "hyperband", "pbt", options...} */
     const uni_value *
         stop; /* {"training_iteration": 10, "accuracy": 0.98, "loss": {"below": 0.1}, "plateau": {...}} */
-    uint64_t seed; /* default: from the system, and kept with the experiment */
+    /* Default: from the system, and kept with the experiment. has_seed: 0 is a seed, too. */
+    uint64_t seed;
+    bool has_seed;
 
     /* how it runs */
     int max_concurrent; /* default: as many as the resources allow */
@@ -140,7 +143,8 @@ typedef struct uni_tuner_options {
     bool fail_fast; /* the first failed trial ends the whole */
     bool fresh_workers; /* a new process for every trial */
     const uni_checkpoint_policy *policy;
-    double grace_seconds; /* for a trial that was ended; default 10 */
+    double
+        grace_seconds; /* for a trial that was ended; default 10, UNI_GRACE_NONE: killed at once */
     bool handle_signals; /* SIGINT and SIGTERM stop the tuner; default off */
 
     /* where */

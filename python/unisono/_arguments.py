@@ -31,6 +31,9 @@ class Refused(NamedTuple):
 # function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
 # "unisono.data.*" holds for all functions and methods of a module.
 HARMLESS: dict[str, dict[str, str]] = {
+    **{"unisono.tune." + name: {"base": "the base of a logarithm does not change the distribution"}
+       for name in ("loguniform", "qloguniform", "lograndint", "qlograndint")},
+    "unisono.tune.schedulers.PopulationBasedTraining": {"log_config": "the experiment's journal has every config that a trial ran with"},
     "unisono.init": {
         "ignore_reinit_error": "init may be called again at any time",
         "dashboard_host": "there is no dashboard; include_dashboard=True is refused",

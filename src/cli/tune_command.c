@@ -65,6 +65,33 @@ static int run_to_end(cli_context *context, uni_tuner *tuner, tune_view *view)
     return exit_code_of(context, status, &err);
 }
 
+/* What the command line says instead of the spec. */
+static int take_values(uni_tuner_options *options, const tune_values *values,
+                       const cli_parsed *parsed, uni_error *err)
+{
+    if (cli_given(parsed, "samples")) {
+        if ((values->samples < 1 && values->samples != UNI_SAMPLES_UNLIMITED) ||
+            values->samples > INT32_MAX)
+            return uni_error_set(err, UNI_EINVAL, "--samples must be positive, not %lld",
+                                 values->samples);
+        options->num_samples = (int)values->samples;
+    }
+    if (cli_given(parsed, "concurrent")) {
+        if (values->concurrent < 1 || values->concurrent > INT32_MAX)
+            return uni_error_set(err, UNI_EINVAL, "--concurrent must be positive, not %lld",
+                                 values->concurrent);
+        options->max_concurrent = (int)values->concurrent;
+    }
+    if (cli_given(parsed, "seed")) {
+        if (values->seed < 0)
+            return uni_error_set(err, UNI_EINVAL, "--seed must be 0 or more, not %lld",
+                                 values->seed);
+        options->seed = (uint64_t)values->seed;
+        options->has_seed = true;
+    }
+    return 0;
+}
+
 static int run_spec(cli_context *context, const tune_values *values, const cli_parsed *parsed,
                     const char *path)
 {
@@ -91,18 +118,14 @@ static int run_spec(cli_context *context, const tune_values *values, const cli_p
                                path);
     if (status == 0) {
         uni_tuner_options options = *uni_tune_spec_options(spec);
-        if (cli_given(parsed, "samples"))
-            options.num_samples = (int)values->samples;
-        if (cli_given(parsed, "concurrent"))
-            options.max_concurrent = (int)values->concurrent;
-        if (cli_given(parsed, "seed"))
-            options.seed = (uint64_t)values->seed;
+        status = take_values(&options, values, parsed, &err);
         options.name = values->name ? values->name : options.name;
         options.storage_path = values->storage ? values->storage : options.storage_path;
         options.handle_signals = true;
         options.progress = tune_view_show;
         options.context = &view;
-        status = uni_tuner_new(&tuner, &options, &err);
+        if (status == 0)
+            status = uni_tuner_new(&tuner, &options, &err);
     }
     int code = status < 0 ? cli_fail(context, "tune", &err) : run_to_end(context, tuner, &view);
     uni_tune_spec_free(spec);

@@ -17,10 +17,12 @@ static const struct field {
     const char *name;
     field_type type;
     size_t offset;
+    /* What a 0 in a spec is in the options, where 0 means the default. */
+    double zero;
 } fields[] = {
 #define FIELD(name, type)                                                                          \
     {                                                                                              \
-#name, type, offsetof(uni_tuner_options, name)                                             \
+#name, type, offsetof(uni_tuner_options, name), 0                                          \
     }
     FIELD(function, TEXT),
     FIELD(program, TREE),
@@ -44,7 +46,7 @@ static const struct field {
     FIELD(max_failures, WHOLE),
     FIELD(fail_fast, SWITCH),
     FIELD(fresh_workers, SWITCH),
-    FIELD(grace_seconds, NUMBER),
+    { "grace_seconds", NUMBER, offsetof(uni_tuner_options, grace_seconds), UNI_GRACE_NONE },
     FIELD(name, TEXT),
     FIELD(storage_path, TEXT),
 #undef FIELD
@@ -144,11 +146,12 @@ static int read_field(const struct field *field, uni_tuner_options *options, con
         if (type != UNI_TYPE_INT || number < 0)
             return wrong_type(field, "a whole number that is not negative", err);
         *(uint64_t *)at = (uint64_t)uni_value_as_int(value, 0);
+        options->has_seed = true;
         return 0;
     case NUMBER:
         if (type == UNI_TYPE_BOOL || !isfinite(number))
             return wrong_type(field, "a number", err);
-        *(double *)at = number;
+        *(double *)at = number == 0 && field->zero != 0 ? field->zero : number;
         return 0;
     case SWITCH:
         if (type != UNI_TYPE_BOOL)
@@ -195,6 +198,18 @@ static int read_environment(uni_tune_spec *spec, const uni_value *list, uni_erro
     return 0;
 }
 
+/* 0 is the default of these fields; a spec that says 0 means something else. */
+static int check_zeros(const uni_value *dict, uni_error *err)
+{
+    static const char *const names[] = { "num_samples", "num_workers", "time_budget",
+                                         "cpus_per_trial", NULL };
+    for (const char *const *name = names; *name; name++)
+        if (uni_dict_get_float(dict, *name, 1) == 0)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "\"%s\" must not be 0: leave it out for the default", *name);
+    return 0;
+}
+
 int uni_tune_spec_read(uni_tune_spec **out, const uni_value *dict, uni_error *err)
 {
     const char *known[NUM_FIELDS + 3];
@@ -215,6 +230,8 @@ int uni_tune_spec_read(uni_tune_spec **out, const uni_value *dict, uni_error *er
         if (value && uni_value_type_of(value) != UNI_TYPE_NULL)
             status = read_field(&fields[i], &spec->options, value, err);
     }
+    if (status == 0)
+        status = check_zeros(dict, err);
     if (status == 0)
         status = read_policy(spec, uni_dict_get(dict, "checkpoint"), err);
     if (status == 0)

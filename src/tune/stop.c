@@ -35,6 +35,10 @@ int uni__stop_check(const uni_value *stop, const char *metric, uni_error *err)
             UNI_TRY(check_plateau(value, metric, err));
         } else if (is_dict) {
             UNI_TRY(uni__check_keys("a stop criterion", value, known, err));
+            for (size_t n = 0; n < uni_dict_size(value); n++)
+                if (!uni_value_is_number(uni_dict_value_at(value, n)))
+                    return uni_error_set(err, UNI_EINVAL, "stop: \"%s\": \"%s\" needs a number",
+                                         key, uni_dict_key_at(value, n));
         } else if (!uni_value_is_number(value)) {
             return uni_error_set(err, UNI_EINVAL,
                                  "stop: \"%s\" needs a number (at least), {\"below\": number} or "

@@ -16,6 +16,7 @@
 
 #define DEFAULT_STARTUP 10
 #define DEFAULT_CANDIDATES 24
+#define MOST_COUNT 1000000
 #define GOOD_SHARE 0.1
 #define GOOD_MOST 25
 
@@ -218,6 +219,19 @@ static void tpe_free(void *context)
     free(self);
 }
 
+static int read_count(const uni_value *options, const char *name, int otherwise, int *out,
+                      uni_error *err)
+{
+    const uni_value *given = uni_dict_get(options, name);
+    int64_t count = uni_value_as_int(given, -1);
+    if (given && (uni_value_type_of(given) != UNI_TYPE_INT || count < 1 || count > MOST_COUNT))
+        return uni_error_set(err, UNI_EINVAL,
+                             "the TPE searcher: %s must be a whole number from 1 to %d", name,
+                             MOST_COUNT);
+    *out = given ? (int)count : otherwise;
+    return 0;
+}
+
 int uni__tpe_new(uni__searcher *out, const uni__search_setting *setting, uni_error *err)
 {
     static const char *const known[] = { "n_startup", "n_candidates", NULL };
@@ -229,11 +243,12 @@ int uni__tpe_new(uni__searcher *out, const uni__search_setting *setting, uni_err
     if (!self)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the TPE searcher");
     self->setting = *setting;
-    self->startup = (int)uni_dict_get_int(setting->options, "n_startup", DEFAULT_STARTUP);
-    self->candidates = (int)uni_dict_get_int(setting->options, "n_candidates", DEFAULT_CANDIDATES);
-    int status = uni__branch_new(&self->tree, setting->space, &self->width, err);
-    if (status == 0 && (self->startup < 1 || self->candidates < 1))
-        status = uni_error_set(err, UNI_EINVAL, "n_startup and n_candidates must be at least 1");
+    int status = read_count(setting->options, "n_startup", DEFAULT_STARTUP, &self->startup, err);
+    if (status == 0)
+        status = read_count(setting->options, "n_candidates", DEFAULT_CANDIDATES, &self->candidates,
+                            err);
+    if (status == 0)
+        status = uni__branch_new(&self->tree, setting->space, &self->width, err);
     if (status < 0) {
         tpe_free(self);
         return status;

@@ -242,7 +242,7 @@ int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
     uni_tuner_options asked = *options;
     uni_value *spec = NULL, *record = NULL;
-    while (!(asked.seed & INT64_MAX))
+    while (!asked.has_seed && !(asked.seed & INT64_MAX))
         if (uni__random_system(&asked.seed, sizeof asked.seed) < 0)
             asked.seed = uni__monotonic_ns();
     uni__experiment *experiment = &tuner->results.experiment;

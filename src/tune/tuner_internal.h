@@ -45,7 +45,7 @@ struct uni_tuner {
     int64_t *queue; /* pending trials, oldest first */
     size_t queued, queue_room;
     bool lockstep, exhausted, complete_said, finishing, over, replaying;
-    bool warned_no_checkpoint;
+    bool warned_no_checkpoint, warned_no_metric;
     uint64_t begun_ns, progress_ns, clock_ns;
     double used_before;
     _Atomic bool stop_asked;

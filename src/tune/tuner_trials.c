@@ -214,6 +214,21 @@ static int note_end(uni_tuner *tuner, const char *how, const char *why, const ch
     return uni__tuner_note(tuner, record, err);
 }
 
+/* A misspelled metric would make a searcher and a scheduler do nothing, silently. */
+static void warn_no_metric(uni_tuner *tuner, const uni__trial *trial)
+{
+    const uni__experiment *experiment = &tuner->results.experiment;
+    if (!experiment->metric || tuner->warned_no_metric || trial->status != UNI_TRIAL_TERMINATED ||
+        uni__experiment_metric(experiment, experiment->metric) >= 0)
+        return;
+    tuner->warned_no_metric = true;
+    uni__warn("trial %lld ended and has never reported the metric \"%s\"%s%s: no trial can be the "
+              "best one",
+              (long long)trial->index, experiment->metric,
+              experiment->num_names ? "; it reported " : "",
+              experiment->num_names ? experiment->names[0] : "");
+}
+
 /* It is over for good: those who learn from it are told. */
 static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
@@ -222,6 +237,7 @@ static int close_trial(uni_tuner *tuner, uni__trial *trial, uni_error *err)
             ->keeper) /* the newest checkpoint stays, kept by the policy or not: the result names it */
         uni__keeper_close(tuner->keeper, trial->index);
     tuner->scheduler.methods->ended(tuner->scheduler.self, trial->index);
+    warn_no_metric(tuner, trial);
     UNI_TRY(searcher->tell(searcher->self, trial->index, trial->config,
                            uni__tuner_told(tuner, trial), err));
     return uni__tuner_act(tuner, err);
@@ -398,6 +414,29 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
     return trial ? status : 0;
 }
 
+/* A trial that was told to end may hand over its last state: a report with the metric "_at_end", which is no result. The checkpoint belongs to the report before. */
+static int take_last_checkpoint(uni_tuner *tuner, uni__place *place, const uni__crew_event *event,
+                                uni_error *err)
+{
+    uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
+    uni_value *metrics = NULL;
+    if (!place->checkpoint || tuner->groups)
+        return 0;
+    UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
+    bool at_end = uni_dict_get_bool(metrics, "_at_end", false);
+    uni_value_free(metrics);
+    char *run_dir = at_end ? uni__trial_path(&tuner->results.experiment, trial->index) : NULL;
+    if (!run_dir)
+        return 0;
+    place->in_flight++;
+    place->checkpoint->iteration = trial->iteration;
+    uni__keeper_keep(tuner->keeper, trial->index, run_dir, trial->attempts, place->checkpoint,
+                     trial->last ? uni_value_copy(trial->last) : NULL);
+    place->checkpoint = NULL;
+    free(run_dir);
+    return 0;
+}
+
 /* One whose report never came. The worker gets its buffer back. */
 static void drop_checkpoint(uni_tuner *tuner, uni__place *place)
 {
@@ -465,8 +504,12 @@ int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
         return take_checkpoint(tuner, place, event);
     case UNI__CREW_REPORT:
         /* What it still says after its end was decided counts no more. */
-        if (!place->is_stopping)
+        if (!place->is_stopping) {
             status = take_report(tuner, event->member, event, err);
+        } else {
+            status = take_last_checkpoint(tuner, place, event, err);
+            release(tuner, event->member, event->iteration, true);
+        }
         uni__crew_event_free(event);
         return status;
     case UNI__CREW_ENDED:

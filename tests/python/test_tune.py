@@ -134,7 +134,7 @@ class Deciding(unittest.TestCase):
 
     def test_pbt_hands_checkpoints_on(self):
         analysis = tune.run(resumable, config={"x": tune.grid_search([0, 1, 5, 9])}, metric="loss", mode="min", seed=1, max_concurrent_trials=2,
-                            scheduler=PopulationBasedTraining(perturbation_interval=3, hyperparam_mutations={"x": [0, 1, 5, 9]}), verbose=0)
+                            scheduler=PopulationBasedTraining(time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations={"x": [0, 1, 5, 9]}), verbose=0)
         self.assertTrue(all(trial.status == "TERMINATED" for trial in analysis.trials))
         self.assertNotEqual([trial.config["x"] for trial in analysis.trials], [0, 1, 5, 9])
 
@@ -166,7 +166,7 @@ class BadInput(unittest.TestCase):
                 (ValueError, {"metric": "loss"}, "has no mode"),
                 (ValueError, {"mode": "best"}, "mode must be"),
                 (ValueError, {"scheduler": ASHAScheduler()}, "needs a metric"),
-                (NotImplementedError, {"server_port": 1234}, "server_port"),
+                (TypeError, {"server_port": 1234}, "server_port"),
                 (NotImplementedError, {"stop": lambda trial_id, result: True}, "is not offered"),
                 (TypeError, {"scheduler": 3}, "scheduler"),
                 (ValueError, {"resources_per_trial": {"tpu": 1}}, "tpu")):

@@ -4,7 +4,8 @@ Trials run in warm worker interpreters, everything that is decided is in the exp
 """
 
 from unisono.tune._analysis import ExperimentAnalysis, ResultGrid, TuneError
-from unisono.tune._run import TuneConfig, Tuner, run, with_parameters, with_resources
+from unisono.tune._plan import TuneConfig
+from unisono.tune._run import Tuner, run, with_parameters, with_resources
 from unisono.tune._space import (choice, grid_search, lograndint, loguniform, qlograndint, qloguniform, qrandint, qrandn, quniform, randint, randn,
                                  sample_from, uniform)
 from unisono.tune._trial import checkpoint_dir, get_trial_dir, get_trial_id, get_trial_name, report

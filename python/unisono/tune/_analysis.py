@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Iterator
 
 from unisono import _codec, _key
+from unisono._arguments import Refused, strict_class
 from unisono._driver import FAILURE_FILE
 from unisono._unisono import Error
 from unisono.tune import _space
@@ -160,6 +161,10 @@ class Results:
 # ---- Ray 2.x ----
 
 
+_FINITE = {"filter_nan_and_inf": Refused(True, "a value that is NaN or infinite is never the best")}
+
+
+@strict_class(methods={"get_best_result": _FINITE})
 class ResultGrid:
     """The results of a Tuner: len, [i], iteration, get_best_result, get_dataframe."""
 
@@ -205,7 +210,7 @@ class ResultGrid:
         """How many trials came to their end."""
         return sum(trial["status"] == "TERMINATED" for trial in self._results.trials)
 
-    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Result:
+    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Result:
         """The Result of the best trial; RuntimeError names what was reported when no trial has the metric."""
         return self._result(self._results.trials[self._results.best(metric, mode, scope)])
 
@@ -222,6 +227,7 @@ class ResultGrid:
 # ---- Ray 1.x ----
 
 
+@strict_class(methods={"get_best_trial": _FINITE})
 class ExperimentAnalysis:
     """What tune.run returns."""
 
@@ -231,7 +237,7 @@ class ExperimentAnalysis:
         self.experiment_path = results.tuner.dir
         self.default_metric, self.default_mode = results.metric, results.mode
 
-    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True) -> Trial:
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial:
         """The trial with the best value of the metric; scope: last, all, avg."""
         return self.trials[self._results.best(metric, mode, scope)]
 

@@ -1,14 +1,16 @@
 """Spaces: what a parameter can be, and how it travels to the library.
 
-A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md). Values that are no JSON (tuples, functions, classes, arrays) stay here: the library sees {"__object__": 3,
-"is": "..."} and workers get the list.
+A Domain becomes {"$loguniform": [1e-4, 0.1]} (docs/tune.md), a tuple {"__tuple__": [...]}. Values that are no JSON (functions, classes, arrays) stay here: the library sees
+{"__object__": 3, "is": "..."} and workers get the list.
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
-OBJECT = "__object__"
+from unisono._arguments import strict
+
+OBJECT, TUPLE = "__object__", "__tuple__"
 
 
 class Domain:
@@ -34,73 +36,79 @@ class Function:
         self.function = function
 
 
+@strict(name="unisono.tune.grid_search")
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     """Every one of the values, crossed with all other grids."""
     return {"grid_search": list(values)}
 
 
+@strict(name="unisono.tune.choice")
 def choice(categories: Sequence[Any]) -> Domain:
     """One of the values."""
     return Domain("choice", *categories)
 
 
-def _needs(name, count, given):
-    if len(given) != count:
-        raise TypeError("tune.%s needs %d numbers, not %d: tune.%s(%s)" % (
-            name, count, len(given), name, ", ".join(("lower", "upper", "q")[:count])))
-    return Domain(name, *given)
-
-
-def uniform(*limits: float) -> Domain:
+@strict(name="unisono.tune.uniform")
+def uniform(lower: float, upper: float) -> Domain:
     """A number between lower and upper."""
-    return _needs("uniform", 2, limits)
+    return Domain("uniform", lower, upper)
 
 
-def quniform(*limits: float) -> Domain:
+@strict(name="unisono.tune.quniform")
+def quniform(lower: float, upper: float, q: float) -> Domain:
     """The same, rounded to multiples of q."""
-    return _needs("quniform", 3, limits)
+    return Domain("quniform", lower, upper, q)
 
 
+@strict(name="unisono.tune.loguniform")
 def loguniform(lower: float, upper: float, base: float = 10) -> Domain:
     """A number whose logarithm is uniform."""
     return Domain("loguniform", lower, upper)
 
 
+@strict(name="unisono.tune.qloguniform")
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Domain:
     """The same, rounded to multiples of q."""
     return Domain("qloguniform", lower, upper, q)
 
 
-def randint(*limits: float) -> Domain:
+@strict(name="unisono.tune.randint")
+def randint(lower: int, upper: int) -> Domain:
     """A whole number from lower to below upper."""
-    return _needs("randint", 2, limits)
+    return Domain("randint", lower, upper)
 
 
+@strict(name="unisono.tune.qrandint")
 def qrandint(lower: float, upper: float, q: float = 1) -> Domain:
     """A whole number of the range, rounded to multiples of q."""
     return Domain("qrandint", lower, upper, q)
 
 
+@strict(name="unisono.tune.lograndint")
 def lograndint(lower: float, upper: float, base: float = 10) -> Domain:
     """A whole number whose logarithm is uniform."""
     return Domain("lograndint", lower, upper)
 
 
+@strict(name="unisono.tune.qlograndint")
 def qlograndint(lower: float, upper: float, q: float, base: float = 10) -> Domain:
     """The same, rounded to multiples of q."""
     return Domain("qlograndint", lower, upper, q)
 
 
+@strict(name="unisono.tune.randn")
 def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
     """A number of the normal distribution."""
     return Domain("normal", mean, sd)
 
 
+@strict(name="unisono.tune.qrandn")
 def qrandn(mean: float, sd: float, q: float) -> Domain:
     """The same, rounded to multiples of q."""
     return Domain("qnormal", mean, sd, q)
 
 
+@strict(name="unisono.tune.sample_from")
 def sample_from(function: Callable[..., Any]) -> Function:
     """What a function of the config gives."""
     return Function(function)
@@ -112,8 +120,8 @@ class Table:
     def __init__(self):
         self.functions, self.objects = {}, []
 
-    def encode(self, value: Any) -> Any:
-        """The place of a value in the table."""
+    def encode(self, value: Any, sampled: str | None = None) -> Any:
+        """A value as the journal has it. What is no JSON gets a place in the table, but not what was sampled: the workers have their table already."""
         if isinstance(value, Domain):
             return {"$" + value.kind: [self.encode(item) for item in value.arguments]}
         if isinstance(value, Function):
@@ -127,19 +135,24 @@ class Table:
         if isinstance(value, (int, float)):
             return value
         if isinstance(value, list):
-            return [self.encode(item) for item in value]
+            return [self.encode(item, sampled) for item in value]
+        if type(value) is tuple:
+            return {TUPLE: [self.encode(item, sampled) for item in value]}
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return {key: self.encode(item) for key, item in value.items()}
+            return {key: self.encode(item, sampled) for key, item in value.items()}
         for number, known in enumerate(self.objects):
             if known is value:
                 return {OBJECT: number, "is": _name(value)}
+        if sampled is not None:
+            raise TypeError("the function of tune.sample_from returned %s %.60r, which cannot be kept in the journal: return numbers, text, lists, tuples, "
+                            "dictionaries of them, or one of the objects that the space has" % (type(value).__name__, value))
         self.objects.append(value)
         return {OBJECT: len(self.objects) - 1, "is": _name(value)}
 
     def sample(self, name: str | None, config: dict[str, Any] | None) -> Any:
         """What the library calls for {"$sample_from": name}."""
         config = decode(config, self.objects)
-        return self.encode(self.functions[name](_Spec(config, config=_Spec(config))))
+        return self.encode(self.functions[name](_Spec(config, config=_Spec(config))), name)
 
 
 def _name(value):
@@ -164,6 +177,8 @@ def decode(value: Any, objects: Any) -> Any:
     if isinstance(value, dict):
         if OBJECT in value:
             return objects[value[OBJECT]]
+        if len(value) == 1 and TUPLE in value:
+            return tuple(decode(item, objects) for item in value[TUPLE])
         return {key: decode(item, objects) for key, item in value.items()}
     if isinstance(value, list):
         return [decode(item, objects) for item in value]

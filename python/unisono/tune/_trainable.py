@@ -44,6 +44,10 @@ def _spec_resources(given):
         name = {"cpu": "cpus_per_trial", "gpu": "gpus_per_trial", "memory": "memory_per_trial"}.get(key.lower())
         if name is None:
             raise ValueError("resources: %r is not known; there are cpu, gpu and memory" % key)
+        if name == "cpus_per_trial" and not value > 0:
+            raise ValueError("resources: cpu must be above 0, not %r; max_concurrent_trials says how many trials run at a time" % (value,))
+        if value < 0 or (name == "gpus_per_trial" and value != int(value)):
+            raise ValueError("resources: %s=%r is not supported: give %s" % (key, value, "a whole number" if name == "gpus_per_trial" else "0 or more"))
         if value:
             out[name] = int(value) if name == "gpus_per_trial" else float(value)
     return out
@@ -65,8 +69,8 @@ def _of_air_trainer(trainer):
                     if trainer.datasets else None, environment=_driver.environment_of(config.name))
 
 
-def prepare(trainable: Any, checkpoint_config: Any = None, resources: Any = None) -> Any:
-    """Anything that can be tuned as a Prepared."""
+def prepare(trainable: Any, checkpoint_config: Any = None, resources: Any = None, pauses: bool = False) -> Any:
+    """Anything that can be tuned as a Prepared. pauses: trials are paused by a scheduler, so that a class must save its state at the end."""
     from unisono.train._trainers import DataParallelTrainer
 
     given = getattr(trainable, "_unisono_resources", None) if resources is None else resources
@@ -76,15 +80,17 @@ def prepare(trainable: Any, checkpoint_config: Any = None, resources: Any = None
         out = _of_air_trainer(trainable)
     elif inspect.isclass(trainable) and issubclass(trainable, Trainable):
         frequency = getattr(checkpoint_config, "checkpoint_frequency", 0) or 0
-        at_end = bool(getattr(checkpoint_config, "checkpoint_at_end", False))
+        at_end = bool(getattr(checkpoint_config, "checkpoint_at_end", False)) or pauses
         out = Prepared(ClassTrial(trainable, frequency, at_end), trainable.__name__)
     elif isinstance(trainable, str):
         raise NotImplementedError("a trainable by name (%r) is not offered; give the function or the class" % trainable)
     elif inspect.isclass(trainable):
-        raise TypeError("%s is no subclass of tune.Trainable" % trainable.__name__)
+        raise TypeError("%s is not a subclass of tune.Trainable" % trainable.__name__)
     else:
         if "checkpoint_dir" not in getattr(getattr(trainable, "__code__", None), "co_varnames", ()):
             _driver.check_arity(trainable)
         out = Prepared(trainable, _driver.name_of(trainable))
+    if not isinstance(out.function, ClassTrial):
+        checkpoint_config._check_function("a trainable that is not a class")
     out.resources = _spec_resources(given)
     return out

@@ -47,10 +47,10 @@ def _of_trainer(trainer):
     def run(function, config, arity):
         loop = dict(trainer.get("config") or {})
         loop.update(config.get("train_loop_config", {}) if trainer["air"] else config)
-        if arity:
-            function(loop)  # what it returns is nobody's
-        else:
-            function()
+        value = function(loop) if arity else function()
+        if inspect.isgenerator(value) or inspect.iscoroutine(value):  # nothing of it has run
+            value.close()
+            raise TypeError("the train function of a trainer does not yield or await: call train.report() for each result")
     return run
 
 
@@ -61,8 +61,27 @@ def _of_function(function, config, arity):
         value = function(config, checkpoint_dir=_session.current().session.get_checkpoint())
     else:
         value = function(config)
-    if isinstance(value, dict):  # what a function returns at its end is its last report
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("an async function is not supported as a trainable: run it with asyncio.run() in an ordinary one")
+    while inspect.isgenerator(value):
+        try:
+            _report_value(next(value))
+        except StopIteration as end:
+            value = end.value
+    _report_value(value)
+
+
+def _report_value(value):
+    """What a function yields, or returns at its end, is a report: a dictionary, or a number, which is called _metric as in Ray."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a scalar of numpy's, torch's or TensorFlow's
+        value = value.item()
+    if isinstance(value, dict):
         _session.report(value)
+    elif isinstance(value, (int, float)):
+        _session.report({"_metric": value})
+    elif value is not None:
+        raise TypeError("a trainable returns or yields a dictionary of metrics, a number or None, not %s %.60r" % (type(value).__name__, value))
 
 
 def prepare(session: Any, attachment: Any, function: Callable[..., Any], arity: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -59,7 +60,7 @@ class ClassTrial:
             trainable.load_checkpoint(given.path)
         else:
             trainable.load_checkpoint({key: value for key, value in data.items() if not key.startswith("_")})
-        trainable.iteration = int((data or {}).get("_current_checkpoint_id") or 0)
+        trainable.iteration = _iteration(given, data or {})
 
     def _checkpoint(self, trainable):
         from unisono.train._checkpoint import Checkpoint
@@ -86,9 +87,31 @@ class ClassTrial:
                 trainable.iteration += 1
                 done = bool(result.get("done"))
                 due = (self.frequency and trainable.iteration % self.frequency == 0) or (done and self.at_end)
-                _session.report(result, checkpoint=self._checkpoint(trainable) if due else None)
+                self._report(trainable, result, due)
         finally:
             trainable.cleanup()
+
+    def _report(self, trainable, result, due):
+        from unisono.tune._trial import TrialEnded
+
+        try:
+            _session.report(result, checkpoint=self._checkpoint(trainable) if due else None)
+        except TrialEnded:  # by a stop criterion, or a scheduler that pauses it
+            last = self._checkpoint(trainable) if self.at_end and not due else None
+            if last is not None:
+                with contextlib.suppress(TrialEnded):
+                    _session.report({"_at_end": True}, checkpoint=last)
+            raise
+
+
+def _iteration(checkpoint, data):
+    """How many steps were done when it was saved: its file says so; a dictionary from elsewhere may."""
+    from unisono import _unisono
+
+    if checkpoint.path is not None:
+        with contextlib.suppress(_unisono.Error):
+            return int(_unisono.checkpoint_info(checkpoint.path)["iteration"])
+    return int(data.get("_current_checkpoint_id") or 0)
 
 
 def _is_dict(checkpoint):

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import Refused, near, strict_class
+
+_TO_THE_END = "a trial that has reached max_t ends"
+
 
 class TrialScheduler:
     """What all have in common: a type, options, and maybe metric and mode of their own."""
 
     kind = "fifo"
+    pauses = False  # trials go on from a checkpoint
 
     def __init__(self, metric: str | None = None, mode: str | None = None, **options: Any):
+        if mode not in (None, "min", "max"):
+            raise ValueError('mode must be "min" or "max", not %r' % (mode,))
         self.metric, self.mode = metric, mode
         self.options = {key: value for key, value in options.items() if value is not None}
 
@@ -21,16 +28,15 @@ class TrialScheduler:
         return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % item for item in self.options.items()))
 
 
-def _refuse(name, **given):
-    for key, value in given.items():
-        if value:
-            raise NotImplementedError("%s(%s=) is not offered" % (name, key))
-
-
+@strict_class()
 class FIFOScheduler(TrialScheduler):
     """All trials run to their end."""
 
+    def __init__(self):
+        super().__init__()
 
+
+@strict_class({"stop_last_trials": Refused(True, _TO_THE_END)})
 class AsyncHyperBandScheduler(TrialScheduler):
     """ASHA: trials that are behind their rung stop early."""
 
@@ -45,39 +51,44 @@ class AsyncHyperBandScheduler(TrialScheduler):
 ASHAScheduler = AsyncHyperBandScheduler
 
 
+@strict_class({"min_time_slice": Refused(0, "trials are ended, not paused"), "hard_stop": Refused(True, "trials are ended, not paused")})
 class MedianStoppingRule(TrialScheduler):
-    """time_attr counts iterations unless another is given; Ray's default counts seconds."""
+    """Ends trials that are below the median of the others. As in Ray, time_attr counts seconds unless another is given."""
 
     kind = "median"
 
-    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, grace_period: int = 1,
+    def __init__(self, time_attr: str = "time_total_s", metric: str | None = None, mode: str | None = None, grace_period: float = 60.0,
                  min_samples_required: int = 3, min_time_slice: int = 0, hard_stop: bool = True):
-        _refuse("MedianStoppingRule", min_time_slice=min_time_slice)
         super().__init__(metric, mode, time_attr=time_attr, grace_period=grace_period, min_samples_required=min_samples_required)
 
 
+@strict_class({"stop_last_trials": Refused(True, _TO_THE_END)})
 class HyperBandScheduler(TrialScheduler):
     """Brackets of trials that are halved together."""
 
     kind = "hyperband"
+    pauses = True
 
     def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 81,
                  reduction_factor: int = 3, stop_last_trials: bool = True):
         super().__init__(metric, mode, time_attr=time_attr, max_t=max_t, reduction_factor=reduction_factor)
 
 
+@strict_class({"burn_in_period": Refused(0.0, "trials are compared from the first perturbation_interval on", (0,)),
+               "custom_explore_fn": Refused(None, "configs change as hyperparam_mutations says"),
+               "perturbation_factors": Refused((1.2, 0.8), "numbers are multiplied by 1.2 or 0.8", ([1.2, 0.8],)),
+               "require_attrs": Refused(True, "a report without the metric is never compared"),
+               "synch": Refused(False, "trials are compared as they come")})
 class PopulationBasedTraining(TrialScheduler):
-    """Trials that are behind take over weights and config of better ones, and change the config."""
+    """Trials that are behind take over weights and config of better ones, and change the config. As in Ray, time_attr counts seconds unless another is given."""
 
     kind = "pbt"
+    pauses = True
 
-    def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, perturbation_interval: int = 4,
+    def __init__(self, time_attr: str = "time_total_s", metric: str | None = None, mode: str | None = None, perturbation_interval: float = 60.0,
                  burn_in_period: float = 0.0, hyperparam_mutations: Any = None, quantile_fraction: float = 0.25, resample_probability: float = 0.25,
                  perturbation_factors: Any = (1.2, 0.8), custom_explore_fn: Any = None, log_config: bool = True, require_attrs: bool = True,
                  synch: bool = False):
-        _refuse("PopulationBasedTraining", burn_in_period=burn_in_period, custom_explore_fn=custom_explore_fn, synch=synch)
-        if tuple(perturbation_factors) != (1.2, 0.8):
-            raise NotImplementedError("PopulationBasedTraining(perturbation_factors=) other than (1.2, 0.8) is not offered")
         for name, how in (hyperparam_mutations or {}).items():
             if callable(how):
                 raise NotImplementedError("PopulationBasedTraining: the mutation of %r is a function; give a list or a tune.uniform and the like" % name)
@@ -91,7 +102,7 @@ def create_scheduler(scheduler: Any, **keywords: Any) -> Any:
              "median_stopping_rule": MedianStoppingRule, "medianstopping": MedianStoppingRule, "hyperband": HyperBandScheduler,
              "pbt": PopulationBasedTraining}
     if scheduler not in known:
-        raise ValueError("there is no scheduler %r; there are: %s" % (scheduler, ", ".join(known)))
+        raise ValueError("there is no scheduler %r%s" % (scheduler, near(str(scheduler), known)))
     return known[scheduler](**keywords)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import Refused, strict_class
+
 
 class Searcher:
     """Ask and tell: override suggest(trial_id) and on_trial_complete(trial_id, result, error). trial_id is "00007"."""
 
     FINISHED = "FINISHED"
 
-    def __init__(self, metric: str | None = None, mode: str | None = None, **ignored: Any):
+    def __init__(self, metric: str | None = None, mode: str | None = None):
+        if mode not in (None, "min", "max"):
+            raise ValueError('mode must be "min" or "max", not %r' % (mode,))
         self.metric, self.mode = metric, mode
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None, **spec: Any) -> Any:
@@ -32,27 +36,26 @@ class Searcher:
         """A resumed experiment: an earlier searcher suggested this. on_trial_complete follows when it had ended."""
 
 
+@strict_class({"points_to_evaluate": Refused(None, "use tune.grid_search, or a Searcher of your own", ([],)),
+               "constant_grid_search": Refused(False, "every repetition of the grid draws new random values")})
 class BasicVariantGenerator(Searcher):
     """Grid and random search, the default."""
 
     def __init__(self, points_to_evaluate: Any = None, max_concurrent: int = 0, constant_grid_search: bool = False, random_state: Any = None):
         super().__init__()
-        if points_to_evaluate or constant_grid_search:
-            raise NotImplementedError("BasicVariantGenerator(points_to_evaluate=, constant_grid_search=) is not offered")
         self.max_concurrent, self.random_state = max_concurrent, random_state
 
     def _spec(self):
         return {"type": "random"}
 
 
+@strict_class({"space": Refused(None, "give the space to the tuner (param_space=, or config= of tune.run)")})
 class TPESearch(Searcher):
     """The library's own tree-structured Parzen estimator."""
 
     def __init__(self, space: Any = None, metric: str | None = None, mode: str | None = None, n_startup: int = 10, n_candidates: int = 24,
                  seed: int | None = None):
         super().__init__(metric, mode)
-        if space is not None:
-            raise NotImplementedError("TPESearch(space=) is not offered: give the space to the tuner (param_space=, or config= of tune.run)")
         self.random_state = seed
         self.options = {"type": "tpe", "n_startup": n_startup, "n_candidates": n_candidates}
 
@@ -60,10 +63,13 @@ class TPESearch(Searcher):
         return dict(self.options)
 
 
+@strict_class({"batch": Refused(False, "a trial begins as soon as another has ended")})
 class ConcurrencyLimiter(Searcher):
     """No more than max_concurrent trials at a time."""
 
-    def __init__(self, searcher: Any, max_concurrent: Any, batch: bool = False):
+    def __init__(self, searcher: Any, max_concurrent: int, batch: bool = False):
+        if not isinstance(max_concurrent, int) or max_concurrent < 1:
+            raise ValueError("max_concurrent must be at least 1, not %r" % (max_concurrent,))
         super().__init__(searcher.metric, searcher.mode)
         self.searcher, self.max_concurrent = searcher, max_concurrent
 
