@@ -87,6 +87,13 @@ static int train_begin(void *self, uni_model *model, const uni_fit_info *info, u
     return uni__path_exists(backup->path) ? restore(backup, model, err) : 0;
 }
 
+/* A death before the first epoch's end: other callbacks may have written by then. */
+static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
+{
+    struct backup *backup = self;
+    return uni__path_exists(backup->path) ? 0 : write_state(backup, model, err);
+}
+
 static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
                        uni_error *err)
 {
@@ -132,11 +139,13 @@ static void free_backup(void *self)
 static const uni_fit_callback_class epoch_class = { .name = "BackupAndRestore",
                                                     .train_begin = train_begin,
                                                     .train_end = train_end,
+                                                    .epoch_begin = epoch_begin,
                                                     .after_epoch = after_epoch,
                                                     .free = free_backup };
 static const uni_fit_callback_class batch_class = { .name = "BackupAndRestore",
                                                     .train_begin = train_begin,
                                                     .train_end = train_end,
+                                                    .epoch_begin = epoch_begin,
                                                     .after_epoch = after_epoch,
                                                     .after_batch = after_batch,
                                                     .get_state = get_state,

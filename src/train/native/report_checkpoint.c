@@ -7,14 +7,59 @@
  *
  * The checkpoint is taken after every callback has seen the epoch's end, with what they remember: a restarted fit decides and writes as the undisturbed one.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <unisono/native.h>
 
 typedef struct reporter {
     uni_session *session;
     int every;
+    bool begun;
 } reporter;
+
+/* ---- a death before the first checkpoint ----
+ *
+ * Callbacks may have written by then (a line added to a file): where they stood before the first epoch is kept in the run directory, as a checkpoint of its
+ * own. */
+
+static bool start_path(uni_session *session, char *path, size_t size)
+{
+    const char *dir = uni_session_run_dir(session);
+    return dir[0] && snprintf(path, size, "%s/.fit_start", dir) < (int)size;
+}
+
+static int write_start(uni_session *session, const uni_model *model, uni_error *err)
+{
+    uni_value *fit = NULL;
+    char path[4400];
+    if (!start_path(session, path, sizeof path) || access(path, F_OK) == 0)
+        return 0;
+    UNI_TRY(uni_model_get_fit_state(model, &fit, err));
+    int status = uni_dict_size(uni_dict_get(fit, "callbacks")) > 0
+                     ? uni_checkpoint_write_dict(path, fit, err)
+                     : 0;
+    uni_value_free(fit);
+    return status;
+}
+
+static int restore_start(uni_session *session, uni_model *model, uni_error *err)
+{
+    uni_checkpoint *start = NULL;
+    uni_value *fit = NULL;
+    char path[4400];
+    if (!start_path(session, path, sizeof path) || access(path, F_OK) != 0)
+        return 0;
+    int status = uni_checkpoint_open(&start, path, err);
+    if (status == 0)
+        status = uni_checkpoint_read_dict(start, &fit, err);
+    if (status == 0)
+        status = uni_model_set_fit_state(model, fit, err);
+    uni_value_free(fit);
+    uni_checkpoint_close(start);
+    return status;
+}
 
 static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
                        uni_error *err)
@@ -48,7 +93,12 @@ static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *
 
 static int before_epoch(void *self, uni_model *model, int epoch, uni_error *err)
 {
-    return uni_session_report_wait(((reporter *)self)->session, err);
+    reporter *report = self;
+    if (!report->begun && report->every > 0 && uni_session_attempt(report->session) == 1 &&
+        uni_session_world_rank(report->session) == 0)
+        UNI_TRY(write_start(report->session, model, err));
+    report->begun = true;
+    return uni_session_report_wait(report->session, err);
 }
 
 static int after_training(void *self, uni_model *model, const uni_logs *logs, uni_error *err)
@@ -81,7 +131,7 @@ int uni_session_restore_model(uni_session *session, uni_model *model, int *epoch
     *epoch = 0;
     UNI_TRY(uni_session_load_checkpoint(session, &state, err));
     if (!state)
-        return 0;
+        return uni_session_attempt(session) > 1 ? restore_start(session, model, err) : 0;
     *epoch = (int)uni_dict_get_int(state, "epoch", -1) + 1;
     uni_dict_remove(state, "epoch");
     int status = uni_model_set_state(model, state, err);
