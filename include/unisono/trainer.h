@@ -120,7 +120,11 @@ typedef struct uni_trainer_options {
     const char *name; /* default train_YYYY-MM-DD_HH-MM-SS */
     const char *
         storage_path; /* default UNISONO_RESULTS, otherwise ~/unisono_results; "file://" is allowed */
-    const char *const *environment; /* NULL-terminated "NAME=value" added to the workers' */
+    /* NULL-terminated "NAME=value" added to the workers', or "NAME": the value comes from the caller's
+     * own environment. Only the names are written down. */
+    const char *const *environment;
+    const char
+        *environment_file; /* lines NAME=value or NAME, # comments; readable by others: refused */
     const char *working_directory; /* of the workers; default the caller's */
     int max_failures; /* restarts per run; default 3 */
     bool

@@ -115,6 +115,8 @@ typedef struct uni_tuner_options {
     const uni_value *attachment; /* for the workers' eyes only, as in uni_run_options */
     int num_workers; /* of one trial; default 1. More: each trial is an ordinary trainer's run */
     const char *backend; /* as in uni_trainer_options */
+    /* As in uni_trainer_options. Values whose names look like secrets (KEY, TOKEN, SECRET, PASSWORD,
+     * CREDENTIAL) are not in the journal: uni_tuner_open takes them from its environment. */
     const char *const *environment;
     const char *working_directory;
 

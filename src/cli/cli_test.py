@@ -141,7 +141,7 @@ class Usage(Base):
                             (("run", "--keep", "-3", "--", "true"), "--keep"),
                             (("run", "--keep-best", "loss", "--", "true"), "loss:min"),
                             (("run", "--set", "lr", "--", "true"), "KEY=VALUE"),
-                            (("run", "--env", "X", "--", "true"), "NAME=VALUE"),
+                            (("run", "--env", "X", "--", "true"), "X is not set"),
                             (("run", "--sink", "tensorbord", "--", "true"), "tensorboard"),
                             (("ls", "a", "b"), "too many"), (("stop",), "RUN"), (("ls", "-n"), "needs its N"),
                             (("ls", "--json=1"), "takes no argument"), (("report",), "nothing to report"),

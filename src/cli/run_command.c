@@ -37,8 +37,14 @@ static const cli_option run_options[] = {
       "limit of each worker's address space, for example 2G (default: none)" },
     { NULL, "use-gpu", 0, CLI_FLAG, AT(use_gpu), NULL, NULL, NULL, NULL,
       "one GPU for each worker, by CUDA_VISIBLE_DEVICES" },
-    { NULL, "env", 'e', CLI_LIST, AT(env), "NAME=VALUE", NULL, NULL, NULL,
-      "add to the workers' environment" },
+    { NULL, "env", 'e', CLI_LIST, AT(env), "NAME[=VALUE]", NULL, NULL, NULL,
+      "add to the workers' environment; without =VALUE the value comes from this command's own, "
+      "and "
+      "is not in the list of processes" },
+    { NULL, "env-file", 0, CLI_STRING, AT(env_file), "FILE", NULL, NULL, "<file>",
+      "the same from a file of lines NAME=VALUE or NAME, # for comments; refused when others can "
+      "read "
+      "it. Only the names are recorded" },
     { NULL, "chdir", 0, CLI_STRING, AT(chdir), "DIR", NULL, NULL, "<dir>",
       "working directory of the workers" },
     { NULL, "launcher", 0, CLI_STRING, AT(launcher), "NAME", "local", "UNISONO_LAUNCHER", NULL,

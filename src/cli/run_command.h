@@ -15,6 +15,7 @@ typedef struct run_values {
     const char *storage, *color, *backend, *launcher, *name, *config, *chdir, *keep, *keep_best,
         *resume, *from_checkpoint;
     cli_list set, env, sink;
+    const char *env_file;
     const char *hosts, *interface;
     bool encrypt, no_seal;
     const char *secret_file;

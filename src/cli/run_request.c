@@ -10,6 +10,7 @@
 #include "cli/run_command.h"
 #include "train/hosts_join.h"
 #include "train/run_reader.h"
+#include "train/variables.h"
 
 /* ---- config ---- */
 
@@ -206,7 +207,9 @@ static void miss_environment(const uni_value *options, const cli_parsed *parsed)
 {
     const uni_value *names = uni_dict_get(options, "environment");
     uni__text missing = { 0 };
-    for (size_t i = 0; i < uni_list_size(names) && !cli_given(parsed, "env"); i++)
+    for (size_t i = 0;
+         i < uni_list_size(names) && !cli_given(parsed, "env") && !cli_given(parsed, "env-file");
+         i++)
         uni__text_add_format(&missing, "%s%s", missing.size ? ", " : "",
                              uni_value_as_string(uni_list_get(names, i), "?"));
     if (missing.size)
@@ -341,11 +344,20 @@ static int check_numbers(const run_values *values, uni_error *err)
                              values->max_failures);
     if (values->cpus < 0 || !isfinite(values->cpus))
         return uni_error_set(err, UNI_EINVAL, "--cpus must be above 0");
-    for (int i = 0; i < values->env.count; i++)
-        if (!strchr(values->env.items[i], '=') || values->env.items[i][0] == '=')
-            return uni_error_set(err, UNI_EINVAL, "--env %s: write NAME=VALUE",
-                                 values->env.items[i]);
     return 0;
+}
+
+/* Everybody can read the command lines of all processes. */
+static void warn_visible(const run_values *values)
+{
+    for (int i = 0; i < values->env.count; i++) {
+        const char *word = values->env.items[i];
+        int name = (int)strcspn(word, "=");
+        if (word[name] && uni__variable_is_secret(word))
+            uni__warn("--env %.*s=...: other users can see the value in the list of processes; "
+                      "write --env %.*s to take it from the environment, or use --env-file",
+                      name, word, name, word);
+    }
 }
 
 int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
@@ -353,6 +365,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
     const run_values *values = parsed->values;
     *out = (run_request){ 0 };
     UNI_TRY(check_numbers(values, err));
+    warn_visible(values);
     out->trainer = (uni_trainer_options){
         .num_workers = (int)values->num_workers,
         .servers = (int)values->servers,
@@ -371,6 +384,7 @@ int cli_run_request(run_request *out, const cli_parsed *parsed, uni_error *err)
         .name = values->name,
         .storage_path = values->storage,
         .environment = values->env.items,
+        .environment_file = values->env_file,
         .working_directory = values->chdir,
         .max_failures = values->max_failures == 0 ? UNI_NO_RETRIES : (int)values->max_failures,
         .no_retry_errors = values->no_retry_errors,

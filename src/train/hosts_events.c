@@ -162,7 +162,8 @@ static bool explain_launcher(const char *log, char *out, size_t size)
     out[0] = '\0';
     if (strstr(log, "unable to launch") && line_after(log, "Node:", host, sizeof host) &&
         line_after(log, "Executable:", program, sizeof program)) {
-        snprintf(out, size, "; host %.100s cannot execute %.300s: unisono must be there at the same path",
+        snprintf(out, size,
+                 "; host %.100s cannot execute %.300s: unisono must be there at the same path",
                  host, program);
         return true;
     }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/variables.h"
 #include "train/hosts_internal.h"
 #include "train/main_internal.h"
 #include "train/trainer_internal.h"
@@ -265,7 +266,9 @@ int uni__trainer_copy_options(uni_trainer *trainer, const uni_trainer_options *a
     trainer->options.backend = strdup(asked->backend ? asked->backend : "native");
     trainer->options.launcher = strdup(asked->launcher ? asked->launcher : launcher);
     trainer->options.working_directory = copy_or_null(asked->working_directory);
-    trainer->extra_environment = list_of(asked->environment);
+    UNI_TRY(uni__variables_read(&trainer->extra_environment, asked->environment,
+                                asked->environment_file, err));
+    trainer->options.environment_file = NULL; /* it has been read */
     uni__format_date(uni__wall_seconds(), date);
     if (asked->name)
         trainer->name = strdup(asked->name);

@@ -214,7 +214,7 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
     /* A framework's addresses are for processes that begin with the run. */
     bool frames =
         spec->backend && strcmp(spec->backend, "none") != 0 && strcmp(spec->backend, "native") != 0;
-    const char **environment = words_of(order->environment, spec->environment);
+    const char **environment = words_of(order->environment, groups->tuner->environment);
     if (!environment)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's environment");
     int status =

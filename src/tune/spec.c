@@ -1,4 +1,5 @@
 /* spec.c - options to dictionary and back by one table, and what is wrong with them; see spec.h. */
+#include "train/variables.h"
 #include "tune/spec.h"
 
 #include <math.h>
@@ -104,7 +105,9 @@ int uni__spec_of(const uni_tuner_options *options, uni_value **out, uni_error *e
     }
     uni_value *environment = uni_value_list();
     for (const char *const *pair = options->environment; pair && *pair; pair++)
-        status |= uni_list_take(environment, uni_value_string(*pair));
+        status |= uni_list_take(environment, uni__variable_is_secret(*pair)
+                                                 ? uni_value_string_n(*pair, strcspn(*pair, "="))
+                                                 : uni_value_string(*pair));
     status |= uni_dict_take(spec, "environment", environment);
     if (options->policy)
         status |= uni_dict_take(spec, "checkpoint", policy_of(options->policy));
@@ -191,8 +194,11 @@ static int read_environment(uni_tune_spec *spec, const uni_value *list, uni_erro
         return uni_error_set(err, UNI_ENOMEM, "no memory for an experiment");
     for (size_t i = 0; i < uni_list_size(list); i++) {
         spec->environment[i] = uni_value_as_string(uni_list_get(list, i), NULL);
-        if (!spec->environment[i] || !strchr(spec->environment[i], '='))
-            return uni_error_set(err, UNI_EINVAL, "\"environment\" must be a list of NAME=value");
+        if (!spec->environment[i] || spec->environment[i][0] == '=' || !spec->environment[i][0])
+            return uni_error_set(
+                err, UNI_EINVAL,
+                "\"environment\" must be a list of NAME=value, or NAME to take the value from the "
+                "environment");
     }
     spec->options.environment = spec->environment;
     return 0;

@@ -17,6 +17,7 @@
 #include "base/owned.h"
 #include "base/random.h"
 #include "group/host.h"
+#include "train/variables.h"
 #include "tune/tuner_internal.h"
 
 #define BUSY_TRIES 20 /* a reader looks whether somebody has the lock for some microseconds */
@@ -163,6 +164,22 @@ static bool needs_group(const uni_tuner_options *spec)
                                      strcmp(spec->backend, "native") != 0);
 }
 
+/* What is asked now has the values that are not written down. */
+static int read_environment(uni_tuner *tuner, uni_error *err)
+{
+    UNI_TRY(uni__variables_read(&tuner->variables,
+                                tuner->asked.environment ? tuner->asked.environment
+                                                         : tuner->spec->options.environment,
+                                NULL, err));
+    size_t count = uni_list_size(tuner->variables);
+    tuner->environment = calloc(count + 1, sizeof *tuner->environment);
+    if (!tuner->environment)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the environment");
+    for (size_t i = 0; i < count; i++)
+        tuner->environment[i] = uni_value_as_string(uni_list_get(tuner->variables, i), "");
+    return 0;
+}
+
 static int make_places(uni_tuner *tuner, uni_error *err)
 {
     const uni_tuner_options *spec = &tuner->spec->options;
@@ -190,7 +207,7 @@ static int make_places(uni_tuner *tuner, uni_error *err)
                                     .use_gpu = alone && spec->gpus_per_trial > 0,
                                     .gpus_per_worker = alone ? spec->gpus_per_trial : 0,
                                     .storage_path = tuner->storage,
-                                    .environment = spec->environment,
+                                    .environment = tuner->environment,
                                     .working_directory = spec->working_directory,
                                     .grace_seconds = spec->grace_seconds,
                                     .handle_signals = tuner->asked.handle_signals },
@@ -258,6 +275,7 @@ int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *
         goto fail;
     UNI_TRY_GOTO(uni__tuner_make_brains(tuner, err), fail);
     UNI_TRY_GOTO(check_function(tuner, err), fail);
+    UNI_TRY_GOTO(read_environment(tuner, err), fail);
     UNI_TRY_GOTO(uni_run_storage(options->storage_path, &tuner->storage, err), fail);
     UNI_TRY_GOTO(check_name(experiment->name, err), fail);
     UNI_TRY_GOTO(make_dir(tuner, experiment->name, err), fail);
@@ -307,6 +325,7 @@ int uni_tuner_open(uni_tuner **out, const char *dir, const uni_tuner_options *op
         goto fail;
     }
     UNI_TRY_GOTO(check_function(tuner, err), fail);
+    UNI_TRY_GOTO(read_environment(tuner, err), fail);
     tuner->used_before = experiment->seconds_used;
     tuner->storage = strdup(tuner->dir);
     UNI_TRY_GOTO(uni__tuner_after_replay(tuner, resume, err), fail);
@@ -345,6 +364,8 @@ void uni_tuner_free(uni_tuner *tuner)
         uni__warn("%s could not be removed", tuner->staging);
     free(logs);
     free(tuner->places);
+    free(tuner->environment);
+    uni_value_free(tuner->variables);
     free(tuner->queue);
     free(tuner->storage);
     free(tuner->dir);

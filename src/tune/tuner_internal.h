@@ -37,6 +37,9 @@ struct uni_tuner {
     uni__commit *commit;
     uni__crew *crew;
     struct uni__groups *groups; /* trials of several workers */
+    uni_value
+        *variables; /* NAME=value for the workers, with the values that are not in the journal */
+    const char **environment; /* the same, for options */
     uni__keeper *keeper;
     uni__searcher searcher;
     uni__scheduler scheduler;
