@@ -16,9 +16,11 @@ Each public callable of unisono whose name the peer has (Ray, Keras, TensorFlow,
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import os
+import pathlib
 import sys
 import textwrap
 from typing import Any
@@ -125,13 +127,28 @@ def _tree(function: Any) -> Any:
         return None
 
 
+@functools.cache
+def fields_read() -> set[str]:
+    """Attributes that are read anywhere in the package, also by getattr with a literal name."""
+    out: set[str] = set()
+    for path in pathlib.Path(_arguments.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                out.add(node.attr)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+                out.update(each.value for each in node.args[1:2] if isinstance(each, ast.Constant))
+            elif isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.iter, ast.Tuple):  # for name in ("a", "b"): getattr(self, name)
+                out.update(each.value for each in node.iter.elts if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return out
+
+
 def _source_reads(function: Any, argument: str) -> bool | None:
     """Whether a function reads its argument; None where it has no source or does not declare it."""
     code = getattr(function, "__code__", None)
     if code is None or argument not in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
         return None
-    if code.co_filename.startswith("<"):  # a dataclass's __init__ stores every field
-        return True
+    if code.co_filename.startswith("<"):  # a dataclass's __init__ stores every field; somebody must read it
+        return argument in fields_read()
     tree = _tree(function)
     if tree is None:
         return None
@@ -142,6 +159,25 @@ def _source_reads(function: Any, argument: str) -> bool | None:
 def is_read(ours: Any, argument: str) -> bool:
     """False when a function declares an argument and never looks at it."""
     return all(_source_reads(function, argument) is not False for function in functions_of(ours))
+
+
+def overrides_hook(pair: peers.Pair) -> bool:
+    """A method that is a hook, or overrides one: the library calls it, with all of its arguments."""
+    if pair.owner is None:
+        return False
+    name = pair.name.rpartition(".")[2]
+    return any(name in vars(base) and is_hook(vars(base)[name]) for base in pair.owner.__mro__)
+
+
+def knows(pair: peers.Pair) -> bool:
+    """Classes of the engine take their arguments from tables. What such a class does not refuse, while it refuses an unknown one, is in its table."""
+    return pair.name.startswith(("unisono.keras.", "unisono.tf.")) and call(pair, UNKNOWN) is None
+
+
+def shown_by_hand(name: str, argument: str) -> str | None:
+    """A row of signatures_shown.json; "unisono.keras.layers.* name" holds for all below."""
+    keys = [name] + [name.rsplit(".", count)[0] + ".*" for count in range(1, name.count(".") + 1)]
+    return next((SHOWN["%s %s" % (key, argument)] for key in keys if "%s %s" % (key, argument) in SHOWN), None)
 
 
 def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[str, str]:
@@ -155,13 +191,13 @@ def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[st
         problem = call(pair, argument)
         if problem is None:
             return "refused", refused[argument].why if argument in refused else ""
-        return "wrong", "not refused by name: %s" % problem
-    if is_hook(pair.ours):
+        if not knows(pair):
+            return "wrong", "not refused by name: %s" % problem
+    elif overrides_hook(pair):
         return "accepted", "for a subclass to override"
-    if not is_read(pair.ours, argument):
+    elif not is_read(pair.ours, argument):
         return "wrong", "accepted and never read"
-    key = "%s %s" % (pair.name, argument)
-    shown = SHOWN.get(key) or tests.shows(pair.name, argument, list(offered))
+    shown = shown_by_hand(pair.name, argument) or tests.shows(pair.name, argument, list(offered))
     if shown is None:
         return "unshown", "accepted, and no test passes it"
     if not tests.exists(shown):

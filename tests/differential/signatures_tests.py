@@ -41,21 +41,72 @@ class Call:
         self.keywords, self.test = {each.arg for each in node.keywords if each.arg}, test
 
 
+def _expects_errors(node: ast.AST) -> bool:
+    """Whether assertRaises or one of its kind is called in it."""
+    return any(isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr.startswith("assertRaises") for each in ast.walk(node))
+
+
 class _Reader(ast.NodeVisitor):
+    """Collects calls. One that is expected to fail shows no effect: those inside `with assertRaises`, and lambdas of tests that have one."""
+
     def __init__(self, path: str):
         self.path, self.stack, self.calls, self.tests = path, [], [], {}  # type: ignore[var-annotated]
+        self.failing, self.lambdas = 0, 0
 
     def _inside(self, node: Any) -> None:
         self.stack.append(node.name)
         self.tests[".".join(self.stack)] = node
+        before, self.lambdas = self.lambdas, int(not isinstance(node, ast.ClassDef) and _expects_errors(node))
         self.generic_visit(node)
+        self.lambdas = before
         self.stack.pop()
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _inside
 
-    def visit_Call(self, node: ast.Call) -> None:
-        self.calls.append(Call(node, "%s::%s" % (self.path, ".".join(self.stack[:2]) or "<module>")))
+    def visit_With(self, node: ast.With) -> None:
+        fails = any(_expects_errors(item.context_expr) for item in node.items)
+        self.failing += fails
         self.generic_visit(node)
+        self.failing -= fails
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.failing += self.lambdas
+        self.generic_visit(node)
+        self.failing -= self.lambdas
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if not self.failing:
+            self.calls.append(Call(node, "%s::%s" % (self.path, ".".join(self.stack[:2]) or "<module>")))
+        self.generic_visit(node)
+
+
+def _keywords_in(node: ast.AST, functions: dict[str, Any], seen: frozenset[str] = frozenset()) -> set[str]:
+    """Keywords of the calls in an expression, and in the functions of the file that it names."""
+    out: set[str] = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            out.update(word.arg for word in each.keywords if word.arg)
+        elif isinstance(each, ast.Dict):
+            out.update(key.value for key in each.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+        elif isinstance(each, ast.Name) and each.id in functions and each.id not in seen:
+            out |= _keywords_in(functions[each.id], functions, seen | {each.id})
+    return out
+
+
+def _tables(reader: _Reader, tree: ast.Module) -> None:
+    """Nets draw their cases from tables: {"Dense": how its arguments are drawn}."""
+    functions = {name: node for name, node in reader.tests.items() if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        reader.tests.setdefault(node.targets[0].id, node)
+        for table in ast.walk(node.value):
+            for key, value in zip(table.keys, table.values) if isinstance(table, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    made = Call.__new__(Call)
+                    made.name, made.positional, made.keywords = key.value, 0, _keywords_in(value, functions)
+                    made.test = "%s::%s" % (reader.path, node.targets[0].id)
+                    reader.calls.append(made)
 
 
 _read: dict[str, _Reader] = {}
@@ -68,6 +119,8 @@ def read(path: str) -> _Reader:
             tree = ast.parse(file.read())
         _read[path] = _Reader(path)
         _read[path].visit(tree)
+        if path.startswith("tests/differential/"):
+            _tables(_read[path], tree)
         # A helper that takes keywords passes them on: fit(x, run_config=...) counts for the DataParallelTrainer that it makes.
         for name, node in _read[path].tests.items():
             if isinstance(node, ast.FunctionDef) and node.args.kwarg and not name.rpartition(".")[2].startswith("test"):

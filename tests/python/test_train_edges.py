@@ -423,6 +423,23 @@ class Finished(unittest.TestCase):
         self.assertEqual(DataParallelTrainer.restore(folder, lambda config: train.report(config), {"a": 4}).fit().metrics["a"], 4)
 
 
+class FailFast(unittest.TestCase):
+    def test_no_restart(self):
+        def function(config):
+            with open(config["file"], "a") as file:
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        for word in (True, "raise"):
+            path = os.path.join(os.environ["TMPDIR"], "attempts-%s" % word)
+            with self.assertRaisesRegex(unisono.Error, "signal 9"):
+                fit(function, {"file": path}, run_config=RunConfig(failure_config=FAIL_FAST[word]))
+            self.assertEqual(os.path.getsize(path), 1)
+
+
+FAIL_FAST = {True: FailureConfig(fail_fast=True), "raise": FailureConfig(fail_fast="raise")}
+
+
 class Timeouts(unittest.TestCase):
     def test_a_run_without_progress_ends(self):
         def function():
