@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
+import signatures_numbers as numbers  # noqa: E402
 import signatures_peers as peers  # noqa: E402
 import signatures_tests as tests  # noqa: E402
 
@@ -197,7 +198,7 @@ def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[st
         return "accepted", "for a subclass to override"
     elif not is_read(pair.ours, argument):
         return "wrong", "accepted and never read"
-    shown = shown_by_hand(pair.name, argument) or tests.shows(pair.name, argument, list(offered))
+    shown = shown_by_hand(pair.name, argument) or tests.shows(pair.name, argument, list(offered)) or numbers.shows(pair.name, argument, offered.get(argument))
     if shown is None:
         return "unshown", "accepted, and no test passes it"
     if not tests.exists(shown):
