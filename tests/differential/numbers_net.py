@@ -20,11 +20,12 @@ os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISI
 
 import numpy as np  # noqa: E402
 
+import numbers_arguments  # noqa: E402
 import numbers_fit  # noqa: E402
 import numbers_layers  # noqa: E402
 import numbers_objects  # noqa: E402
 
-KINDS = {**numbers_layers.KINDS, **numbers_objects.KINDS, **numbers_fit.KINDS}
+KINDS = {**numbers_layers.KINDS, **numbers_objects.KINDS, **numbers_fit.KINDS, **numbers_arguments.KINDS}
 REFUSALS = (TypeError, ValueError, NotImplementedError)
 
 

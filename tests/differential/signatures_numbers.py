@@ -13,6 +13,9 @@ SEED = 1
 # what the Numbers net calls a thing -> (our module, the function that runs the case)
 PLACES = {
     "layer": ("unisono.keras.layers", "tests/differential/numbers_layers.py::run_layer"),
+    "op": ("unisono.keras.ops", "tests/differential/numbers_arguments.py::run_op"),
+    "activation": ("unisono.keras.activations", "tests/differential/numbers_arguments.py::run_activation"),
+    "regularizer": ("unisono.keras.regularizers", "tests/differential/numbers_arguments.py::run_regularizer"),
     "loss": ("unisono.keras.losses", "tests/differential/numbers_objects.py::run_loss"),
     "metric": ("unisono.keras.metrics", "tests/differential/numbers_objects.py::run_metric"),
     "optimizer": ("unisono.keras.optimizers", "tests/differential/numbers_objects.py::run_optimizer"),
@@ -26,6 +29,9 @@ def passed(case: dict[str, Any]) -> Iterator[tuple[str, str, Any, str]]:
         if isinstance(case.get(key), str):
             for name, value in (case.get("schedule_config" if key == "schedule" and "schedule_config" in case else "config") or {}).items():
                 yield "%s.%s" % (module, case[key]), name, value, where
+    if "object" in case:
+        for name, value in case["config"].items():
+            yield "unisono.keras.%(module)s.%(object)s" % case, name, value, "tests/differential/numbers_arguments.py::run_name"
     for callback in case.get("callbacks") or ():
         for name, value in callback["config"].items():
             yield "unisono.keras.callbacks.%s" % callback["name"], name, value, "tests/differential/numbers_fit.py::run_fit"

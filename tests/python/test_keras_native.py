@@ -54,13 +54,16 @@ class Models(unittest.TestCase):
         np.testing.assert_allclose(model.predict(x.astype(np.float64)), want, rtol=1e-5)
         np.testing.assert_allclose(model.predict(np.asfortranarray(x)), want, rtol=1e-5)
 
-    def test_weights_are_shared_not_copied(self):
+    def test_numpy_is_a_copy_and_view_is_the_weight(self):
         model = classifier()
         kernel = model.layers[0].kernel
         self.assertEqual((kernel.name, kernel.path, kernel.shape), ("kernel", "dense/kernel", (8, 16)))
-        kernel.numpy()[...] = 0
+        kernel.view()[...] = 0
         self.assertEqual(float(abs(model.get_weights()[0]).sum()), 0)
-        view = kernel.numpy()
+        before, view = kernel.numpy(), kernel.view()
+        kernel.assign(np.ones((8, 16)))
+        self.assertEqual((before.sum(), np.asarray(view).sum()), (0, 128))  # what was read before a step stays as it was
+        kernel.view()[...] = 0
         del model, kernel
         gc.collect()
         self.assertEqual(view.sum(), 0)  # the memory lives as long as the view

@@ -266,7 +266,7 @@ class Layer(Own):
 
     def get_weights(self) -> list:
         """Copies, in Keras's order."""
-        return [each.numpy().copy() for each in self.weights]
+        return [each.numpy() for each in self.weights]
 
     def set_weights(self, weights: Any) -> None:
         """From arrays in Keras's order."""

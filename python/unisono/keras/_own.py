@@ -82,7 +82,7 @@ class LayerWeight(Variable):
 
 def _adopt(layer: Any, name: str, variable: Variable) -> LayerWeight:
     """A Variable that was made by hand becomes the layer's weight."""
-    initial, trainable = variable.numpy().copy(), variable.trainable
+    initial, trainable = variable.numpy(), variable.trainable
     del variable.__dict__["_p"]
     variable.__class__ = LayerWeight
     adopted: Any = variable

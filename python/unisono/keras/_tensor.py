@@ -375,7 +375,7 @@ def convert_to_tensor(value: Any, dtype: Any = None) -> Tensor:
 
 
 class Variable(_Operators):
-    """A weight: of a model, or of one's own (Variable(initial_value)). `numpy()` shares its memory with the engine."""
+    """A weight: of a model, or of one's own (Variable(initial_value)). `numpy()` is a copy, `view()` shares the engine's memory."""
 
     def __init__(self, initial_value: Any = None, trainable: bool = True, dtype: Any = "float32", name: str | None = None, *, parameter: Any = None):
         if parameter is None:
@@ -409,12 +409,16 @@ class Variable(_Operators):
         return self._trainable and self._p.trainable
 
     def numpy(self) -> np.ndarray:
-        """Its numbers, not a copy: what is written there is the weight."""
+        """A copy of its numbers: later steps do not change it."""
+        return self.view().copy()
+
+    def view(self) -> np.ndarray:
+        """Its numbers without a copy: writing to them changes the weight, and so does training."""
         return np.asarray(self._p.array())
 
     def value(self) -> Tensor:
         """A copy as a tensor."""
-        return Tensor.of(self.numpy().copy())
+        return Tensor.of(self.numpy())
 
     read_value = value
 
@@ -423,17 +427,17 @@ class Variable(_Operators):
         value = np.asarray(value)
         if value.shape != self.shape:
             raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, self.name, self.shape))
-        self.numpy()[...] = value
+        self.view()[...] = value
         return self
 
     def assign_add(self, value: Any) -> Any:
         """Adds to its numbers."""
-        self.numpy()[...] += np.asarray(value)
+        self.view()[...] += np.asarray(value)
         return self
 
     def assign_sub(self, value: Any) -> Any:
         """Subtracts from its numbers."""
-        self.numpy()[...] -= np.asarray(value)
+        self.view()[...] -= np.asarray(value)
         return self
 
     def _on_tape(self):

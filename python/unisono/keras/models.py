@@ -361,7 +361,7 @@ class Model(Inside, Trains):
     def get_weights(self) -> list:
         """NumPy arrays in Keras's order (copies)."""
         if self._is_own or self._host is not None:
-            return [each.numpy().copy() for each in self.weights]
+            return [each.numpy() for each in self.weights]
         return [np.asarray(each) for each in self._native().get_weights()]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
