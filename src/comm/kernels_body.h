@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "comm/kernels.h"
 
 #define COMBINE(name, type, expression)                                                            \
@@ -10,7 +11,7 @@
     {                                                                                              \
         type *d = dst;                                                                             \
         const type *p = a, *q = b;                                                                 \
-        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                        \
+        UNI__INDEPENDENT for (size_t i = 0; i < n; i++)                                            \
         {                                                                                          \
             type x = p[i], y = q[i];                                                               \
             d[i] = (type)(expression);                                                             \
@@ -26,7 +27,7 @@
     {                                                                                              \
         type *d = dst, *e = dst2;                                                                  \
         const type *p = a, *q = b;                                                                 \
-        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                        \
+        UNI__INDEPENDENT for (size_t i = 0; i < n; i++)                                            \
         {                                                                                          \
             type s = p[i] + q[i];                                                                  \
             d[i] = s;                                                                              \

@@ -3,7 +3,15 @@
  * looked at the processor. No function of other headers is compiled with these instructions: only static ones.
  */
 #if defined(__x86_64__)
-#pragma GCC target("avx2,fma")
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tensor/kernels.h"
+UNI__TARGET_BEGIN("avx2,fma")
 #define KERNELS uni__kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_PRODUCTS
@@ -14,6 +22,7 @@
 #include "tensor/kernels_winograd.h"
 #include "tensor/kernels_thin.h"
 #include "tensor/kernels_step.h"
+UNI__TARGET_END
 #else
 typedef int uni__no_avx2_here;
 #endif

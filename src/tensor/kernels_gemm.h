@@ -88,12 +88,13 @@ static void panel_transposed(size_t rows, size_t cols, size_t depth, const float
         panel(rows, cols, depth, a, 1, lda, b, c, ldc, alpha, beta);
 }
 
-#define UNPACK_LOW ((i8){ 0, 8, 1, 9, 4, 12, 5, 13 })
-#define UNPACK_HIGH ((i8){ 2, 10, 3, 11, 6, 14, 7, 15 })
-#define PAIRS_LOW ((i8){ 0, 1, 8, 9, 4, 5, 12, 13 })
-#define PAIRS_HIGH ((i8){ 2, 3, 10, 11, 6, 7, 14, 15 })
-#define HALVES_LOW ((i8){ 0, 1, 2, 3, 8, 9, 10, 11 })
-#define HALVES_HIGH ((i8){ 4, 5, 6, 7, 12, 13, 14, 15 })
+#define SHUFFLE(a, b, ...) UNI__SHUFFLE8(i8, a, b, __VA_ARGS__)
+#define UNPACK_LOW 0, 8, 1, 9, 4, 12, 5, 13
+#define UNPACK_HIGH 2, 10, 3, 11, 6, 14, 7, 15
+#define PAIRS_LOW 0, 1, 8, 9, 4, 5, 12, 13
+#define PAIRS_HIGH 2, 3, 10, 11, 6, 7, 14, 15
+#define HALVES_LOW 0, 1, 2, 3, 8, 9, 10, 11
+#define HALVES_HIGH 4, 5, 6, 7, 12, 13, 14, 15
 
 /* to[j][i] = from[i][j] for 8 x 8 floats in registers; rows are `ld` and TILE_COLS floats apart. */
 INLINE void transpose8(const float *from, size_t ld, float *to)
@@ -101,17 +102,17 @@ INLINE void transpose8(const float *from, size_t ld, float *to)
     v8 a[8], b[8];
     for (size_t i = 0; i < 8; i += 2) {
         v8 r0 = get8(from + i * ld), r1 = get8(from + (i + 1) * ld);
-        a[i] = __builtin_shuffle(r0, r1, UNPACK_LOW);
-        a[i + 1] = __builtin_shuffle(r0, r1, UNPACK_HIGH);
+        a[i] = SHUFFLE(r0, r1, UNPACK_LOW);
+        a[i + 1] = SHUFFLE(r0, r1, UNPACK_HIGH);
     }
     for (int i = 0; i < 8; i += 4)
         for (int j = 0; j < 2; j++) {
-            b[i + 2 * j] = __builtin_shuffle(a[i + j], a[i + 2 + j], PAIRS_LOW);
-            b[i + 2 * j + 1] = __builtin_shuffle(a[i + j], a[i + 2 + j], PAIRS_HIGH);
+            b[i + 2 * j] = SHUFFLE(a[i + j], a[i + 2 + j], PAIRS_LOW);
+            b[i + 2 * j + 1] = SHUFFLE(a[i + j], a[i + 2 + j], PAIRS_HIGH);
         }
     for (size_t i = 0; i < 4; i++) {
-        put8(to + i * TILE_COLS, __builtin_shuffle(b[i], b[i + 4], HALVES_LOW));
-        put8(to + (i + 4) * TILE_COLS, __builtin_shuffle(b[i], b[i + 4], HALVES_HIGH));
+        put8(to + i * TILE_COLS, SHUFFLE(b[i], b[i + 4], HALVES_LOW));
+        put8(to + (i + 4) * TILE_COLS, SHUFFLE(b[i], b[i + 4], HALVES_HIGH));
     }
 }
 

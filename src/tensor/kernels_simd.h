@@ -1,16 +1,17 @@
 /*
  * kernels_simd.h - the fast inner loops, included by kernels_base.c and kernels_avx2.c, which define KERNELS and KERNELS_NAME. See
  * kernels.h for the shapes. Loops over eight floats where functions are computed, plain loops that the compiler vectorises elsewhere;
- * "ivdep" because in-place calls (same pointer, same index) are allowed and nothing else overlaps.
+ * UNI__INDEPENDENT because in-place calls (same pointer, same index) are allowed and nothing else overlaps.
  */
 #include <math.h>
 #include <stdbool.h>
+#include "base/compiler.h"
 #include "tensor/kernels.h"
 #include "tensor/simd_math.h"
 
 /* i: the first of m (8, at the end fewer) floats */
 #define EACH8(n) for (size_t i = 0, m = eight_of(n); i < (n); i += 8, m = eight_of((n)-i))
-#define SIMPLE_LOOP _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)
+#define SIMPLE_LOOP UNI__INDEPENDENT for (size_t i = 0; i < n; i++)
 
 #define SELU_ALPHA 1.6732632423543772f
 #define SELU_SCALE 1.0507009873554805f

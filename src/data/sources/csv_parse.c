@@ -173,8 +173,8 @@ static const char *const wanted_words[] = { [FLOAT64] = "not a number",
                                             [INT64] = "not a whole number",
                                             [NARROW_INT] = "not a whole number of its type",
                                             [BOOL] = "neither true nor false",
-                                            [STRING] = "not valid UTF-8; say the encoding, such as "
-                                                       "latin-1",
+                                            [STRING] = ("not valid UTF-8; say the encoding, such "
+                                                        "as latin-1"),
                                             [SKIP] = "" };
 
 /* The cell at p the slow way. Returns what is behind it; NULL with *status 0: a bad row that is skipped, or negative. */

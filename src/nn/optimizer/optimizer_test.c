@@ -403,8 +403,8 @@ static void test_configs(void **state)
         "{\"class_name\": \"Adam\", \"config\": {\"use_ema\": true}}",
         "{\"class_name\": \"Adam\", \"config\": {\"learning_rate\": \"fast\"}}",
         "{\"class_name\": \"Adam\", \"config\": {\"beta_1\": [1]}}",
-        "{\"class_name\": \"Adam\", \"config\": {\"learning_rate\": {\"class_name\": \"Evil\", "
-        "\"config\": {}}}}",
+        ("{\"class_name\": \"Adam\", \"config\": {\"learning_rate\": {\"class_name\": \"Evil\", "
+         "\"config\": {}}}}"),
         "{\"config\": {}}",
         "3"
     };

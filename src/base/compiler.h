@@ -1,0 +1,27 @@
+/*
+ * compiler.h - what GCC and clang say in different words, for kernels that are compiled by both.
+ *
+ * A file whose functions need more instructions than the build is told of stands between UNI__TARGET_BEGIN and UNI__TARGET_END; system headers are included
+ * before it, so that none of their functions gets these instructions.
+ */
+#ifndef UNISONO_BASE_COMPILER_H
+#define UNISONO_BASE_COMPILER_H
+
+#define UNI__PRAGMA(text) _Pragma(#text)
+
+#ifdef __clang__
+/* Stands before a loop whose iterations do not depend on each other. */
+#define UNI__INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define UNI__TARGET_BEGIN(names)                                                                   \
+    UNI__PRAGMA(clang attribute push(__attribute__((target(names))), apply_to = function))
+#define UNI__TARGET_END UNI__PRAGMA(clang attribute pop)
+/* Eight lanes of two vectors; 8 to 15 are those of the second. `type` is a vector of eight 32-bit integers. */
+#define UNI__SHUFFLE8(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define UNI__INDEPENDENT _Pragma("GCC ivdep")
+#define UNI__TARGET_BEGIN(names) UNI__PRAGMA(GCC push_options) UNI__PRAGMA(GCC target(names))
+#define UNI__TARGET_END UNI__PRAGMA(GCC pop_options)
+#define UNI__SHUFFLE8(type, a, b, ...) __builtin_shuffle(a, b, (type){ __VA_ARGS__ })
+#endif
+
+#endif
