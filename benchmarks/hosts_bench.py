@@ -7,13 +7,19 @@ Three placements, all ways measured in turn in the same processes:
                      peer openmpi) and our own transport over MPI (peer flat_mpi). The two hosts share this machine's cores; if there are fewer than ranks, both sides are told:
                      ours by the option `cores`, Open MPI by mpi_yield_when_idle, without which it is many times slower.
   1 host x 2 ranks   our transport over MPI beside MPI_Allreduce where both go through MPI's shared memory (allreduce_*_us_mpi_one_host); a session would not use MPI there
+What security costs a training step on 2 hosts (hosts_step.c: products, a gradient of 1 MB over MPI, a report), as a share of it, medians of pairs of runs in turn:
+  sealed_overhead     the controller's connections are sealed: what controller and agents need more CPU time for each step than with --no-seal, over the time of a step. Their CPU time
+                      and not the step's length is compared, because that is many times less noisy; they have cores of their own in earnest, so it is an upper bound
+  encrypted_overhead  gradients are sealed too (--encrypt): how much longer a step is
 Also the time from the death of a rank to all hosts connected again.
 """
 
 import json
 import os
 import re
+import statistics
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("UNISONO_BUILD", os.path.join(ROOT, "build-release"))
@@ -23,7 +29,7 @@ os.environ["UNISONO_TEST_CONTRACT"] = ""
 os.environ["UNISONO_PLUGINS"] = os.path.join(BUILD, "src", "comm")
 sys.path.insert(0, os.path.join(ROOT, "tests", "hosts"))
 
-from network import WORKER, Network, Run, why_not  # noqa: E402  (the variables come first)
+from network import COMMAND, WORKER, Network, Run, finish, why_not  # noqa: E402  (the variables come first)
 
 
 def line(metric, unit, ours, peer, peer_name, ratio):
@@ -67,6 +73,64 @@ def recovery(net, tries):
     line("restart_over_hosts_ms", "ms", sorted(times)[len(times) // 2], None, "none: mpirun alone ends the job", None)
 
 
+STEPS, FLOATS, FIRST = 320, 1 << 18, 40
+
+
+def cpu_ns(net):
+    """CPU time of the controller and of the hosts' agents so far: what seals, and little else."""
+    total = 0
+    for pid in net.pids():
+        try:
+            with open("/proc/%d/comm" % pid, encoding="utf-8") as file:
+                if file.read().strip() not in ("unisono", "unisono-host"):
+                    continue
+            for task in os.listdir("/proc/%d/task" % pid):
+                with open("/proc/%d/task/%s/schedstat" % (pid, task), encoding="utf-8") as file:
+                    total += int(file.read().split()[0])
+        except OSError:
+            pass
+    return total
+
+
+def steps_done(run):
+    try:
+        with open(os.path.join(run.dir, "results.jsonl"), "rb") as file:
+            return file.read().count(b"\n") // 2  # two ranks
+    except OSError:
+        return 0
+
+
+def one_run(net, options):
+    """(median step, CPU time of controller and agents a step), both in microseconds."""
+    one_run.count = getattr(one_run, "count", 0) + 1
+    name = "step%d" % one_run.count
+    process = net.start(COMMAND, "run", "--launcher", "mpi", "--name", name, "--hosts", "a:1,b:1", "-f", "0", "-q", "--cpus", "1", *options, "--",
+                        os.path.join(BUILD, "benchmarks", "hosts_step"), str(STEPS), str(FLOATS))
+    run, seen = Run(net.storage, name), []
+    while process.poll() is None:
+        done, used = steps_done(run), cpu_ns(net)
+        if FIRST <= done < STEPS - 1 and (not seen or done > seen[-1][0]):
+            seen.append((done, used))
+        time.sleep(0.02)
+    code, out = finish(process)
+    if code or len(seen) < 2:
+        sys.exit("hosts_bench: " + out)
+    (first, before), (last, after) = seen[0], seen[-1]
+    return float(re.findall(r"^step ([\d.]+)$", run.log(0), re.M)[0]), (after - before) / (last - first) * 1e-3
+
+
+def overheads(net, pairs):
+    ways = {"sealed": (), "readable": ("--no-seal",), "all": ("--encrypt",)}
+    sealed, gradients = [], []
+    for i in range(pairs):
+        order = list(ways) if i % 2 == 0 else list(ways)[::-1]
+        took = {way: one_run(net, ways[way]) for way in order}
+        sealed.append((took["sealed"][1] - took["readable"][1]) / took["readable"][0])
+        gradients.append(took["all"][0] / took["readable"][0] - 1)
+    for metric, values in (("sealed_overhead", sealed), ("encrypted_overhead", gradients)):
+        line(metric, "share", round(statistics.median(values), 4), None, "none: the same run with --no-seal", None)
+
+
 def main():
     reason = why_not()
     if reason:
@@ -77,6 +141,7 @@ def main():
     try:
         collectives(net, 3 if quick else 15)
         recovery(net, 1 if quick else 5)
+        overheads(net, 2 if quick else 15)
     finally:
         net.close()
 
