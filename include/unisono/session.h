@@ -49,6 +49,10 @@ UNI_API int uni_session_node_rank(const uni_session *session);
 UNI_API const char *uni_session_role(const uni_session *session);
 UNI_API int uni_session_role_index(const uni_session *session);
 UNI_API int uni_session_attempt(const uni_session *session); /* from 1 */
+/* Random bytes that only the workers of this attempt and their controller know: for authenticating what a program sends to other hosts by itself. false where nothing passes a
+ * network: on one host, and outside of a run. */
+#define UNI_SESSION_SECRET_BYTES 32
+UNI_API bool uni_session_secret(const uni_session *session, uint8_t out[UNI_SESSION_SECRET_BYTES]);
 /* A dictionary, maybe empty; borrowed. */
 UNI_API const uni_value *uni_session_config(const uni_session *session);
 /* What the run's options had as attachment, or NULL; borrowed. */

@@ -223,6 +223,18 @@ static PyObject *get_tree(PyObject *object, void *which)
                          which ? uni_session_attachment(session) : uni_session_config(session));
 }
 
+/* None on one host. */
+static PyObject *get_secret(PyObject *object, void *unused)
+{
+    uint8_t secret[UNI_SESSION_SECRET_BYTES];
+    uni_session *session = get(object);
+    if (!session)
+        return NULL;
+    if (!uni_session_secret(session, secret))
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)secret, sizeof secret);
+}
+
 static PyObject *is_worker(PyObject *object, void *unused)
 {
     uni_session *session = get(object);
@@ -242,6 +254,7 @@ static PyGetSetDef getters[] = {
     { "config", get_tree, NULL, NULL, (void *)0 },
     { "attachment", get_tree, NULL, NULL, (void *)1 },
     { "is_worker", is_worker, NULL, NULL, NULL },
+    { "secret", get_secret, NULL, NULL, NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };
 static PyMethodDef methods[] = {

@@ -19,7 +19,7 @@ struct uni__hosts {
     uni__host_slots *list;
     int num_hosts, min_workers;
     char *interface, *secret_file;
-    /* With encrypt: what workers seal their own messages between hosts with; fresh for each attempt. */
+    /* What workers authenticate their own messages between hosts with, and with encrypt seal them; fresh for each attempt. */
     uint8_t data_key[UNI__KEY_BYTES];
     char agent[4200]; /* path of unisono-host */
     uni__address addresses[UNI__NETWORK_MAX];
@@ -49,7 +49,7 @@ void uni__hosts_remember_lost(uni_trainer *trainer, const uni_value *options);
 int uni__hosts_launch(uni__run *run, uni_error *err) UNI_MUST_USE;
 /* hosts_seal.c. Refuses options that contradict each other, and with encrypt backends whose connections cannot be sealed. */
 int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err) UNI_MUST_USE;
-/* For a worker's order: how it seals what it sends to other hosts itself. */
+/* For a worker's order: how it protects what it sends to other hosts itself. */
 int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order);
 /* Before workers start: says once what somebody in the network can read. num_hosts: that are used. */
 void uni__hosts_say_readable(uni__run *run, int num_hosts);

@@ -45,10 +45,11 @@ int uni__hosts_check_seal(const uni_trainer *trainer, uni_error *err)
 int uni__hosts_add_seal(const uni_trainer *trainer, uni_value *order)
 {
     const uni__hosts *hosts = trainer->hosts;
-    return hosts && hosts->encrypt
-               ? uni_dict_take(order, "data_key",
-                               uni_value_bytes(hosts->data_key, sizeof hosts->data_key))
-               : 0;
+    if (!hosts)
+        return 0;
+    int status =
+        uni_dict_take(order, "data_key", uni_value_bytes(hosts->data_key, sizeof hosts->data_key));
+    return status | uni_dict_take(order, "seals", uni_value_bool(hosts->encrypt));
 }
 
 void uni__hosts_say_readable(uni__run *run, int num_hosts)

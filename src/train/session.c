@@ -94,6 +94,14 @@ int uni_session_role_count(const uni_session *session, const char *role)
                : 0;
 }
 
+bool uni_session_secret(const uni_session *session, uint8_t out[UNI_SESSION_SECRET_BYTES])
+{
+    bool known = session->has_key && session->nodes > 1;
+    if (known)
+        memcpy(out, session->data_key, sizeof session->data_key);
+    return known;
+}
+
 int uni_session_attempt(const uni_session *session)
 {
     return session->attempt;

@@ -31,8 +31,9 @@ struct uni_session {
     int role_index, servers, evaluators;
     int nodes; /* hosts of the run */
     int *locals; /* ranks of this host */
-    bool seals; /* what goes to other hosts, with this key */
-    uint8_t data_key[32];
+    bool seals; /* what goes to other hosts */
+    bool has_key; /* over several hosts */
+    uint8_t data_key[UNI_SESSION_SECRET_BYTES];
     char role[16];
     uni_value *config;
     uni_value *attachment;

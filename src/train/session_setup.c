@@ -213,8 +213,9 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
         return uni_error_set(err, UNI_EFORMAT, "the order to begin a run does not name the hosts");
     size_t key_size = 0;
     const void *key = uni_value_as_bytes(uni_dict_get(order, "data_key"), &key_size);
-    session->seals = key && key_size == sizeof session->data_key;
-    if (session->seals)
+    session->has_key = key && key_size == sizeof session->data_key;
+    session->seals = session->has_key && uni_dict_get_bool(order, "seals", false);
+    if (session->has_key)
         memcpy(session->data_key, key, sizeof session->data_key);
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);

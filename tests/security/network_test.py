@@ -2,6 +2,7 @@
 
 Greeting  strangers, replays and floods while hosts are expected      Tap     somebody who reads all that passes the router
 Middle    somebody in between who changes frames (the quick part)     Between all that can be done to a frame, in both directions
+Objects   pickles and gradients that are changed between the workers
 Flood     tens of thousands of connections while a run is launched    Contract  the collectives' contract, sealed
 """
 
@@ -439,6 +440,74 @@ class Middles(Attacked):
         run = self.good("pass", code, out)
         self.assertEqual(run.events("cause"), [])
         self.assertIn(self.net.address("k").rsplit(".", 1)[0] + ".1", out, "b seems to be at the router")
+
+
+class Objects(Attacked):
+    """Somebody in between the workers' own connections, MPI's, which prove nothing: what is unpickled must, and with --encrypt everything does."""
+
+    port = 23017
+
+    def between_workers(self, how, number, *more):
+        """All that the workers of a and b send to each other by MPI goes through middle.py."""
+        type(self).port += 2  # that of the last run is not free at once
+        scripts = []
+        for one, other in (("a", "b"), ("b", "a")):
+            target, back = self.net.address(other), self.net.address(one)
+            rules = [("iif", "p" + one, "to", target, "ipproto", "tcp", "dport", str(self.port), "lookup", "100"),
+                     ("iif", "p" + other, "to", back, "ipproto", "tcp", "sport", str(self.port), "lookup", "100")]
+            self.net.in_host("r", "ip", "route", "replace", "local", target, "dev", "lo", "table", "100")
+            for words in rules:
+                self.net.in_host("r", "ip", "rule", "add", *words)
+                self.addCleanup(self.net.in_host, "r", "ip", "rule", "del", *words, check=False)
+            scripts.append(self.helper("r", os.path.join(HERE, "middle.py"), target, str(self.port), "raw", how, str(number), *more))
+        return {"OMPI_MCA_btl_tcp_port_min_v4": str(self.port), "OMPI_MCA_btl_tcp_port_range_v4": "1"}, scripts
+
+    def test_gradients(self):
+        for name, number in (("whole", 1 << 40), ("flipped", 1500000)):
+            env, _ = self.between_workers("flip", number)
+            mark = "mark" * 6
+            code, out = self.net.unisono(name, "--hosts", "a:1,b:1", "--encrypt", "-f", "0", "--set", "mark=" + mark, "--env", "UNISONO_TEST_MARK=" + mark,
+                                         "--", MARKED, env=env)
+            self.doCleanups()
+            for script in self.helpers:
+                script.kill()
+            if name == "whole":
+                self.assertEqual(code, 0, out)
+            else:
+                self.assertNotEqual(code, 0, out)
+                self.assertRegex(out, r"a message of rank [01] was changed, repeated or left out on its way: somebody may be in between")
+
+    @unittest.skipUnless(os.environ.get("UNISONO_TEST_PYTHON"), "the Python module was not built")
+    def test_pickles(self):
+        path = os.path.join(self.net.base, "objects.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("""
+import unisono.horovod as hvd
+from unisono.train import Trainer
+
+def work():
+    hvd.init()
+    got = hvd.broadcast_object({"text": "a-text-that-is-sent"} if hvd.rank() == 0 else None)
+    return got["text"], [each for each in hvd.allgather_object("another-%d" % hvd.rank())]
+
+trainer = Trainer(backend="none", num_workers=2, max_retries=0)
+trainer.start()
+print(trainer.run(work))
+trainer.shutdown()
+""")
+        interpreter = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+        for old, new, good in (("not-there-at-all!!", "", True), ("a-text-that-is-sent", "a-text-that-is-evil", False), ("another-0", "another-9", False)):
+            env, _ = self.between_workers("replace", old, new)
+            env.update({"UNISONO_LAUNCHER": "mpi", "UNISONO_HOSTS": "a:1,b:1", "PYTHONPATH": os.environ["UNISONO_TEST_PYTHON"]})
+            code, out = self.net.run(interpreter, path, env=env)
+            self.doCleanups()
+            for script in self.helpers:
+                script.kill()
+            self.assertEqual(code == 0, good, out)
+            if good:
+                self.assertIn("[('a-text-that-is-sent', ['another-0', 'another-1']), ('a-text-that-is-sent', ['another-0', 'another-1'])]", out)
+            else:
+                self.assertIn("an object of rank 0 was changed or repeated on its way between the hosts", out)
 
 
 INJECTED = "touch-injected"

@@ -10,7 +10,7 @@ import array
 import threading
 from typing import Any
 
-from unisono import _codec, _session
+from unisono import _codec, _key, _session
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
 REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)
@@ -73,6 +73,8 @@ class _World:
         self.local_size = session.local_world_size if session else 1
         self.node = session.node_rank if session else 0
         self.comm = session.comm() if self.size > 1 else None
+        self.secret = session.secret if session else None  # over several hosts: what pickles are authenticated with
+        self.objects = 0  # that were sent so far, by all ranks in the same order
         self.lock = threading.RLock()
         self.steps: list[Any] = []  # weak references to what STEP i reduces: .answer() for a joined rank, .detach() at the end
 
@@ -314,22 +316,42 @@ def barrier(process_set: Any = None) -> None:
             here.call(BARRIER)
 
 
+def _authenticated(here: _World, data: bytes, sender: int) -> bytes:
+    """A pickle for other ranks. Between hosts it carries a MAC that is good for this call and this sender only: MPI's connections prove nothing."""
+    if here.secret is None:
+        return data
+    return _key.mac(b"object %d of rank %d\0" % (here.objects, sender) + data, here.secret) + data
+
+
+def _proved(here: _World, data: bytes, sender: int) -> Any:
+    """The object of such a pickle, once it is known to be that rank's."""
+    if here.secret is not None:
+        code, data = data[:32], data[32:]
+        if not _key.fits(b"object %d of rank %d\0" % (here.objects, sender) + data, code, here.secret):
+            raise RuntimeError("an object of rank %d was changed or repeated on its way between the hosts: somebody may be in between; "
+                               "it is not unpickled (unisono run --encrypt seals what MPI carries)" % sender)
+    return _codec.loads(data)
+
+
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = None) -> Any:
     """The root's object for everybody, by pickle (between the workers of one run only)."""
     check_process_set(process_set)
     here = world()
-    data = broadcast_bytes(_codec.dumps(obj) if here.rank == root_rank else None, root_rank)
-    return obj if here.rank == root_rank else _codec.loads(data)
+    here.objects += 1
+    data = broadcast_bytes(_authenticated(here, _codec.dumps(obj), root_rank) if here.rank == root_rank else None, root_rank)
+    return obj if here.rank == root_rank else _proved(here, data, root_rank)
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: Any = None) -> list[Any]:
     """Every rank's object, by rank."""
     check_process_set(process_set)
-    data, sizes = gather(_codec.dumps(obj))
+    here = world()
+    here.objects += 1
+    data, sizes = gather(_authenticated(here, _codec.dumps(obj), here.rank))
     out, at = [], 0
-    for length in sizes:
+    for rank, length in enumerate(sizes):
         if length:  # a rank that has joined brings nothing
-            out.append(_codec.loads(bytes(data[at:at + length])))
+            out.append(_proved(here, bytes(data[at:at + length]), rank))
         at += length
     return out
 
