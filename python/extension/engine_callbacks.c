@@ -6,6 +6,7 @@
  */
 #include "engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,6 +15,7 @@
 
 typedef struct python_callback {
     uni_fit_callback_class class_; /* of this one: only what is overridden */
+    char name[100]; /* of its Python class: states are found again by it */
     engine_state *state;
     PyObject *target;
 } python_callback;
@@ -108,6 +110,39 @@ static int predict_batch_end(void *self, uni_model *model, int64_t batch, uni_er
     return call(self, "on_predict_batch_end", batch, NULL, err);
 }
 
+static int after_epoch(void *self, uni_model *model, int epoch, const uni_logs *logs,
+                       uni_error *err)
+{
+    return call(self, "after_epoch", epoch, logs, err);
+}
+
+/* target.get_state(): None, or plain values and arrays */
+static int get_state(void *self_, uni_value **out, uni_error *err)
+{
+    python_callback *self = self_;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *state = PyObject_CallMethod(self->target, "get_state", NULL);
+    *out = state && state != Py_None ? door_value_from(&self->state->door, state, NULL) : NULL;
+    int status =
+        !state || (state != Py_None && !*out) ? engine_keep_exception(self->state, err) : 0;
+    Py_XDECREF(state);
+    PyGILState_Release(gil);
+    return status;
+}
+
+static int set_state(void *self_, const uni_value *value, uni_error *err)
+{
+    python_callback *self = self_;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *state = door_value_to(&self->state->door, value);
+    PyObject *out = state ? PyObject_CallMethod(self->target, "set_state", "O", state) : NULL;
+    int status = out ? 0 : engine_keep_exception(self->state, err);
+    Py_XDECREF(out);
+    Py_XDECREF(state);
+    PyGILState_Release(gil);
+    return status;
+}
+
 static void python_free(void *self_)
 {
     python_callback *self = self_;
@@ -140,6 +175,20 @@ static void fill_slots(uni_fit_callback_class *slots, PyObject *names)
     slots->predict_begin = has(names, "on_predict_begin") ? predict_begin : NULL;
     slots->predict_end = has(names, "on_predict_end") ? predict_end : NULL;
     slots->predict_batch_end = has(names, "on_predict_batch_end") ? predict_batch_end : NULL;
+    slots->after_epoch = has(names, "after_epoch") ? after_epoch : NULL;
+    slots->get_state = has(names, "get_state") ? get_state : NULL;
+    slots->set_state = has(names, "set_state") ? set_state : NULL;
+}
+
+static const char *class_name(PyObject *target)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(target), "__name__");
+    const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    static char copy[100]; /* with the GIL */
+    snprintf(copy, sizeof copy, "%s", text ? text : "a Python callback");
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return copy;
 }
 
 static uni_fit_callback *from_object(engine_state *state, PyObject *target, PyObject *names)
@@ -153,7 +202,8 @@ static uni_fit_callback *from_object(engine_state *state, PyObject *target, PyOb
     }
     self->state = state;
     self->target = Py_NewRef(target);
-    self->class_ = (uni_fit_callback_class){ .name = "a Python callback", .free = python_free };
+    snprintf(self->name, sizeof self->name, "%s", class_name(target));
+    self->class_ = (uni_fit_callback_class){ .name = self->name, .free = python_free };
     fill_slots(&self->class_, names);
     if (uni_fit_callback_new(&out, &self->class_, self, &err) < 0) {
         python_free(self);

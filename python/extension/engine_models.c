@@ -406,6 +406,43 @@ static PyObject *model_set_state(PyObject *object, PyObject *weights)
     return put(object, weights, uni_model_set_state);
 }
 
+/* save_fit_state(path): inside of fit; a directory as uni_checkpoint_write_dict makes it */
+static PyObject *model_save_fit_state(PyObject *object, PyObject *arguments)
+{
+    const char *path;
+    uni_error err = { 0 };
+    uni_value *state = NULL;
+    if (!PyArg_ParseTuple(arguments, "s", &path))
+        return NULL;
+    int status = uni_model_get_fit_state(((engine_model *)object)->raw, &state, &err);
+    if (status == 0)
+        status = uni_checkpoint_write_dict(path, state, &err);
+    uni_value_free(state);
+    if (status < 0)
+        return engine_raise(engine_state_of(object), &err);
+    Py_RETURN_NONE;
+}
+
+/* load_fit_state(path): for the next fit, or in its on_train_begin; the first epoch of its history */
+static PyObject *model_load_fit_state(PyObject *object, PyObject *arguments)
+{
+    const char *path;
+    uni_error err = { 0 };
+    uni_checkpoint *file = NULL;
+    uni_value *state = NULL;
+    if (!PyArg_ParseTuple(arguments, "s", &path))
+        return NULL;
+    int status = uni_checkpoint_open(&file, path, &err);
+    if (status == 0)
+        status = uni_checkpoint_read_dict(file, &state, &err);
+    if (status == 0)
+        status = uni_model_set_fit_state(((engine_model *)object)->raw, state, &err);
+    long first = (long)uni_dict_get_int(state, "first_epoch", 0);
+    uni_checkpoint_close(file);
+    uni_value_free(state);
+    return status < 0 ? engine_raise(engine_state_of(object), &err) : PyLong_FromLong(first);
+}
+
 static PyObject *use_file(PyObject *object, PyObject *arguments, bool save)
 {
     const char *path;
@@ -502,6 +539,8 @@ static PyMethodDef methods[] = {
     { "set_weights", model_set_weights, METH_O, NULL },
     { "get_state", model_get_state, METH_NOARGS, NULL },
     { "set_state", model_set_state, METH_O, NULL },
+    { "save_fit_state", model_save_fit_state, METH_VARARGS, NULL },
+    { "load_fit_state", model_load_fit_state, METH_VARARGS, NULL },
     { "get_config", model_get_config, METH_NOARGS, NULL },
     { "save", model_save, METH_VARARGS, NULL },
     { "load_weights", model_load_weights, METH_VARARGS, NULL },

@@ -150,9 +150,11 @@ class Trains:
         if self._strategy is not None:
             self._place(options)
             options["strategy"] = self._strategy._engine_strategy()
+        self._history_from = None
         history.history = raw.fit(options)
         first = next(iter(history.history.values()), [])
-        history.epoch = list(range(initial_epoch, initial_epoch + len(first)))
+        start = initial_epoch if self._history_from is None else self._history_from  # a callback has resumed an earlier fit
+        history.epoch = list(range(start, start + len(first)))
         return history
 
     def _place(self, options):

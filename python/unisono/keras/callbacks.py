@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from unisono.keras._tensor import shared
+
 from unisono._arguments import Refused, near, strict_class
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
@@ -76,15 +78,27 @@ class Callback:
     def on_predict_batch_end(self, batch: Any, logs: Any = None) -> None:
         """After a batch of it."""
 
+    def get_state(self) -> Any:
+        """What a restarted fit must know of this callback, as plain values and arrays; it becomes part of the checkpoint. None: nothing."""
+
+    def set_state(self, state: Any) -> None:
+        """Takes back what get_state gave, after on_train_begin and before the first epoch."""
+
     def _engine_form(self):
         """(object, names of the hooks that it really has), or (name, options) of one of the engine's own."""
         kind = type(self)
-        names = {name for name in HOOKS if getattr(kind, name) is not getattr(Callback, name) or name in vars(self)}
+        names = _states(kind, Callback) | {name for name in HOOKS if getattr(kind, name) is not getattr(Callback, name) or name in vars(self)}
         for old, new in (("on_batch_begin", "on_train_batch_begin"), ("on_batch_end", "on_train_batch_end")):
             if getattr(kind, old) is not getattr(Callback, old) and new not in names:
                 setattr(self, new, getattr(self, old))
                 names.add(new)
         return self, names
+
+
+def _states(kind, base):
+    """get_state and set_state, when the class has both of its own."""
+    both = {"get_state", "set_state"}
+    return both if all(callable(getattr(kind, name, None)) and getattr(kind, name) is not getattr(base, name, None) for name in both) else set()
 
 
 def engine_form(callback: Any) -> Any:
@@ -95,7 +109,8 @@ def engine_form(callback: Any) -> Any:
     if not names:
         raise TypeError("a callback has on_epoch_end or one of its relatives; %s has none" % type(callback).__name__)
     base = next((kind for kind in type(callback).__mro__ if kind.__name__ == "Callback"), object)
-    return callback, {name for name in names if getattr(type(callback), name, None) is not getattr(base, name, None)}
+    names = {name for name in names if getattr(type(callback), name, None) is not getattr(base, name, None)}
+    return callback, names | _states(type(callback), base)
 
 
 class History(Callback):
@@ -159,6 +174,22 @@ class EarlyStopping(Callback):
         if self.wait >= self.patience and epoch > 0:
             self.stopped_epoch = epoch
             self.model.stop_training = True
+
+    def get_state(self) -> Any:
+        """What it has counted, the best value and the best weights."""
+        state = {"wait": self.wait, "stopped_epoch": self.stopped_epoch, "best_epoch": self.best_epoch}
+        if self.best is not None:
+            state["best"] = float(self.best)
+        if self.best_weights is not None:
+            state["best_weights"] = [shared(np.ascontiguousarray(each)) for each in self.best_weights]
+        return state
+
+    def set_state(self, state: Any) -> None:
+        """Goes on counting where a checkpoint was taken."""
+        self.wait, self.stopped_epoch, self.best_epoch = state["wait"], state["stopped_epoch"], state["best_epoch"]
+        self.best = state.get("best")
+        weights = state.get("best_weights")
+        self.best_weights = None if weights is None or not self.restore_best_weights else [np.array(each) for each in weights]
 
     def on_train_end(self, logs: Any = None) -> None:
         """Says where it stopped."""
@@ -306,6 +337,9 @@ strict_class()(CSVLogger)
 strict_class({"raise_error": Refused(False, "look at the history after fit")})(TerminateOnNaN)
 
 
+_FIT_STATE = "fit_state"  # a folder beside model.keras: history, and what callbacks remember
+
+
 def _make_report_callback():
     from unisono import _session
     from unisono.train.tensorflow.keras import make_report_callback
@@ -317,7 +351,26 @@ def _make_report_callback():
         _late = None
 
         def _engine_form(self):
-            return self, {"on_" + event for event in self._used | {"epoch_begin", "train_end"}}
+            # The end of an epoch is reported when every callback has seen it: the checkpoint has what they remember.
+            names = {"on_" + event for event in self._used | {"epoch_begin", "train_begin", "train_end"}}
+            return self, (names - {"on_epoch_end"}) | ({"after_epoch"} if "epoch_end" in self._used else set())
+
+        def after_epoch(self, epoch, logs=None):
+            """The end of an epoch, after the other callbacks."""
+            self._handle("epoch_end", logs)
+
+        def on_train_begin(self, logs=None):
+            """Goes on as the fit before the restart stood, when this one begins with that epoch."""
+            here = _session.current()
+            path = None if here is None else here.session.get_checkpoint()
+            path = os.path.join(path, _FIT_STATE) if path is not None and path.startswith(here.session.run_dir + os.sep) else None
+            if path is not None and os.path.isdir(path):
+                self.model._history_from = self.model._native().load_fit_state(path)
+            super().on_train_begin(logs)
+
+        def _save(self, folder):
+            super()._save(folder)
+            self.model._native().save_fit_state(os.path.join(folder, _FIT_STATE))
 
         def _handle(self, event, logs):
             here = _session.current()

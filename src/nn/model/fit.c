@@ -387,6 +387,19 @@ static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
     return status;
 }
 
+/* A state that was resumed from brings the seed of the model that was trained before: the order of the samples follows from it. */
+static int follow_seed(struct fit *fit, uni_error *err)
+{
+    uint64_t seed = fit->options->seed != 0 ? fit->options->seed : fit->model->seed;
+    if (seed == fit->seed)
+        return 0;
+    fit->seed = seed;
+    uni__source_close(&fit->train);
+    uni__source_close(&fit->validation);
+    UNI_TRY(open_sources(fit, err));
+    return begin_epoch(fit, fit->info.initial_epoch, err);
+}
+
 /* The last numbers of the history, for a fit that goes on where nothing is left to train. */
 static void recall_logs(struct fit *fit)
 {
@@ -404,10 +417,11 @@ static int run(struct fit *fit, uni_error *err)
     int status = 0;
     model->stopping = false;
     model->moment = &fit->moment;
-    fit->moment.epoch = fit->info.initial_epoch;
+    fit->moment.first_epoch = fit->moment.epoch = fit->info.initial_epoch;
     UNI__CALLBACKS(status, &fit->moment.callbacks, train_begin, model, &fit->info, err);
     UNI_TRY(status);
     UNI_TRY(uni__moment_resume(&fit->moment, model, fit->info.initial_epoch, err));
+    UNI_TRY(follow_seed(fit, err));
     recall_logs(fit);
     int first = fit->moment.epoch;
     for (int epoch = first; epoch < fit->info.epochs && !model->stopping; epoch++) {

@@ -2,7 +2,7 @@
  * fit_state.c - where a fit stands, as a value, and going on from it: what BackupAndRestore and a run's checkpoints keep besides the model's own state, so
  * that a fit that was interrupted ends like one that was not. The model's thread.
  *
- * {"format": 1, "epoch", "batch": of the next step, "stopping", "steps", "seed", "history": {name: [..]}, "callbacks": {name: state}, "totals": [..] of a half
+ * {"format": 1, "first_epoch": of the history, "epoch", "batch": of the next step, "stopping", "steps", "seed", "learning_rate", "history": {name: [..]}, "callbacks": {name: state}, "totals": [..] of a half
  * epoch}. It may come from a file: every entry is checked where it is taken.
  */
 #include "base/log.h"
@@ -61,12 +61,17 @@ static int put_numbers(const uni_model *model, uni_value *state)
 {
     const uni__moment *moment = model->moment;
     int status = uni_dict_take(state, "format", uni_value_int(FORMAT));
+    status |= uni_dict_take(state, "first_epoch", uni_value_int(moment->first_epoch));
     status |= uni_dict_take(state, "epoch", uni_value_int(moment->epoch));
     status |= uni_dict_take(state, "batch", uni_value_int(moment->batch));
     status |= uni_dict_take(state, "stopping", uni_value_bool(model->stopping));
     status |= uni_dict_take(state, "steps", uni_value_int(model->steps));
     status |= uni_dict_take(state, "seed", uni_value_int((int64_t)model->seed));
     status |= uni_dict_take(state, "history", uni_value_copy(moment->history));
+    /* Model files have it as a float. */
+    double rate = uni_optimizer_learning_rate(uni_model_optimizer(model), NULL);
+    if (rate >= 0)
+        status |= uni_dict_take(state, "learning_rate", uni_value_float(rate));
     if (moment->batch == 0)
         return status;
     uni_value *totals = uni_value_list();
@@ -151,6 +156,7 @@ static int resume(uni__moment *moment, uni_model *model, const uni_value *state,
     UNI_TRY(uni__callbacks_set_states(&moment->callbacks, uni_dict_get(state, "callbacks"), err));
     if (batch > 0)
         UNI_TRY(take_totals(model, uni_dict_get(state, "totals"), err));
+    moment->first_epoch = (int)uni_dict_get_int(state, "first_epoch", 0);
     moment->epoch = (int)epoch;
     moment->batch = batch;
     model->stopping = uni_dict_get_bool(state, "stopping", false);
@@ -158,6 +164,13 @@ static int resume(uni__moment *moment, uni_model *model, const uni_value *state,
     uint64_t seed = (uint64_t)uni_dict_get_int(state, "seed", 0);
     if (seed != 0)
         model->seed = model->build.seed = seed;
+    const uni_value *rate = uni_dict_get(state, "learning_rate");
+    uni_error why = { 0 };
+    if (rate != NULL &&
+        uni_optimizer_set_learning_rate(uni_model_optimizer(model), uni_value_as_float(rate, -1),
+                                        &why) < 0 &&
+        why.code != UNI_ESTATE) /* with a schedule it follows from the step */
+        return uni_error_set(err, why.code, "%s", why.message);
     return 0;
 }
 

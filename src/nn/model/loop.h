@@ -47,6 +47,7 @@ int uni__test_source(uni_model *model, uni__source *source, const uni_fit_option
 typedef struct uni__moment {
     uni__callbacks callbacks;
     uni_value *history;
+    int first_epoch; /* of the history */
     int epoch; /* of the next batch */
     int64_t batch; /* its number in that epoch */
 } uni__moment;

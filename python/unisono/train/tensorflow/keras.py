@@ -46,6 +46,9 @@ class _Reporter:
         self._metrics = _names(metrics)
         self._used = self._checkpoint_on | self._report_on
 
+    def _save(self, folder):
+        self.model.save(os.path.join(folder, "model.keras"))
+
     def _handle(self, event, logs):
         here = _session.current()
         if here is not None:  # datasets read ahead: what was trained on is known only here
@@ -63,7 +66,7 @@ class _Reporter:
             metrics = {name: logs[source] for name, source in self._metrics.items()}
         if event in self._checkpoint_on:
             with tempfile.TemporaryDirectory() as folder:
-                self.model.save(os.path.join(folder, "model.keras"))
+                self._save(folder)
                 _session.report(metrics, checkpoint=Checkpoint.from_directory(folder))
         else:
             _session.report(metrics)
