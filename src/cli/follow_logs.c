@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <unisono/value.h>
+
 #include "base/file.h"
 #include "base/safe_text.h"
 #include "cli/follow_logs.h"
@@ -25,12 +27,16 @@ typedef struct rank_log {
     struct timespec older_time;
     uni__text line; /* without its end so far */
     char *path, *older;
+    int rank;
     char prefix[320];
 } rank_log;
 
 struct cli_log_follower {
     rank_log *ranks;
     int num_ranks;
+    char
+        *about; /* run.json, which says on which host each rank is now; NULL: no prefix is wanted */
+    struct stat about_seen;
     const cli_terminal *out;
     uni__text ready; /* whole lines, written in one go */
     uni__text rendered; /* the same as the terminal gets them */
@@ -39,12 +45,9 @@ struct cli_log_follower {
     atomic_bool stopping;
 };
 
-static void make_prefix(rank_log *log, const cli_log_options *options, int rank)
+static void make_prefix(rank_log *log, const cli_terminal *out, const char *host)
 {
-    char here[100] = "localhost";
-    gethostname(here, sizeof here - 1);
-    const char *host = options->hosts && options->hosts[rank] ? options->hosts[rank] : here;
-    const cli_terminal *out = options->out;
+    int rank = log->rank;
     uni__text safe = { 0 };
     uni__text_add_safe(&safe, host, strlen(host), "");
     snprintf(log->prefix, sizeof log->prefix, "%s%.100s:%d%s %s%s%s ",
@@ -52,6 +55,29 @@ static void make_prefix(rank_log *log, const cli_log_options *options, int rank)
              cli_end(out, CLI_SERIES + rank), cli_begin(out, CLI_DIM),
              out->is_terminal && out->unicode ? "│" : "|", cli_end(out, CLI_DIM));
     uni__text_free(&safe);
+}
+
+/* Ranks move when a spare host takes over, and srun says where they are only when it has started them. */
+static void refresh_hosts(cli_log_follower *follower)
+{
+    struct stat info;
+    uni_value *about = NULL;
+    if (!follower->about || stat(follower->about, &info) < 0 ||
+        (info.st_ino == follower->about_seen.st_ino &&
+         info.st_mtim.tv_sec == follower->about_seen.st_mtim.tv_sec &&
+         info.st_mtim.tv_nsec == follower->about_seen.st_mtim.tv_nsec) ||
+        uni_json_read_file(&about, follower->about, NULL) < 0)
+        return;
+    follower->about_seen = info;
+    const uni_value *workers = uni_dict_get(about, "workers");
+    for (size_t w = 0; w < uni_list_size(workers); w++) {
+        const uni_value *worker = uni_list_get(workers, w);
+        const char *host = uni_dict_get_string(worker, "host", NULL);
+        for (int i = 0; host && i < follower->num_ranks; i++)
+            if (follower->ranks[i].rank == uni_dict_get_int(worker, "rank", -1))
+                make_prefix(&follower->ranks[i], follower->out, host);
+    }
+    uni_value_free(about);
 }
 
 static void remember_older(rank_log *log, const struct stat *info)
@@ -78,6 +104,13 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
         return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
     }
     follower->out = options->out;
+    if (options->prefix &&
+        !(follower->about = uni__path_join(options->run_dir, "run.json", NULL))) {
+        cli_log_follower_free(follower);
+        return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
+    }
+    char here[100] = "localhost";
+    gethostname(here, sizeof here - 1);
     for (int rank = 0; rank < options->num_ranks; rank++) {
         if (options->wanted && !options->wanted[rank])
             continue;
@@ -86,9 +119,10 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
         struct stat info;
         snprintf(name, sizeof name, "logs/rank_%d.log", rank);
         log->file = -1;
+        log->rank = rank;
         log->path = uni__path_join(options->run_dir, name, NULL);
         if (options->prefix)
-            make_prefix(log, options, rank);
+            make_prefix(log, options->out, here);
         if (!log->path || asprintf(&log->older, "%s.1", log->path) < 0) {
             log->older = NULL;
             cli_log_follower_free(follower);
@@ -204,6 +238,7 @@ static size_t poll_rank(cli_log_follower *follower, rank_log *log)
 static size_t poll_all(cli_log_follower *follower)
 {
     size_t total = 0;
+    refresh_hosts(follower);
     for (int i = 0; i < follower->num_ranks; i++)
         total += poll_rank(follower, &follower->ranks[i]);
     return total;
@@ -290,6 +325,7 @@ void cli_log_follower_free(cli_log_follower *follower)
     }
     uni__text_free(&follower->ready);
     uni__text_free(&follower->rendered);
+    free(follower->about);
     free(follower->ranks);
     free(follower);
 }

@@ -22,9 +22,8 @@ typedef struct cli_log_options {
     const char *run_dir; /* copied */
     int num_ranks;
     const bool *wanted; /* by rank; NULL: all. Copied */
-    const char *const *hosts; /* by rank; NULL, or NULL entries: this host. Copied */
     const cli_terminal *out; /* must outlive the follower */
-    bool prefix; /* "host:rank | " before each line */
+    bool prefix; /* "host:rank | " before each line; the host as run.json has it at that moment */
     bool from_end; /* only what is written from now on */
 } cli_log_options;
 

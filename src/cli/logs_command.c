@@ -143,7 +143,6 @@ static int follow(cli_context *context, uni_run *run, const selection *chosen, b
                                  &(cli_log_options){ .run_dir = uni_run_dir(run),
                                                      .num_ranks = chosen->num_ranks,
                                                      .wanted = chosen->wanted,
-                                                     .hosts = chosen->hosts,
                                                      .out = &context->out,
                                                      .prefix = prefix,
                                                      .from_end = true },

@@ -18,42 +18,18 @@
 #include "cli/run_command.h"
 #include "cli/run_view.h"
 #include "cli/suggest.h"
-#include "group/launchers.h"
 
 /* ---- the workers' lines ---- */
-
-/* Whose lines they are, by rank, as --hosts places them; NULL where all are on this host. The caller's list and array. */
-static const char **hosts_of(const run_values *values, int num_ranks, uni_value **names)
-{
-    uni__host_slots *list = NULL;
-    int count = 0;
-    *names = NULL;
-    if (!values->hosts || uni__hosts_parse(values->hosts, &list, &count, NULL) < 0)
-        return NULL;
-    *names = uni__launcher_names(
-        &(uni__launcher_plan){ .hosts = list, .num_hosts = count, .num_workers = num_ranks });
-    free(list);
-    const char **hosts = calloc((size_t)num_ranks + 1, sizeof *hosts);
-    for (int i = 0; hosts && i < num_ranks; i++)
-        hosts[i] = uni_value_as_string(uni_list_get(*names, (size_t)i), NULL);
-    return hosts;
-}
 
 static int make_follower(run_output *out, const char *run_dir, int num_ranks, bool from_end,
                          uni_error *err)
 {
-    uni_value *names = NULL;
-    const char **hosts = hosts_of(out->values, num_ranks, &names);
     const cli_log_options options = { .run_dir = run_dir,
                                       .num_ranks = num_ranks,
                                       .out = &out->context->out,
                                       .prefix = true,
-                                      .hosts = hosts,
                                       .from_end = from_end };
-    int status = cli_log_follower_new(&out->follower, &options, err);
-    free(hosts);
-    uni_value_free(names);
-    return status;
+    return cli_log_follower_new(&out->follower, &options, err);
 }
 
 /* The first moment that a new run's directory is known; workers may have written already, and are

@@ -43,10 +43,11 @@ static void print_rank(const cli_terminal *terminal, const uni_value *workers, s
     const uni_value *worker = uni_list_get(workers, index);
     const uni_value *environment = uni_dict_get(worker, "environment");
     int style = CLI_SERIES + (int)index;
-    fprintf(terminal->out, "\n%srank %lld%s  local rank %lld, node %lld\n",
+    fprintf(terminal->out, "\n%srank %lld%s  local rank %lld, node %lld, host %s\n",
             cli_begin(terminal, style), (long long)uni_dict_get_int(worker, "rank", 0),
             cli_end(terminal, style), (long long)uni_dict_get_int(worker, "local_rank", 0),
-            (long long)uni_dict_get_int(worker, "node_rank", 0));
+            (long long)uni_dict_get_int(worker, "node_rank", 0),
+            uni_dict_get_string(worker, "host", "?"));
     for (size_t i = 0; i < uni_dict_size(environment); i++) {
         const uni_value *value = uni_dict_value_at(environment, i);
         if (uni_list_size(workers) > 1 &&
@@ -65,6 +66,13 @@ static void print_facts(const cli_terminal *terminal, const run_request *request
     for (const char *const *word = request->run.program; *word; word++)
         cli_add_word(&line, *word);
     fact(terminal, "program", line.data ? line.data : "");
+    uni__text_free(&line);
+    fact(terminal, "launcher", uni_dict_get_string(plan, "launcher", "local"));
+    const uni_value *command = uni_dict_get(plan, "launcher_command");
+    for (size_t i = 0; i < uni_list_size(command); i++)
+        cli_add_word(&line, uni_value_as_string(uni_list_get(command, i), "?"));
+    if (line.data && line.size > 0)
+        fact(terminal, "started by", line.data);
     uni__text_free(&line);
     snprintf(text, sizeof text, "%zu", uni_list_size(uni_dict_get(plan, "workers")));
     fact(terminal, "workers", text);

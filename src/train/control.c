@@ -25,6 +25,9 @@
 #define TAIL_LINES 20
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_MAX_MS 5000
+/* How shells and the dynamic linker end when there is nothing to run. */
+#define NOT_FOUND 127
+#define NOT_EXECUTABLE 126
 #define QUICK_FAILURE_NS 1000000000ull
 
 static void kill_survivors(void *context);
@@ -324,6 +327,9 @@ static const char *verdict(uni__run *run, char *sentence, size_t size)
         return "";
     if (run->cause.kind == UNI__CAUSE_EXIT && run->cause.exit_code == UNI_EXIT_USAGE)
         return " (a usage error, so it is not started again)";
+    if (run->cause.kind == UNI__CAUSE_EXIT && run->progress_mark == 0 &&
+        (run->cause.exit_code == NOT_FOUND || run->cause.exit_code == NOT_EXECUTABLE))
+        return " (a program or a library of it was not found there, so it is not started again)";
     if (run->cause.kind == UNI__CAUSE_DISK_FULL)
         return " (not started again: first make room)";
     if (counts && budget >= 0 && run->failures >= budget) {

@@ -254,6 +254,15 @@ static int launcher_words(uni__run *run, uni_value **argv, uni_value **names, un
                         : uni__launcher_mpi(&plan, argv, err);
 }
 
+int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *err)
+{
+    uni__run bare = { .trainer = trainer, .num_workers = uni__hosts_room(trainer) };
+    uni_value *names = NULL;
+    int status = launcher_words(&bare, argv, &names, err);
+    uni_value_free(names);
+    return status;
+}
+
 static uni_value *launcher_environment(const uni__hosts *hosts, const char *join)
 {
     uni_value *list = uni_value_list();
@@ -366,10 +375,34 @@ int uni__hosts_backoff_ms(const uni__run *run)
 
 /* ---- what a rank sees ---- */
 
+/* For a plan, before anything is started. */
+static bool plan_place(const uni_trainer *trainer, int rank, uni__place *out)
+{
+    const uni__hosts *hosts = trainer->hosts;
+    int node = 0, local_rank = 0, used = 0, ranks = trainer->options.num_workers;
+    const char *host = NULL;
+    if (!uni__hosts_planned(trainer, rank, &node, &local_rank, &host))
+        return false;
+    *out = (uni__place){ .node = node,
+                         .local_rank = local_rank,
+                         .host = host,
+                         .cpus = trainer->host.cpus,
+                         .shares_storage = true };
+    for (int i = 0; i < hosts->num_hosts && used < ranks; i++) {
+        int left = ranks - used, slots = hosts->list[i].slots;
+        if (i == node)
+            out->local_size = slots < left ? slots : left;
+        used += slots;
+        out->num_nodes++;
+    }
+    return true;
+}
+
 void uni__rank_view(const uni__run *run, int rank, uni__view *out)
 {
     *out = (uni__view){ .shared = true };
-    out->remote = run->group && uni__group_place(run->group, rank, &out->place);
+    out->remote = run->group ? uni__group_place(run->group, rank, &out->place)
+                             : plan_place(run->trainer, rank, &out->place);
     out->shared = !out->remote || out->place.shares_storage;
     if (out->shared) {
         snprintf(out->run_dir, sizeof out->run_dir, "%s", run->dir ? run->dir : "");

@@ -64,6 +64,8 @@ const char *uni__rank_host(const uni__run *run, int rank); /* its host's name */
 /* Where the list of hosts puts a rank, before anything is started; false when that is the launcher's to say. */
 bool uni__hosts_planned(const uni_trainer *trainer, int rank, int *node, int *local_rank,
                         const char **host);
+/* The words of the mpirun or srun that a run would start, a list of the caller's. */
+int uni__hosts_plan_command(uni_trainer *trainer, uni_value **argv, uni_error *err) UNI_MUST_USE;
 /* Slots of the hosts that are left, at most as many as workers were asked for. */
 int uni__hosts_room(const uni_trainer *trainer);
 

@@ -339,7 +339,17 @@ int uni_trainer_plan(uni_trainer *trainer, const uni_run_options *asked, uni_val
     int failed = 0;
     for (int i = 0; i < run.num_workers; i++)
         failed |= uni_list_take(workers, plan_of_rank(trainer, &run, i));
-    if (trainer->options.num_workers > trainer->host.cpus)
+    if (trainer->hosts) {
+        uni_value *command = NULL;
+        status = uni__hosts_plan_command(trainer, &command, err);
+        if (status < 0) {
+            uni_value_free(plan);
+            uni_value_free(workers);
+            uni_value_free(warnings);
+            goto done;
+        }
+        failed |= uni_dict_take(plan, "launcher_command", command);
+    } else if (trainer->options.num_workers > trainer->host.cpus)
         failed |=
             uni_list_take(warnings, uni_value_string("more workers than CPUs: they take turns"));
     failed |= uni_dict_take(plan, "workers", workers);

@@ -142,6 +142,8 @@ class Faults(Hosts):
             self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("host_lost", 1, "b"))
             self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["a", "c"])
             self.assertIn("left out", out)
+            self.assertRegex(out, r"(?m)^b:1 \| begins after step 0 ")
+            self.assertRegex(out, r"(?m)^c:1 \| begins after step [1-9]", "lines carry the host that the rank is on now")
         finally:
             for pid in [int(word) for word in self.net.in_host("b", "sh", "-c", "ip netns identify $$", check=False).stdout.split()
                         if word.isdigit()]:
@@ -595,6 +597,28 @@ class Programs(Hosts):
                 self.good(name + "_allowed", code, out)
             finally:
                 self.on_b("")
+
+    def test_dry_run(self):
+        """The plan is the launcher's: which mpirun, and where each rank is."""
+        code, out = self.net.unisono("plan", "--hosts", "a:2,b:2", "-n", "3", "--dry-run", "--json", "--", WORKER)
+        self.assertEqual(code, 0, out)
+        plan = json.loads(out)
+        self.assertEqual(plan["launcher"], "mpi")
+        self.assertIn("a:2,b:1", plan["launcher_command"])
+        self.assertEqual([(worker["host"], worker["local_rank"], worker["node_rank"]) for worker in plan["workers"]],
+                         [("a", 0, 0), ("a", 1, 0), ("b", 0, 1)])
+        self.assertEqual([worker["environment"]["UNISONO_LOCAL_WORLD_SIZE"] for worker in plan["workers"]], ["2", "2", "1"])
+        code, out = self.net.unisono("plan", "--hosts", "a:2,b:2", "--dry-run", "--", WORKER)
+        self.assertIn("host b", out)
+        self.assertFalse(os.path.exists(self.net.storage + "/plan"))
+
+    def test_missing_library(self):
+        """127 is how the dynamic linker ends: another try would end in the same way."""
+        code, out = self.net.unisono("library", "--hosts", "a:1,b:1", "--", "sh", "-c", "exit 127")
+        self.assertEqual(code, 127, out)
+        about = Run(self.net.storage, "library").about()
+        self.assertEqual(about["attempt"], 1)
+        self.assertIn("not found there", about["error"]["message"])
 
     def test_no_unisono_there(self):
         """The host that cannot start its agent is named, not the one that waited for it."""

@@ -185,6 +185,7 @@ class Slurm(unittest.TestCase):
         run = self.good("plain", code, out)
         self.assertEqual([worker["host"] for worker in run.about()["workers"]], ["n1", "n1", "n2", "n2"])
         self.assertIn("transport hosts", run.log(3))
+        self.assertRegex(out, r"(?m)^n2:3 \| begins after step 0 ")
 
     def test_killed_rank(self):
         code, out = self.salloc(COMMAND, "run", "--launcher", "slurm", "--name", "killed", "-v", "--", WORKER, "die=3", "pause=10")
