@@ -19,7 +19,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(fds[0]);
     uni__wire_init(&wire, fds[1]);
     size_t given = 0;
-    while (uni__wire_receive(&wire, &frame, 0, NULL) == 1) {
+    while (uni__wire_fill(&wire, NULL) == 0)
+        ; /* until the end that was closed above */
+    while (uni__wire_next(&wire, &frame, NULL) == 1) {
         uni_value *value = NULL;
         given += frame.size + 12;
         FUZZ_PROMISE(given <= size);
