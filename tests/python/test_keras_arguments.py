@@ -1,0 +1,119 @@
+"""unisono.keras: the arguments that all classes of a kind have do what they say: name, trainable, dtype, seed. One table of how each class is made."""
+
+import inspect
+import unittest
+
+import numpy as np
+
+import support
+from unisono import keras
+
+BUILT = (4, 4, 2)  # of layers without a row: pooling, padding, normalisation, merging
+# what a class needs (None: it is left out), and the shape of one sample for layers that are built here
+LAYERS = {
+    "AveragePooling1D": (dict(pool_size=2), (4, 2)), "AveragePooling2D": (dict(pool_size=2), BUILT), "SentenceEmbedding": (None, None),
+    "Activation": (dict(activation="relu"), (4,)), "Attention": (None, None), "AdditiveAttention": (None, None), "Bidirectional": (None, None),
+    "Conv1D": (dict(filters=2, kernel_size=2), (6, 3)), "Conv2D": (dict(filters=2, kernel_size=2), (6, 6, 3)), "Dense": (dict(units=2), (4,)),
+    "DepthwiseConv2D": (dict(kernel_size=2), (6, 6, 3)), "Dropout": (dict(rate=0.5), (4,)), "Embedding": (dict(input_dim=5, output_dim=2), (3,)),
+    "GRU": (dict(units=2), (3, 4)), "LSTM": (dict(units=2), (3, 4)), "SimpleRNN": (dict(units=2), (3, 4)), "InputLayer": (None, None),
+    "MultiHeadAttention": (dict(num_heads=1, key_dim=2), None), "Permute": (dict(dims=(2, 1)), (3, 4)), "Reshape": (dict(target_shape=(2, 2)), (4,)),
+    "RepeatVector": (dict(n=2), (4,)), "Rescaling": (dict(scale=0.5), (4,)), "TextVectorization": (dict(), None), "StringLookup": (dict(), None),
+    "SeparableConv2D": (dict(filters=2, kernel_size=2), (6, 6, 3)), "Normalization": (dict(mean=0.0, variance=1.0), (4,)),
+    "TimeDistributed": (None, None), "Lambda": (None, None), "Layer": (None, None), "Wrapper": (None, None), "RNN": (None, None),
+    "LSTMCell": (dict(units=2), None), "GRUCell": (dict(units=2), None), "SimpleRNNCell": (dict(units=2), None), "StackedRNNCells": (None, None),
+    "GaussianNoise": (dict(stddev=0.5), (4,)), "GaussianDropout": (dict(rate=0.5), (4,)), "SpatialDropout1D": (dict(rate=0.5), (3, 4)),
+}
+
+
+def classes(module, base):
+    """(name, class) of a module's own classes below a base."""
+    for name in sorted(set(getattr(module, "__all__", None) or dir(module))):
+        kind = getattr(module, name, None)
+        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base and not name.startswith("_"):
+            yield name, kind
+
+
+def layers():
+    for name, kind in classes(keras.layers, keras.layers.Layer):
+        needs, shape = LAYERS.get(name, ({}, BUILT))
+        if needs is not None:
+            yield name, kind, needs, shape
+
+
+class OfLayers(unittest.TestCase):
+    def test_name(self):
+        for name, kind, needs, _ in layers():
+            with self.subTest(name):
+                layer = kind(**needs, name="given")
+                self.assertEqual((layer.name, layer.get_config()["name"]), ("given", "given"))
+
+    def test_trainable(self):
+        checked = 0
+        for name, kind, needs, shape in layers():
+            with self.subTest(name):
+                self.assertEqual([kind(**needs, trainable=word).trainable for word in (True, False)], [True, False])
+                if shape is None:
+                    continue
+                try:
+                    made = [keras.Sequential([keras.Input(shape), kind(**needs, trainable=word)]) for word in (True, False)]
+                    free, frozen = ([tuple(weight.shape) for weight in model.trainable_weights] for model in made)
+                except (ValueError, RuntimeError):  # a layer of several inputs, or of another number of dimensions
+                    continue
+                checked += bool(free)
+                self.assertEqual(frozen, [])
+        self.assertGreater(checked, 6)
+
+    def test_dtype(self):
+        for name, kind, needs, _ in layers():
+            with self.subTest(name):
+                if name not in ("TextVectorization", "StringLookup"):  # of text
+                    kind(**needs, dtype="float32")
+                    with self.assertRaisesRegex(TypeError, "dtype"):
+                        kind(**needs, dtype="float16")
+
+
+class OfOthers(unittest.TestCase):
+    def check(self, module, base, needs=None):
+        found = 0
+        for name, kind in classes(module, base):
+            with self.subTest(name):
+                made = kind(**(needs or {}).get(name, {}), name="given")
+                self.assertEqual((made.name, made.get_config()["name"]), ("given", "given"))
+                found += 1
+        self.assertGreater(found, 3)
+
+    def test_name_of_losses(self):
+        self.check(keras.losses, keras.losses.Loss)
+
+    def test_name_of_metrics(self):
+        self.check(keras.metrics, keras.metrics.Metric, {"MeanMetricWrapper": {"fn": len}, "TopKCategoricalAccuracy": {"k": 2}})
+
+    def test_name_of_optimizers(self):
+        self.check(keras.optimizers, keras.optimizers.Optimizer)
+
+    def test_dtype_of_losses_and_metrics(self):
+        for module, base in ((keras.losses, keras.losses.Loss), (keras.metrics, keras.metrics.Metric)):
+            for name, kind in classes(module, base):
+                with self.subTest(name):
+                    kind(dtype="float32")
+                    with self.assertRaisesRegex(TypeError, "dtype"):
+                        kind(dtype="float16")
+
+
+class OfInitializers(unittest.TestCase):
+    def weights(self, kind, seed, model_seed):
+        keras.utils.set_random_seed(model_seed)
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, kernel_initializer=kind(seed=seed))])
+        return model.get_weights()[0]
+
+    def test_seed(self):
+        for name in ("RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform", "HeNormal", "LecunUniform", "LecunNormal",
+                     "Orthogonal"):
+            kind = getattr(keras.initializers, name)
+            with self.subTest(name):
+                np.testing.assert_array_equal(self.weights(kind, 7, 1), self.weights(kind, 7, 1))
+                self.assertFalse(np.array_equal(self.weights(kind, 7, 1), self.weights(kind, 8, 1)))
+
+
+if __name__ == "__main__":
+    support.main()
