@@ -111,7 +111,7 @@ typedef struct uni_csv_options {
     const char *const *null_values;
     bool default_nulls; /* null_values are added to the default ones */
     int64_t block_bytes; /* 0: chosen by the size of the files */
-    /* Looked at for types; default 1000. A column without a value in them is looked at further, in the first 64 MiB; text, if it has none there and the file goes on. */
+    /* Looked at for types; default 1000. A column without a value in them is looked at further, in the first 16 MiB; text, if it has none there and the file goes on. */
     int64_t infer_rows;
     /* A column has one type. Inferred whole numbers of which some are missing are float64 (NaN), true and false with gaps are text, and a missing value that turns up later, or where
      * such a type was given, is a bad row. With masks they stay what they are, and uni_table_column.valid tells what is missing. */

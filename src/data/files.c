@@ -16,7 +16,7 @@
 #define MIN_BLOCK ((int64_t)64 << 10)
 #define MAX_BLOCK ((int64_t)2 << 20) /* larger ones leave the caches before they are parsed */
 #define MANY_BLOCKS 256
-#define MAX_LINE ((int64_t)1 << 30)
+#define MAX_LINE ((int64_t)128 << 20)
 
 /* ---- finding ---- */
 
@@ -258,7 +258,7 @@ static int read_to_line_end(const uni__files *files, const uni__block *block, in
         if (end - begin > MAX_LINE)
             return uni_error_set(
                 err, UNI_ELIMIT,
-                "%s: a line at byte %lld is longer than 1 GiB; is this a text file?",
+                "%s: a line at byte %lld is longer than 128 MiB; is this a text file?",
                 files->items[block->file].path, (long long)block->begin);
         char *memory = uni__reader_scratch(reader, UNI__SCRATCH_FILE_LINES, (size_t)(end - begin));
         if (memory == NULL)

@@ -115,6 +115,13 @@ void *uni__reader_scratch(uni__reader *reader, uni__scratch owner, size_t size)
     return reader->scratch[owner];
 }
 
+void uni__reader_release(uni__reader *reader, uni__scratch owner)
+{
+    uni__pool_put(reader->scratch[owner]);
+    reader->scratch[owner] = NULL;
+    reader->sizes[owner] = 0;
+}
+
 void uni__reader_watch(uni__reader *reader, const atomic_int *cancelled)
 {
     reader->cancelled = cancelled;

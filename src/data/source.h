@@ -135,6 +135,8 @@ typedef enum uni__scratch {
 /* Memory of this thread that is kept between calls: one buffer per owner, at least `size` bytes, 64-byte aligned and with 64 readable
  * bytes behind. Contents are not kept when it grows. NULL without memory. */
 void *uni__reader_scratch(uni__reader *reader, uni__scratch owner, size_t size);
+/* Gives it back: an owner that needed far more than it mostly does. */
+void uni__reader_release(uni__reader *reader, uni__scratch owner);
 
 /* A bad row: `line` and `column` from 1, 0 when there is none (binary formats: the byte's offset goes into the message). Returns 0: skip the
  * row (it was counted); negative: the error, with "FILE:LINE:COLUMN: " in front of the sentence. */

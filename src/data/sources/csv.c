@@ -10,7 +10,7 @@
 
 #define HEAD_BYTES ((size_t)256 << 10)
 #define WIDE_HEAD ((size_t)4 << 20) /* when types of the first rows did not hold in a small file */
-#define MAX_HEAD ((size_t)64 << 20) /* while not even one row is whole */
+#define MAX_HEAD ((size_t)16 << 20) /* while not even one row is whole */
 #define STREAM_BYTES ((size_t)1 << 20)
 
 static void forget_columns(uni__csv *csv)

@@ -13,7 +13,7 @@
 #include <string.h>
 #include "data/sources/csv.h"
 
-#define LONGEST_RECORD ((int64_t)1 << 30)
+#define LONGEST_RECORD ((int64_t)128 << 20)
 #define LOOK_AHEAD ((int64_t)16 << 10)
 
 /* The end of the record in whose middle or at whose beginning (at_start) p is, outside of quotes. */
@@ -216,7 +216,7 @@ static int read_bytes(const uni__csv *csv, const uni__block *block, int64_t begi
     if (end - begin > LONGEST_RECORD)
         return uni_error_set(
             err, UNI_ELIMIT,
-            "%s: a record behind byte %lld is longer than 1 GiB; is a quote missing?",
+            "%s: a record behind byte %lld is longer than 128 MiB; is a quote missing?",
             csv->files->items[block->file].path, (long long)block->begin);
     *text = uni__reader_scratch(reader, UNI__SCRATCH_CSV_BLOCK, (size_t)(end - begin) + 1);
     if (*text == NULL)

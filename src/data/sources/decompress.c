@@ -18,9 +18,8 @@
 #include "data/sources/codec_plugin.h"
 
 #define INPUT_BYTES ((size_t)256 << 10)
-#define MAX_LINE ((size_t)1 << 30)
-#define MAX_RECORD                                                                                 \
-    ((size_t)64 << 20) /* with quotes: one that is not closed takes all that follows */
+/* A few bytes of a compressed file can be a line of any length: what is held of one, with its copies, fits a dataset's budget (256 MiB). */
+#define MAX_LINE ((size_t)32 << 20)
 #define BEHIND 64
 
 struct uni__stream {
@@ -276,7 +275,7 @@ int uni__stream_lines(uni__stream *stream, size_t want, char quote, char delimit
                       const char **text, size_t *size, int64_t *line, uni_error *err)
 {
     int state = CELL_START;
-    size_t looked = 0, end = 0, most = quote != 0 ? MAX_RECORD : MAX_LINE;
+    size_t looked = 0, end = 0;
     UNI_TRY(grow(stream, want, err));
     if (stream->used > 0)
         step_over_used(stream);
@@ -295,9 +294,9 @@ int uni__stream_lines(uni__stream *stream, size_t want, char quote, char delimit
             break;
         if (got < room) /* no whole line before what cannot be read */
             return tell_failure(stream, stream->line, err);
-        if (stream->capacity >= most)
+        if (stream->capacity >= MAX_LINE)
             return uni_error_set(err, UNI_ELIMIT, "%s:%lld: a line of more than %zu MiB%s",
-                                 stream->path, (long long)stream->line, most >> 20,
+                                 stream->path, (long long)stream->line, MAX_LINE >> 20,
                                  quote != 0 ? "; is a quote not closed?" : "");
         UNI_TRY(grow(stream, stream->capacity * 2, err));
     }

@@ -16,7 +16,7 @@
 #include "data/sources/decompress.h"
 #include "data/sources/idx.h"
 
-#define MAX_UNPACKED ((size_t)4 << 30)
+#define MAX_UNPACKED ((size_t)256 << 20) /* of all columns together: the budget of a dataset */
 
 typedef struct idx_column {
     uni__idx_header header;

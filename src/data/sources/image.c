@@ -5,6 +5,7 @@
  */
 #include <unisono/data_readers.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,10 @@
 #include "data/sources/image_plugin.h"
 
 #define FILES_A_BLOCK 16
-#define MAX_FILE ((int64_t)512 << 20)
+#define MAX_FILE ((int64_t)128 << 20)
+#define LARGE ((size_t)8 << 20) /* decoded: such images are decoded one at a time */
+#define MOST                                                                                       \
+    ((size_t)224 << 20) /* of memory for one: what is left of a dataset's budget holds the rows */
 
 typedef struct images {
     uni__files *files;
@@ -23,6 +27,7 @@ typedef struct images {
     int64_t *labels; /* of each file, or NULL */
     int height, width, channels;
     bool resize, rescale;
+    pthread_mutex_t large; /* held while a large image is decoded */
     int path_column, label_column; /* -1: none */
 } images;
 
@@ -77,6 +82,33 @@ static int load(const uni__files *files, int64_t file, uni__reader *reader, cons
     return uni__files_pread(files, (int)file, 0, to, (size_t)item->size, err);
 }
 
+/* 1, 0 bad, negative an error. work: bytes for scaling; 0: the size is ours. */
+static int decode_into(const images *self, uni__reader *reader, const uint8_t *bytes, size_t count,
+                       const uni__image_plugin *decoder, const uni__image_size *size, size_t work,
+                       uint8_t *out, char *why, uni_error *err)
+{
+    size_t pixels = (size_t)size->width * (size_t)size->height;
+    bool same = size->channels == self->channels, fits = work == 0;
+    uint8_t *raw = same && fits ? out
+                                : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_DECODED,
+                                                      pixels * (size_t)size->channels);
+    uint8_t *converted = same   ? raw
+                         : fits ? out
+                                : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_CONVERTED,
+                                                      pixels * (size_t)self->channels);
+    float *space = fits ? NULL : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_WORK, work);
+    if (raw == NULL || converted == NULL || (!fits && space == NULL))
+        return uni_error_set(err, UNI_ENOMEM, "no memory for an image");
+    if (decoder->decode(bytes, count, size, raw, why) < 0)
+        return 0;
+    if (!same)
+        uni__pixels_convert(raw, size->channels, converted, self->channels, pixels);
+    if (!fits)
+        uni__pixels_resize(converted, size->height, size->width, self->channels, out, self->height,
+                           self->width, space);
+    return 1;
+}
+
 /* Decoded, with our channels and size, into `out`: 1, 0 bad, negative an error. */
 static int decode(const images *self, uni__reader *reader, const uint8_t *bytes, size_t count,
                   uint8_t *out, char *why, uni_error *err)
@@ -96,29 +128,28 @@ static int decode(const images *self, uni__reader *reader, const uint8_t *bytes,
     }
     size_t pixels = (size_t)size.width * (size_t)size.height;
     bool same = size.channels == self->channels;
-    uint8_t *raw = same && fits ? out
-                                : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_DECODED,
-                                                      pixels * (size_t)size.channels),
-            *converted = fits ? out
-                              : uni__reader_scratch(reader, UNI__SCRATCH_IMAGE_CONVERTED,
-                                                    pixels * (size_t)self->channels);
-    float *work = fits ? NULL
-                       : uni__reader_scratch(
-                             reader, UNI__SCRATCH_IMAGE_WORK,
-                             sizeof(float) * uni__pixels_work(size.height, size.width, self->height,
-                                                              self->width, self->channels));
-    if (raw == NULL || converted == NULL || (!fits && work == NULL))
-        return uni_error_set(err, UNI_ENOMEM, "no memory for an image");
-    if (decoder->decode(bytes, count, &size, raw, why) < 0)
+    size_t work = fits ? 0
+                       : sizeof(float) * uni__pixels_work(size.height, size.width, self->height,
+                                                          self->width, self->channels);
+    size_t needed = count + pixels * (size_t)size.channels + size.needs + work +
+                    (fits || same ? 0 : pixels * (size_t)self->channels);
+    if (needed > MOST) {
+        snprintf(why, UNI__IMAGE_WHY_SIZE,
+                 "an image of %d by %d (height, width), which needs %zu MiB to decode: more than "
+                 "%zu; scale it down first",
+                 size.height, size.width, needed >> 20, MOST >> 20);
         return 0;
-    if (same)
-        converted = raw;
-    else
-        uni__pixels_convert(raw, size.channels, converted, self->channels, pixels);
-    if (!fits)
-        uni__pixels_resize(converted, size.height, size.width, self->channels, out, self->height,
-                           self->width, work);
-    return 1;
+    }
+    bool large = needed > LARGE;
+    if (large)
+        pthread_mutex_lock((pthread_mutex_t *)&self->large);
+    good = decode_into(self, reader, bytes, count, decoder, &size, work, out, why, err);
+    if (large) {
+        for (int i = UNI__SCRATCH_IMAGE_DECODED; i <= UNI__SCRATCH_IMAGE_WORK; i++)
+            uni__reader_release(reader, (uni__scratch)i);
+        pthread_mutex_unlock((pthread_mutex_t *)&self->large);
+    }
+    return good;
 }
 
 static int put_image(const images *self, uni__build *build, int64_t file, uni_error *err)
@@ -202,6 +233,7 @@ static void block_place(void *self, int64_t index, uni__place *out)
 static void images_free(void *self_)
 {
     images *self = self_;
+    pthread_mutex_destroy(&self->large);
     uni__files_free(self->files);
     uni_table_unref(self->schema);
     free(self->labels);
@@ -377,6 +409,7 @@ int uni_dataset_read_images(uni_dataset **out, int num_paths, const char *const 
                       .channels = o.channels,
                       .resize = o.height > 0,
                       .rescale = o.rescale };
+    pthread_mutex_init(&self->large, NULL);
     UNI_TRY_GOTO(uni__files_open(&self->files, num_paths, paths, suffixes, err), fail);
     UNI_TRY_GOTO(look_at_first(self, o.bad.skip, err), fail);
     UNI_TRY_GOTO(make_schema(self, &o, err), fail);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__IMAGE_PLUGIN_VERSION 1
+#define UNI__IMAGE_PLUGIN_VERSION 2
 #define UNI__IMAGE_PLUGIN_SYMBOL "uni__image_plugin_get"
 #define UNI__IMAGE_WHY_SIZE 200
 #define UNI__IMAGE_MAX_SIDE 32768
@@ -17,6 +17,7 @@
 typedef struct uni__image_size {
     int width, height;
     int channels; /* as decode gives them: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA */
+    size_t needs; /* bytes that the decoder allocates besides the pixels; 0: a few rows */
 } uni__image_size;
 
 typedef struct uni__image_plugin {

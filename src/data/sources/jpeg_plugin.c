@@ -2,6 +2,7 @@
  * jpeg_plugin.c - libunisono-jpeg.so: JPEG images for src/data (image_plugin.h) by TurboJPEG, whose errors are values (libjpeg's own handler
  * would end the process). Damaged and cut-off images are errors, not grey areas. Any thread.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <turbojpeg.h>
 
@@ -14,6 +15,25 @@ static int failed(tjhandle handle, char *why)
     if (handle != NULL)
         tjDestroy(handle);
     return -1;
+}
+
+/* The coefficients of a progressive image are all held until its last scan. Its frame header comes before the first scan. */
+static size_t needs_of(const uint8_t *bytes, size_t count, const uni__image_size *size)
+{
+    for (size_t at = 2; at + 4 <= count && bytes[at] == 0xff;) {
+        uint8_t marker = bytes[at + 1];
+        if (marker == 0xff) { /* fill */
+            at++;
+            continue;
+        }
+        if (marker == 0xda || marker == 0xc0 || marker == 0xc1)
+            return 0;
+        if (marker == 0xc2)
+            break;
+        bool alone = marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+        at += alone ? 2 : 2 + ((size_t)bytes[at + 2] << 8 | bytes[at + 3]);
+    }
+    return (size_t)size->width * (size_t)size->height * (size_t)size->channels * 2;
 }
 
 static int size_of(const uint8_t *bytes, size_t count, uni__image_size *size, char *why)
@@ -29,6 +49,7 @@ static int size_of(const uint8_t *bytes, size_t count, uni__image_size *size, ch
         return -1;
     }
     size->channels = colours == TJCS_GRAY ? 1 : 3;
+    size->needs = needs_of(bytes, count, size);
     return 0;
 }
 

@@ -38,6 +38,7 @@ static int size_of(const uint8_t *bytes, size_t count, uni__image_size *size, ch
     size->width = image.width > UNI__IMAGE_MAX_SIDE ? -1 : (int)image.width;
     size->height = image.height > UNI__IMAGE_MAX_SIDE ? -1 : (int)image.height;
     size->channels = channels_of(&image);
+    size->needs = 0;
     png_image_free(&image);
     return 0;
 }

@@ -14,6 +14,7 @@
 
 #define COUNTED_BYTES ((int64_t)64 << 20)
 #define MAX_BLOCKS 65536
+#define INFER_BYTES ((size_t)16 << 20)
 
 /* ---- ranges of rowids ---- */
 
@@ -203,12 +204,15 @@ static int infer(uni__sqlite *self, uni__sqlite_query *q, int64_t limit, uni_err
     uni_field *fields = calloc((size_t)count + 1, sizeof *fields);
     if (seen == NULL || fields == NULL)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
-    for (int64_t row = 0;
-         status == 0 && row < limit && (step = self->plugin->step(q->statement, why)) > 0; row++)
+    size_t bytes = 0; /* large values tell no more than small ones */
+    for (int64_t row = 0; status == 0 && row < limit && bytes < INFER_BYTES &&
+                          (step = self->plugin->step(q->statement, why)) > 0;
+         row++)
         for (int i = 0; i < count; i++) {
             uni__sqlite_cell cell = { 0 };
             self->plugin->cell(q->statement, i, &cell);
             seen[i].types[cell.type] = true;
+            bytes += cell.size;
         }
     if (status == 0 && step < 0)
         status = uni_error_set(err, UNI_EIO, "reading %s: %s", uni__sqlite_path(self), why);

@@ -1,106 +1,206 @@
 /*
  * sqlite_plugin.c - libunisono-sqlite.so: SQLite for src/data (sqlite_plugin.h).
  */
+#include <ctype.h>
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "data/sources/sqlite_plugin.h"
 
-static void say(sqlite3 *database, char *why)
+/* A value is never larger (zeroblob(1000000000) is a few bytes of a view), and a step that gives no row ends after so many instructions of SQLite's machine: minutes. */
+#define MAX_VALUE (64 << 20)
+#define MAX_INSTRUCTIONS ((uint64_t)1 << 34)
+#define ASK_EVERY 100000 /* instructions */
+
+struct connection {
+    sqlite3 *database;
+    uint64_t instructions; /* since the last row */
+    bool may_recurse; /* the query itself has a WITH */
+    bool recursion; /* a view was refused for one */
+    bool (*stop)(const void *context);
+    const void *context;
+};
+
+struct statement {
+    sqlite3_stmt *own;
+    struct connection *connection;
+};
+
+static void say(const struct connection *connection, char *why)
 {
-    snprintf(why, UNI__SQLITE_WHY_SIZE, "%s",
-             database != NULL ? sqlite3_errmsg(database) : "out of memory");
+    if (connection->recursion)
+        snprintf(why, UNI__SQLITE_WHY_SIZE,
+                 "a view of the file is recursive, and may be endless: write its query yourself "
+                 "(WITH RECURSIVE ...) if you trust it");
+    else if (connection->instructions > MAX_INSTRUCTIONS)
+        snprintf(why, UNI__SQLITE_WHY_SIZE,
+                 "the query gave no row for %llu million instructions of SQLite's; is it endless?",
+                 (unsigned long long)(MAX_INSTRUCTIONS / 1000000));
+    else
+        snprintf(why, UNI__SQLITE_WHY_SIZE, "%s", sqlite3_errmsg(connection->database));
+}
+
+static int progress(void *context)
+{
+    struct connection *connection = context;
+    connection->instructions += ASK_EVERY;
+    return connection->instructions > MAX_INSTRUCTIONS ||
+           (connection->stop != NULL && connection->stop(connection->context));
+}
+
+/* Whatever a file's views do, they are not endless by recursion. */
+static int authorize(void *context, int action, const char *a, const char *b, const char *c,
+                     const char *d)
+{
+    struct connection *connection = context;
+    if (action != SQLITE_RECURSIVE || connection->may_recurse)
+        return SQLITE_OK;
+    connection->recursion = true;
+    return SQLITE_DENY;
+}
+
+static void db_close(void *connection_)
+{
+    struct connection *connection = connection_;
+    sqlite3_close(connection->database);
+    free(connection);
 }
 
 static void *db_open(const char *path, char *why)
 {
-    sqlite3 *database = NULL;
-    if (sqlite3_open_v2(path, &database, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) !=
+    struct connection *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        snprintf(why, UNI__SQLITE_WHY_SIZE, "out of memory");
+        return NULL;
+    }
+    if (sqlite3_open_v2(path, &made->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) !=
         SQLITE_OK) {
-        say(database, why);
-        sqlite3_close(database);
+        if (made->database != NULL)
+            say(made, why);
+        else
+            snprintf(why, UNI__SQLITE_WHY_SIZE, "out of memory");
+        db_close(made);
         return NULL;
     }
-    sqlite3_busy_timeout(database, 5000);
+    sqlite3_busy_timeout(made->database, 5000);
     /* A hostile file must not run functions of ours from its views. */
-    sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    return database;
+    sqlite3_db_config(made->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_limit(made->database, SQLITE_LIMIT_LENGTH, MAX_VALUE);
+    sqlite3_set_authorizer(made->database, authorize, made);
+    sqlite3_progress_handler(made->database, ASK_EVERY, progress, made);
+    return made;
 }
 
-static void db_close(void *database)
+static void db_finish(void *statement_)
 {
-    sqlite3_close(database);
+    struct statement *statement = statement_;
+    sqlite3_finalize(statement->own);
+    free(statement);
 }
 
-static void *db_prepare(void *database, const char *sql, int64_t first, int64_t last, char *why)
+/* The word, not a part of a name. */
+static bool has_with(const char *sql)
 {
-    sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK || statement == NULL) {
-        say(database, why);
+    const char *at = sql;
+    for (; (at = strcasestr(at, "with")) != NULL; at++) {
+        unsigned char before = at > sql ? (unsigned char)at[-1] : ' ', after = (unsigned char)at[4];
+        if ((isspace(before) || before == '(') && isspace(after))
+            return true;
+    }
+    return false;
+}
+
+static void *db_prepare(void *connection_, const char *sql, int64_t first, int64_t last, char *why)
+{
+    struct connection *connection = connection_;
+    struct statement *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        snprintf(why, UNI__SQLITE_WHY_SIZE, "out of memory");
         return NULL;
     }
-    if (!sqlite3_stmt_readonly(statement)) {
+    made->connection = connection;
+    connection->instructions = 0;
+    connection->may_recurse = has_with(sql);
+    if (sqlite3_prepare_v2(connection->database, sql, -1, &made->own, NULL) != SQLITE_OK ||
+        made->own == NULL) {
+        say(connection, why);
+        db_finish(made);
+        return NULL;
+    }
+    if (!sqlite3_stmt_readonly(made->own)) {
         snprintf(why, UNI__SQLITE_WHY_SIZE, "only queries that read are allowed");
-        sqlite3_finalize(statement);
+        db_finish(made);
         return NULL;
     }
-    if (sqlite3_bind_parameter_count(statement) == 2) {
-        sqlite3_bind_int64(statement, 1, first);
-        sqlite3_bind_int64(statement, 2, last);
+    if (sqlite3_bind_parameter_count(made->own) == 2) {
+        sqlite3_bind_int64(made->own, 1, first);
+        sqlite3_bind_int64(made->own, 2, last);
     }
-    return statement;
+    return made;
 }
 
-static void db_finish(void *statement)
+static void db_watch(void *statement, bool (*stop)(const void *context), const void *context)
 {
-    sqlite3_finalize(statement);
+    struct connection *connection = ((struct statement *)statement)->connection;
+    connection->stop = stop;
+    connection->context = context;
 }
 
-static int db_step(void *statement, char *why)
+static int db_step(void *statement_, char *why)
 {
-    int result = sqlite3_step(statement);
+    struct statement *statement = statement_;
+    statement->connection->instructions = 0;
+    int result = sqlite3_step(statement->own);
     if (result == SQLITE_ROW || result == SQLITE_DONE)
         return result == SQLITE_ROW;
-    say(sqlite3_db_handle(statement), why);
+    say(statement->connection, why);
     return -1;
+}
+
+static sqlite3_stmt *own(void *statement)
+{
+    return ((struct statement *)statement)->own;
 }
 
 static int db_columns(void *statement)
 {
-    return sqlite3_column_count(statement);
+    return sqlite3_column_count(own(statement));
 }
 
 static const char *db_column_name(void *statement, int column)
 {
-    return sqlite3_column_name(statement, column);
+    return sqlite3_column_name(own(statement), column);
 }
 
 static const char *db_column_type(void *statement, int column)
 {
-    return sqlite3_column_decltype(statement, column);
+    return sqlite3_column_decltype(own(statement), column);
 }
 
 static void db_cell(void *statement, int column, uni__sqlite_cell *cell)
 {
-    switch (sqlite3_column_type(statement, column)) {
+    switch (sqlite3_column_type(own(statement), column)) {
     case SQLITE_INTEGER:
         cell->type = UNI__SQLITE_INT;
-        cell->integer = sqlite3_column_int64(statement, column);
+        cell->integer = sqlite3_column_int64(own(statement), column);
         cell->real = (double)cell->integer;
         break;
     case SQLITE_FLOAT:
         cell->type = UNI__SQLITE_FLOAT;
-        cell->real = sqlite3_column_double(statement, column);
+        cell->real = sqlite3_column_double(own(statement), column);
         break;
     case SQLITE_TEXT:
         cell->type = UNI__SQLITE_TEXT;
-        cell->data = sqlite3_column_text(statement, column);
-        cell->size = (size_t)sqlite3_column_bytes(statement, column);
+        cell->data = sqlite3_column_text(own(statement), column);
+        cell->size = (size_t)sqlite3_column_bytes(own(statement), column);
         break;
     case SQLITE_BLOB:
         cell->type = UNI__SQLITE_BLOB;
-        cell->data = sqlite3_column_blob(statement, column);
-        cell->size = (size_t)sqlite3_column_bytes(statement, column);
+        cell->data = sqlite3_column_blob(own(statement), column);
+        cell->size = (size_t)sqlite3_column_bytes(own(statement), column);
         break;
     default:
         cell->type = UNI__SQLITE_NULL;
@@ -117,6 +217,7 @@ __attribute__((visibility("default"))) const uni__sqlite_plugin *uni__sqlite_plu
                                                .close = db_close,
                                                .prepare = db_prepare,
                                                .finish = db_finish,
+                                               .watch = db_watch,
                                                .step = db_step,
                                                .columns = db_columns,
                                                .column_name = db_column_name,

@@ -5,10 +5,11 @@
 #ifndef UNISONO_DATA_SQLITE_PLUGIN_H
 #define UNISONO_DATA_SQLITE_PLUGIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__SQLITE_PLUGIN_VERSION 1
+#define UNI__SQLITE_PLUGIN_VERSION 2
 #define UNI__SQLITE_PLUGIN_SYMBOL "uni__sqlite_plugin_get"
 #define UNI__SQLITE_WHY_SIZE 300
 
@@ -37,6 +38,8 @@ typedef struct uni__sqlite_plugin {
     /* NULL with a reason. `first` and `last` are bound to ?1 and ?2 when the statement has them. */
     void *(*prepare)(void *database, const char *sql, int64_t first, int64_t last, char *why);
     void (*finish)(void *statement);
+    /* stop(context) is asked now and then while a step works; true ends it. */
+    void (*watch)(void *statement, bool (*stop)(const void *context), const void *context);
     int (*step)(void *statement, char *why); /* 1 a row, 0 the end, -1 a reason */
     int (*columns)(void *statement);
     const char *(*column_name)(void *statement, int column);

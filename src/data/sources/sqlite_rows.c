@@ -5,6 +5,8 @@
 #include "data/sources/build.h"
 #include "data/sources/sqlite.h"
 
+#define STREAM_BYTES ((size_t)8 << 20) /* of text and blobs in one table of a stream */
+
 const char *uni__sqlite_path(const uni__sqlite *self)
 {
     return self->files->items[0].path;
@@ -52,6 +54,11 @@ static int put_cell(const uni__sqlite *self, uni__build *build, int column,
     return uni__build_put_bytes(build, column, cell->data, cell->size, err);
 }
 
+static bool is_unwanted(const void *reader)
+{
+    return uni__reader_is_wanted(reader, NULL) < 0;
+}
+
 /* Up to max_rows rows of the statement; *more: there may be others. */
 int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *reader,
                      int64_t max_rows, uni_table **out, bool *more, uni_error *err)
@@ -60,11 +67,16 @@ int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *read
     uni__build build;
     int step = 0, status = 0;
     UNI_TRY(uni__build_begin(&build, reader, self->schema, max_rows, max_rows * 16, err));
-    while (build.num_rows < max_rows && (step = self->plugin->step(statement, why)) > 0) {
+    self->plugin->watch(statement, is_unwanted, reader);
+    size_t bytes = 0;
+    bool stream = self->num_blocks == 0; /* which may be cut anywhere */
+    while (build.num_rows < max_rows && !(stream && bytes > STREAM_BYTES) &&
+           (step = self->plugin->step(statement, why)) > 0) {
         int skipped = 0;
         for (int i = 0; i < build.num_columns && skipped == 0; i++) {
             uni__sqlite_cell cell = { 0 };
             self->plugin->cell(statement, i, &cell);
+            bytes += cell.size;
             skipped = put_cell(self, &build, i, &cell, err);
         }
         if (skipped < 0) {
@@ -77,7 +89,9 @@ int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *read
             UNI_TRY_GOTO(uni__build_end_row(&build, err), fail);
     }
     if (step < 0) {
-        status = uni_error_set(err, UNI_EIO, "reading %s: %s", uni__sqlite_path(self), why);
+        status = uni__reader_is_wanted(reader, err);
+        if (status == 0)
+            status = uni_error_set(err, UNI_EIO, "reading %s: %s", uni__sqlite_path(self), why);
         goto fail;
     }
     *more = step > 0;

@@ -22,6 +22,7 @@
 #define EXTRA_BYTES ((int64_t)64 << 10)
 #define UNKNOWN INT64_MIN
 #define NO_RECORD INT64_MAX
+#define MAX_COMPRESSED ((int64_t)64 << 20) /* a record that a few bytes may unpack to */
 
 typedef struct tfrecord {
     uni__source_class class_;
@@ -217,6 +218,13 @@ static int stream_file(tfrecord *self, tfrecord_cursor *cursor, uni__reader *rea
     UNI_TRY(fill(cursor, want, &last, err));
     /* At least one whole record. */
     int64_t length = cursor->size >= UNI__TFRECORD_HEADER ? uni__tfrecord_length(cursor->bytes) : 0;
+    if (!last && length > MAX_COMPRESSED)
+        return uni_error_set(
+            err, UNI_ELIMIT,
+            "%s: a record of %lld MiB in a compressed file, more than %lld; unpack "
+            "the file first",
+            uni__stream_path(cursor->stream), (long long)(length >> 20),
+            (long long)(MAX_COMPRESSED >> 20));
     if (!last && length + UNI__TFRECORD_FRAME > cursor->size)
         UNI_TRY(fill(cursor, length + UNI__TFRECORD_FRAME + UNI__TFRECORD_HEADER, &last, err));
     uni__tfrecord_walk walk = { .bytes = cursor->bytes,
