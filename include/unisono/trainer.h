@@ -207,7 +207,11 @@ UNI_API const uni_value *uni_result_returned(const uni_result *result,
 UNI_API const uni_value *uni_result_metrics(const uni_result *result,
                                             int rank); /* its last report; NULL when none */
 UNI_API int64_t uni_result_iterations(const uni_result *result, int rank);
-UNI_API const char *uni_result_latest_checkpoint(const uni_result *result); /* path or NULL */
+/* The newest, also when the policy does not keep it (then it is in the run's .recovery); path or NULL. With v1_checkpoints the newest of those kept. */
+UNI_API const char *uni_result_latest_checkpoint(const uni_result *result);
+/* Those that the policy keeps, best last (without a score attribute the newest is the best); NULL beyond the last. */
+UNI_API int uni_result_num_checkpoints(const uni_result *result);
+UNI_API const char *uni_result_checkpoint(const uni_result *result, int index);
 UNI_API const char *uni_result_best_checkpoint(const uni_result *result); /* path or NULL */
 /* With UNI_KEEP_NONE or after the file was removed: what was last taken as a dictionary (v1's latest_checkpoint), or NULL. */
 UNI_API const uni_value *uni_result_latest_dict(const uni_result *result);

@@ -99,6 +99,12 @@ static int try_beside(const char *directory, const uni__plugin *plugin, const vo
     for (size_t i = 0; i < sizeof up / sizeof up[0] && found == 0; i++)
         if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], plugin->built) < sizeof below)
             found = try_open(directory, below, plugin, directory, table, err);
+    /* An installed program: PREFIX/bin/unisono or PREFIX/libexec/unisono/unisono-agent, wherever the prefix was moved to. */
+    for (size_t i = 1; i < 3 && found == 0 && UNI__LIBDIR[0] != '/'; i++)
+        if ((size_t)snprintf(below, sizeof below, "%s/%s", up[i], UNI__LIBDIR) < sizeof below)
+            found = try_open(directory, below, plugin, directory, table, err);
+    if (found == 0 && UNI__LIBDIR[0] == '/')
+        found = try_open(UNI__LIBDIR, "", plugin, directory, table, err);
     return found;
 }
 

@@ -408,3 +408,32 @@ const uni__checkpoint_info *uni__store_at(const uni__store *store, size_t index)
             return store->entries[i];
     return NULL;
 }
+
+/* Ties: the earlier is the better. */
+static bool is_better(const uni__store *store, const uni__checkpoint_info *a,
+                      const uni__checkpoint_info *b)
+{
+    uni__candidate here = candidate_of(a), there = candidate_of(b);
+    if (uni__retention_better(&store->policy, &here, &there))
+        return true;
+    return !uni__retention_better(&store->policy, &there, &here) && a->number < b->number;
+}
+
+uni_value *uni__store_ranking(const uni__store *store)
+{
+    uni_value *paths = uni_value_list();
+    size_t count = uni__store_count(store);
+    for (size_t place = 0; place < count; place++)
+        for (size_t i = 0; i < count; i++) {
+            /* How many are worse is where it stands. */
+            const uni__checkpoint_info *one = uni__store_at(store, i);
+            size_t worse = 0;
+            for (size_t k = 0; k < count; k++)
+                worse += k != i && is_better(store, one, uni__store_at(store, k));
+            if (worse == place && uni_list_take(paths, uni_value_string(one->path)) < 0) {
+                uni_value_free(paths);
+                return NULL;
+            }
+        }
+    return paths;
+}

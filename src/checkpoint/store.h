@@ -5,8 +5,8 @@
  *
  *   checkpoints/checkpoint_NNNNNN   complete ones that the policy keeps; users list this folder
  *   .recovery/checkpoint_NNNNNN     the newest complete one when the policy did not keep it (at
- *                                   most one): what a restarted group goes on from. Gone when
- *                                   the run ended well
+ *                                   most one): what a restarted group goes on from, and the
+ *                                   result's newest. Gone when a run of v1 ended well
  *   .staging/                       parts and drafts in the making, and what is being deleted
  *
  * Workers put files into `.staging/` (stage.h); the trainer's persist thread makes a draft of the
@@ -101,6 +101,8 @@ const uni__checkpoint_info *uni__store_latest(const uni__store *store);
  * resumes from. */
 const uni__checkpoint_info *uni__store_resume(const uni__store *store);
 /* Those in checkpoints/. */
+/* Their paths as a list, best last; NULL without memory. */
+uni_value *uni__store_ranking(const uni__store *store);
 size_t uni__store_count(const uni__store *store);
 const uni__checkpoint_info *uni__store_at(const uni__store *store, size_t index); /* oldest first */
 

@@ -54,6 +54,11 @@ static void ask(uni__persist *persist, uni__persist_job request)
         no_memory(persist);
 }
 
+const uni__checkpoint_info *uni__persist_latest(const uni__persist *persist)
+{
+    return persist->run->v1 ? uni__store_latest(persist->store) : uni__store_resume(persist->store);
+}
+
 /* ---- for the controller thread ---- */
 
 int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
@@ -85,7 +90,7 @@ int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err)
     }
     const char *staging = uni__store_staging_dir(persist->store);
     run->staging_dir = strdup(staging);
-    const uni__checkpoint_info *latest = uni__store_latest(persist->store),
+    const uni__checkpoint_info *latest = uni__persist_latest(persist),
                                *best = uni__store_best(persist->store);
     snprintf(run->latest_path, sizeof run->latest_path, "%s", latest ? latest->path : "");
     snprintf(run->best_path, sizeof run->best_path, "%s", best ? best->path : "");
@@ -319,6 +324,7 @@ void uni__persist_end(uni__persist *persist, bool keep_recovery, uni_value **lat
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_QUIT });
     pthread_join(persist->thread, NULL);
     *latest_dict = persist->run->v1 || persist->memory_fd >= 0 ? last_dict(persist) : NULL;
+    persist->run->kept = uni__store_ranking(persist->store);
     uni__store_close(persist->store, keep_recovery);
     if (persist->memory_fd >= 0)
         close(persist->memory_fd);

@@ -64,6 +64,8 @@ struct uni__persist {
     int64_t memory_iteration;
 };
 
+/* The newest complete one. With v1 only of those that the policy keeps: its newest is a dictionary in memory. */
+const uni__checkpoint_info *uni__persist_latest(const uni__persist *persist);
 /* The persist thread itself. */
 void *uni__persist_thread(void *persist);
 /* The store's own news, on the persist thread. */

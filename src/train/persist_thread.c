@@ -244,7 +244,7 @@ static void answer_completed(uni__persist *persist, const uni__checkpoint_info *
     answer *reply = new_answer(persist);
     if (!reply)
         return;
-    const uni__checkpoint_info *latest = uni__store_latest(persist->store),
+    const uni__checkpoint_info *latest = uni__persist_latest(persist),
                                *best = uni__store_best(persist->store);
     reply->number = info ? info->number : 0;
     reply->iteration = info ? info->iteration : 0;

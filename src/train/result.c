@@ -7,6 +7,7 @@
 
 struct uni_result {
     char *run_dir, *latest, *best;
+    uni_value *kept; /* paths, best last */
     int world_size, attempts, exit_code;
     uni_value **metrics; /* by rank */
     uni_value **returned; /* by rank: {"result": value} or NULL */
@@ -38,6 +39,8 @@ uni_result *uni__result_new(uni__run *run)
     result->attempts = run->attempt;
     result->latest = path_or_null(run->latest_path);
     result->best = path_or_null(run->best_path);
+    result->kept = run->kept;
+    run->kept = NULL;
     result->error = run->error;
     result->exit_code = run->error.code ? uni__cause_exit_code(&run->cause) : UNI_EXIT_OK;
     for (int i = 0; i < run->num_workers; i++) {
@@ -74,6 +77,7 @@ void uni_result_free(uni_result *result)
     free(result->run_dir);
     free(result->latest);
     free(result->best);
+    uni_value_free(result->kept);
     free(result);
 }
 
@@ -113,6 +117,16 @@ const char *uni_result_latest_checkpoint(const uni_result *result)
 const char *uni_result_best_checkpoint(const uni_result *result)
 {
     return result->best;
+}
+
+int uni_result_num_checkpoints(const uni_result *result)
+{
+    return (int)uni_list_size(result->kept);
+}
+
+const char *uni_result_checkpoint(const uni_result *result, int index)
+{
+    return index < 0 ? NULL : uni_value_as_string(uni_list_get(result->kept, (size_t)index), NULL);
 }
 
 const uni_value *uni_result_latest_dict(const uni_result *result)

@@ -204,6 +204,7 @@ struct uni__run {
     int64_t latest_number,
         previous_number; /* checkpoints completed; at the beginning of this attempt */
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
+    uni_value *kept; /* paths of the checkpoints that the policy keeps, best last; at the end */
     char resume_path[4096]; /* what the present attempt started from */
     bool kept_in_memory; /* a complete dictionary that was not written (UNI_KEEP_NONE) */
     int resume_fd; /* the same as a dictionary in memory, or -1 */

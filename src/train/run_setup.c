@@ -28,6 +28,7 @@ static void run_free(uni__run *run)
     uni_value_free(run->attachment);
     uni_value_free(run->datasets);
     uni_value_free(run->from_dict);
+    uni_value_free(run->kept);
     if (run->resume_fd >= 0)
         close(run->resume_fd);
     free(run->function);
@@ -370,7 +371,8 @@ uni_result *uni__run_end(uni__run *run)
 {
     char sentence[UNI_ERROR_MESSAGE_SIZE];
     uni_value *latest_dict = NULL;
-    uni__persist_end(run->persist, run->error.code != 0, &latest_dict);
+    /* The newest checkpoint stays, kept by the policy or not: the result names it. */
+    uni__persist_end(run->persist, run->error.code != 0 || !run->v1, &latest_dict);
     /* What the persist thread posted before it ended may still be in the controller's queue, and the callback that ended the run may still be on
      * its way out: both are over when this one had its turn. */
     if (run->group)

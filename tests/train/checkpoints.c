@@ -113,6 +113,22 @@ static int users_directory(uni_session *session, uni_value **result, uni_error *
     return system(command) == 0 ? 0 : uni_error_set(err, UNI_EIO, "the user's directory is gone");
 }
 
+/* One report with a checkpoint for each loss. */
+static int report_losses(uni_session *session, uni_value **result, uni_error *err)
+{
+    const uni_value *list = uni_dict_get(uni_session_config(session), "losses");
+    for (size_t i = 0; i < uni_list_size(list); i++) {
+        uni_value *metrics =
+            scenario_config("loss", uni_value_as_float(uni_list_get(list, i), 0), NULL);
+        bool first = uni_session_world_rank(session) == 0;
+        int status = uni_session_report(
+            session, metrics, &(uni_checkpoint_source){ .dict = first ? metrics : NULL }, err);
+        uni_value_free(metrics);
+        UNI_TRY(status);
+    }
+    return 0;
+}
+
 static int missing_directory(uni_session *session, uni_value **result, uni_error *err)
 {
     return uni_session_report(session, NULL,
@@ -124,6 +140,7 @@ const uni_function functions[] = { { "save_losses", save_losses },
                                    { "directories", directories },
                                    { "users_directory", users_directory },
                                    { "missing_directory", missing_directory },
+                                   { "report_losses", report_losses },
                                    { NULL, NULL } };
 
 /* ---- scenarios ---- */
@@ -135,6 +152,42 @@ static uni_value *losses(int count, const double *values)
         CHECK(uni_list_take(list, uni_value_float(values[i])) == 0);
     CHECK(uni_dict_take(config, "losses", list) == 0);
     return config;
+}
+
+/* The newest is at hand although the policy keeps better ones; those are listed best last. */
+static void newest_and_best(uni_program *program)
+{
+    static const double values[] = { 0.9, 0.2, 0.5, 0.2, 0.7 };
+    static const char *const kept[] = { "checkpoint_000003", "checkpoint_000004",
+                                        "checkpoint_000002" };
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_value *config = losses(5, values), *dict = NULL;
+    uni_checkpoint *newest = NULL;
+    uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
+    CHECK_OK(
+        uni_trainer_fit(trainer,
+                        &(uni_run_options){
+                            .function = "report_losses",
+                            .config = config,
+                            .policy = &(uni_checkpoint_policy){ .num_to_keep = 3,
+                                                                .score_attribute = "loss",
+                                                                .score_order = UNI_SCORE_MIN } },
+                        &result, &err),
+        &err);
+    CHECK_CONTAINS(uni_result_latest_checkpoint(result), "checkpoint_000005");
+    CHECK_OK(uni_checkpoint_open(&newest, uni_result_latest_checkpoint(result), &err), &err);
+    CHECK_OK(uni_checkpoint_read_dict(newest, &dict, &err), &err);
+    CHECK(uni_dict_get_float(dict, "loss", 0) == 0.7);
+    uni_value_free(dict);
+    uni_checkpoint_close(newest);
+    CHECK_CONTAINS(uni_result_best_checkpoint(result), kept[2]);
+    CHECK(uni_result_num_checkpoints(result) == 3 && !uni_result_checkpoint(result, 3));
+    for (int i = 0; i < 3; i++)
+        CHECK_CONTAINS(uni_result_checkpoint(result, i), kept[i]);
+    uni_value_free(config);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
 }
 
 static void golden(uni_program *program, uni_checkpoint_policy policy, int count,
@@ -325,4 +378,5 @@ const scenario scenarios[] = { { "golden_policies", golden_policies },
                                { "resume_from", resume_from },
                                { "directory_parts", directory_parts },
                                { "buffer_between_runs", buffer_between_runs },
+                               { "newest_and_best", newest_and_best },
                                { NULL, NULL } };

@@ -1,7 +1,10 @@
 """install_test.py - what `meson install` brings is enough for a C program: pkg-config, cc, CMake, and the command beside it."""
 
+import contextlib
+import gzip
 import os
 import shutil
+import sqlite3
 import subprocess
 
 import support
@@ -52,6 +55,25 @@ def test_programs_by_hand_and_by_cmake(storage):
             call(["cmake", "--build", "made"], env, storage)
             assert "run_" in call(["made/mine"], env, storage)
         assert "mine" in call(["unisono", "run", "-n", "1", "--", "echo", "mine"], env, storage)
+    finally:
+        shutil.rmtree(root)
+
+
+def test_the_installed_command_finds_its_plug_ins(storage):
+    root, env = installed(storage)
+    env = {name: value for name, value in env.items() if name not in ("LD_LIBRARY_PATH", "UNISONO_PLUGINS")}
+    try:
+        names = {name for _, _, files in os.walk(root) for name in files}
+        if "libunisono-zlib.so" in names:
+            with gzip.open(os.path.join(storage, "table.csv.gz"), "wt", encoding="utf-8") as file:
+                file.write("a,b\n1,2\n")
+            assert '{"a":1,"b":2}' in call(["unisono", "data", "head", "table.csv.gz"], env, storage).replace(" ", "")
+        if "libunisono-sqlite.so" in names:
+            with contextlib.closing(sqlite3.connect(os.path.join(storage, "table.db"))) as base:
+                base.execute("create table t(a integer, b integer)")
+                base.execute("insert into t values(3, 4)")
+                base.commit()
+            assert '{"a":3,"b":4}' in call(["unisono", "data", "head", "--table", "t", "table.db"], env, storage).replace(" ", "")
     finally:
         shutil.rmtree(root)
 
