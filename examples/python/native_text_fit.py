@@ -1,7 +1,8 @@
-"""The course's "Training with Model.fit" on the native engine: only the imports are changed.
+"""The course's "Training with Model.fit" on the native engine.
 
-Two topics of fortunes in the place of the Quora questions, and the words of the training texts in the place of the NNLM module (which is a TensorFlow program);
---vectors FILE uses vectors of words instead. With the same seed it prints the numbers of examples/engine/text_fit.c.
+Beside the imports, the data is another (two topics of fortunes in the place of the Quora questions) and so are the words: those of the training texts in the place
+of the NNLM module, which is a TensorFlow program (--vectors FILE uses vectors of words). With the same seed and number of replicas it prints the numbers
+of examples/engine/text_fit.c --strategy mirrored:N.
 """
 
 import pathlib
@@ -22,7 +23,8 @@ strategy = tf.distribute.MirroredStrategy(options.replicas)
 print('Number of devices: {}'.format(strategy.num_replicas_in_sync))
 
 buffer_size = train_df.size
-global_batch_size = 64  # over all replicas, so that the numbers do not depend on how many there are
+batch_size_per_replica = 64
+global_batch_size = batch_size_per_replica * strategy.num_replicas_in_sync
 
 train_dataset = (tf.data.Dataset.from_tensor_slices((train_df.question_text.values, train_df.target.values))
                  .shuffle(buffer_size)

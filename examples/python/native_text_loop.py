@@ -1,7 +1,8 @@
-"""The course's "Custom loop training" on the native engine: only the imports are changed.
+"""The course's "Custom loop training" on the native engine.
 
-The data and the words are those of native_text_fit.py. history.append, which pandas no longer has, is a list of rows here; with --output DIR they are written to
-history.csv. Ends with the evaluation exercise. With the same seed and one replica it prints the numbers of examples/engine/text_loop.c.
+Beside the imports, data and words are those of native_text_fit.py, and history.append, which pandas no longer has, is a list of rows; with --output DIR they are
+written to history.csv. Ends with the evaluation exercise. With the same seed and number of replicas it prints the numbers of examples/engine/text_loop.c
+--strategy mirrored:N.
 """
 
 import csv
@@ -21,7 +22,8 @@ strategy = tf.distribute.MirroredStrategy(options.replicas)
 print('Number of devices: {}'.format(strategy.num_replicas_in_sync))
 
 buffer_size = train_df.size
-global_batch_size = 64  # over all replicas, so that the numbers do not depend on how many there are
+batch_size_per_replica = 64
+global_batch_size = batch_size_per_replica * strategy.num_replicas_in_sync
 
 train_dataset = (tf.data.Dataset.from_tensor_slices((train_df.question_text.values[..., None], train_df.target.values[..., None]))
                  .shuffle(buffer_size)

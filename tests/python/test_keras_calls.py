@@ -188,5 +188,78 @@ class Accumulation(unittest.TestCase):
                 keras.optimizers.SGD(gradient_accumulation_steps=steps)
 
 
+class Arguments(unittest.TestCase):
+    """None is swallowed: unknown ones name the nearest, known ones without effect are refused, harmless ones are taken."""
+
+    def test_refused_and_unknown(self):
+        layers, optimizers = keras.layers, keras.optimizers
+        model = compiled(0.1)
+        dataset = tf.data.Dataset.range(3)
+        for call, words in (
+                (lambda: layers.Dense(3, activaton="relu"), "did you mean 'activation'"),
+                (lambda: layers.Dense(3, kernel_constraint="non_neg"), "kernel_constraint"),
+                (lambda: layers.Dense(3, dtype="float64"), "float64"),
+                (lambda: layers.LSTM(3, return_state=True), "return_state"),
+                (lambda: layers.BatchNormalization(renorm=True), "renorm"),
+                (lambda: keras.losses.Huber(detla=1.0), "did you mean 'delta'"),
+                (lambda: keras.losses.SparseCategoricalCrossentropy(ignore_class=0), "ignore_class"),
+                (lambda: keras.metrics.AUC(multi_label=True), "multi_label"),
+                (lambda: keras.metrics.Mean(dtype="float16"), "float16"),
+                (lambda: optimizers.Adam(use_ema=True), "use_ema"),
+                (lambda: optimizers.SGD(momentun=0.9), "did you mean 'momentum'"),
+                (lambda: optimizers.schedules.CosineDecay(0.1, 3, alhpa=0.1), "did you mean 'alpha'"),
+                (lambda: keras.initializers.RandomNormal(stdev=1), "did you mean 'stddev'"),
+                (lambda: keras.callbacks.TensorBoard(embeddings_freq=1), "embeddings_freq"),
+                (lambda: keras.callbacks.EarlyStopping(patiance=1), "did you mean 'patience'"),
+                (lambda: keras.callbacks.ModelCheckpoint("a.keras", initial_value_threshold=1), "initial_value_threshold"),
+                (lambda: model.compile("sgd", "mse", metric=["mae"]), "did you mean 'metrics'"),
+                (lambda: model.fit(X, Y, epoch=3), "did you mean 'epochs'"),
+                (lambda: model.evaluate(X, Y, batchsize=3), "did you mean 'batch_size'"),
+                (lambda: model.load_weights("a.weights.h5", skip_mismatch=True), "skip_mismatch"),
+                (lambda: model.summary(show_trainable=True), "show_trainable"),
+                (lambda: keras.Input((3,), sparse=True), "sparse"),
+                (lambda: keras.models.load_model("a.keras", custom_objects={"a": 1}), "custom_objects"),
+                (lambda: tf.function(inputsignature=None), "inputsignature"),
+                (lambda: dataset.batch(2, drop_reminder=True), "did you mean 'drop_remainder'"),
+                (lambda: dataset.cache(filename="somewhere"), "filename"),
+                (lambda: tf.distribute.MirroredStrategy(1).run(len, options=object()), "options"),
+                (lambda: tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=object()), "cluster_resolver")):
+            with self.assertRaises(TypeError) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+
+    def test_harmless(self):
+        keras.layers.Dropout(0.1, seed=3)
+        keras.layers.LSTM(2, unroll=True)
+        keras.layers.Dense(2, kernel_constraint=None, lora_rank=None, dtype="float32")
+        compiled(0.1).compile("sgd", "mse", jit_compile=True, run_eagerly=True, auto_scale_loss=False)
+        self.assertEqual([int(each) for each in tf.data.Dataset.range(3).map(lambda each: each, num_parallel_calls=2)], [0, 1, 2])
+
+        @tf.function(jit_compile=True)
+        def same(x):
+            return x
+        self.assertEqual(same(3), 3)
+
+    def test_zeros_are_values(self):
+        model = compiled(0.1)
+        before = model.get_weights()
+        self.assertEqual(model.fit(X, Y, epochs=0, verbose=0).history, {})
+        np.testing.assert_array_equal(before[0], model.get_weights()[0])
+        for wrong in (dict(batch_size=0), dict(steps_per_epoch=0), dict(validation_freq=0), dict(epochs=-1)):
+            with self.assertRaises(ValueError):
+                model.fit(X, Y, verbose=0, **wrong)
+        drawn = []
+        for _ in range(2):
+            keras.utils.set_random_seed(0)
+            drawn.append(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).get_weights()[0])
+        np.testing.assert_array_equal(*drawn)
+        self.assertEqual(keras.callbacks.ReduceLROnPlateau(patience=0)._options["patience"], 0)
+
+    def test_frozen_models(self):
+        self.assertEqual(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)], trainable=False).trainable_weights, [])
+        inputs = keras.Input((4,))
+        self.assertEqual(keras.Model(inputs, keras.layers.Dense(3)(inputs), trainable=False).trainable_weights, [])
+
+
 if __name__ == "__main__":
     support.main()

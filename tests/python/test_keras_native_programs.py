@@ -1,8 +1,10 @@
 """Whole programs on the native engine: the course's two (their C twins print the same numbers), and native models in the workers of trainers."""
 
 import csv
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -59,7 +61,7 @@ class Course(unittest.TestCase):
             line = re.search(r"^Epoch: 0, accuracy:[\d.]+,  loss:[\d.]+,  val_accuracy:[\d.]+,  val_loss:[\d.]+,  $", out, re.M).group()
             self.assertRegex(out, r"\n\.{6}\n \n Time for [\d.]+ ms\n")
             self.assertTrue(os.listdir(os.path.join(self.folder.name, replicas, "nnlm-en-dim128")))
-            twin = self.native("engine_text_fit", "--epochs", "6")
+            twin = self.native("engine_text_fit", "--epochs", "6", "--strategy", "mirrored:" + replicas)
             if twin is not None:
                 self.assertIn(line, twin)
                 self.assertEqual(out.splitlines()[-1], twin.splitlines()[-1])
@@ -72,10 +74,10 @@ class Course(unittest.TestCase):
             lines[replicas] = re.findall(table, out, re.M)
             self.assertEqual(len(lines[replicas]), 4, out)
             self.assertGreater(float(re.search(r"The model accuracy : +([\d.]+)%", out).group(1)), 90)
-        self.assertEqual(lines["1"], lines["2"])
-        twin = self.native("engine_text_loop", "--epochs", "4")
-        if twin is not None:
-            self.assertEqual(lines["1"], re.findall(table, twin, re.M))
+        for replicas, mine in lines.items():
+            twin = self.native("engine_text_loop", "--epochs", "4", "--strategy", "mirrored:" + replicas)
+            if twin is not None:
+                self.assertEqual(mine, re.findall(table, twin, re.M))
         with open(os.path.join(self.folder.name, "history.csv"), encoding="utf-8") as file:
             self.assertEqual(file.readline().strip(), "epochs,train_loss,valid_loss,train_acc,valid_acc")
 
@@ -132,6 +134,63 @@ class Workers(unittest.TestCase):
         with result.checkpoint.as_directory() as folder:
             model = keras.models.load_model(os.path.join(folder, "model.keras"))
         self.assertEqual(model.predict(np.ones((2, 8), np.float32)).shape, (2, 1))
+
+
+BY_HAND = """
+import json, numpy as np
+import unisono.tf as tf
+from unisono import keras
+
+keras.utils.set_random_seed(0)
+x = np.random.RandomState(3).rand(64, 4).astype("float32")
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+history = model.fit(x, x.sum(axis=1, keepdims=True), batch_size=16, epochs=3, shuffle=False, verbose=0)
+print(json.dumps([strategy.num_replicas_in_sync, history.history["loss"], [float(each.sum()) for each in model.get_weights()]]))
+"""
+
+
+class ByHand(unittest.TestCase):
+    """TF_CONFIG that the user has set: the processes train together, and their numbers are those of one."""
+
+    def run_workers(self, configs):
+        def environment(config):
+            env = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+            return dict(env, TF_CONFIG=json.dumps(config)) if config else env
+        running = [subprocess.Popen([sys.executable, "-c", BY_HAND], env=environment(each), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                   for each in configs]
+        done = [each.communicate(timeout=100) + (each.returncode,) for each in running]
+        self.assertEqual([code for _, _, code in done], [0] * len(configs), done)
+        return [json.loads(out) for out, _, _ in done]
+
+    def test_two_processes(self):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            second.bind(("127.0.0.1", 0))
+            workers = ["localhost:%d" % each.getsockname()[1] for each in (first, second)]
+        together = self.run_workers([{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in range(2)])
+        alone = self.run_workers([None])[0]
+        for count, losses, weights in together:
+            self.assertEqual(count, 2)
+            np.testing.assert_allclose(losses, alone[1], rtol=1e-4)
+            np.testing.assert_allclose(weights, alone[2], rtol=1e-4, atol=1e-5)
+
+    def test_mistakes(self):
+        import unisono.tf as tf
+
+        for text, why in (("{", "not understood"), ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 7}}', "worker 7"),
+                          ('{"cluster": {"worker": ["a:1", "b:2"]}}', "not understood")):
+            before = os.environ.get("TF_CONFIG")
+            os.environ["TF_CONFIG"] = text
+            try:
+                with self.assertRaisesRegex(ValueError, why):
+                    tf.distribute.MultiWorkerMirroredStrategy()
+            finally:
+                os.environ.pop("TF_CONFIG")
+                if before is not None:
+                    os.environ["TF_CONFIG"] = before
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import numpy as _np
 
 from unisono import keras
+from unisono._arguments import strict
 from unisono.keras import losses, metrics, ops as _ops, optimizers
 from unisono.keras._tape import GradientTape
 from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
@@ -37,7 +38,8 @@ class errors:  # noqa: N801 (TensorFlow's module)
         """The end of a dataset's iterator is Python's StopIteration."""
 
 
-def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
+@strict()
+def function(func: Callable[..., Any] | None = None) -> Any:
     """A decorator that leaves the function as it is: operations of the engine need no tracing."""
     return func if func is not None else lambda inner: inner
 
@@ -126,12 +128,12 @@ class random:  # noqa: N801 (TensorFlow's module)
     @staticmethod
     def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = "float32", seed: int | None = None) -> Tensor:
         """Numbers of the normal distribution."""
-        return Tensor.of(_np.random.normal(mean, stddev, shape).astype(dtype))
+        return Tensor.of((_np.random if seed is None else _np.random.default_rng(seed)).normal(mean, stddev, shape).astype(dtype))
 
     @staticmethod
     def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0, dtype: Any = "float32", seed: int | None = None) -> Tensor:
         """Numbers between minval and maxval."""
-        return Tensor.of(_np.random.uniform(minval, maxval, shape).astype(dtype))
+        return Tensor.of((_np.random if seed is None else _np.random.default_rng(seed)).uniform(minval, maxval, shape).astype(dtype))
 
 
 class config:  # noqa: N801 (TensorFlow's module)

@@ -11,6 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from unisono import _engine
+from unisono._arguments import Refused, strict_class
 from unisono.keras._tensor import Tensor, as_array, data_seed, shared
 
 __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
@@ -29,14 +30,17 @@ class experimental:  # noqa: N801 (TensorFlow's module)
         OFF, AUTO, FILE, DATA = -1, 0, 1, 2
 
 
+class _Group:
+    """A group of options; those that a strategy would act on are looked at by with_options, the others are about speed."""
+
+    auto_shard_policy = None
+
+
 class Options:
-    """Accepted and not needed."""
+    """What with_options takes."""
 
     def __init__(self):
-        class _Distribute:
-            auto_shard_policy = None
-        self.experimental_distribute = _Distribute()
-        self.autotune = self.threading = _Distribute()
+        self.experimental_distribute, self.autotune, self.threading, self.experimental_optimization = _Group(), _Group(), _Group(), _Group()
 
 
 def _map(function, value):
@@ -109,11 +113,19 @@ class Dataset:
         return Dataset(lambda epoch: iter([element]), 1)
 
     @staticmethod
-    def from_generator(generator: Any, output_types: Any = None, output_shapes: Any = None, args: Any = (),
-                       output_signature: Any = None) -> "Dataset":
-        """What a function's iterator gives; called anew for every epoch."""
+    def from_generator(generator: Any, output_types: Any = None, args: Any = ()) -> "Dataset":
+        """What a function's iterator gives; called anew for every epoch. output_types: of its parts, in its structure."""
+        def convert(item):
+            item = tuple(item) if isinstance(item, list) else item
+            if output_types is None:
+                return _map(Tensor.of, item)
+            kinds, parts = _leaves(tuple(output_types) if isinstance(output_types, list) else output_types), _leaves(item)
+            if len(kinds) != len(parts):
+                raise ValueError("the generator gave %d parts, output_types has %d" % (len(parts), len(kinds)))
+            return _rebuild(item, [Tensor.of(part, None if kind == "string" else kind) for part, kind in zip(parts, kinds)])
+
         def begin(epoch):
-            return (_map(Tensor.of, tuple(item) if isinstance(item, list) else item) for item in generator(*args))
+            return (convert(item) for item in generator(*args))
         return Dataset(begin)
 
     @staticmethod
@@ -152,7 +164,7 @@ class Dataset:
             yield from buffer
         return Dataset(begin, self._length)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False, num_parallel_calls: Any = None, **ignored: Any) -> "Dataset":
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> "Dataset":
         """Elements together, batch_size at a time."""
         if batch_size < 1:
             raise ValueError("batch_size must be at least 1, not %r" % (batch_size,))
@@ -177,7 +189,7 @@ class Dataset:
         """Batches are made ahead. Those of arrays are made faster than they are used: nothing to do."""
         return self
 
-    def cache(self, filename: str = "") -> "Dataset":
+    def cache(self) -> "Dataset":
         """Keeps the elements after the first pass."""
         if self._plan is not None:
             return self
@@ -207,11 +219,11 @@ class Dataset:
                 turn += 1
         return Dataset(begin, -1 if endless or self._length < 0 else self._length * count)
 
-    def map(self, function: Callable[..., Any], num_parallel_calls: Any = None, deterministic: Any = None) -> "Dataset":
+    def map(self, map_func: Callable[..., Any]) -> "Dataset":
         """function of every element; tuples are spread over its arguments."""
         def begin(epoch):
             for item in self._epoch(epoch):
-                out = function(*item) if isinstance(item, tuple) else function(item)
+                out = map_func(*item) if isinstance(item, tuple) else map_func(item)
                 yield _map(Tensor.of, tuple(out) if isinstance(out, list) else out)
         return Dataset(begin, self._length)
 
@@ -263,7 +275,10 @@ class Dataset:
         return transformation(self)
 
     def with_options(self, options: Any) -> "Dataset":
-        """Itself; there is nothing to choose."""
+        """Itself: most options are about speed. An auto_shard_policy that would change the data is refused."""
+        policy = getattr(getattr(options, "experimental_distribute", None), "auto_shard_policy", None)
+        if getattr(policy, "value", policy) not in (None, experimental.AutoShardPolicy.AUTO, experimental.AutoShardPolicy.DATA):
+            raise NotImplementedError("auto_shard_policy %r is not supported: a strategy gives each worker its part of every global batch (AUTO, DATA)" % (policy,))
         return self
 
     def options(self) -> Options:
@@ -373,3 +388,9 @@ class _Plan:
 
 def _planned(plan):
     return Dataset(plan.begin, plan.length(), plan)
+
+
+strict_class(methods={
+    "cache": {"filename": Refused("", "elements are kept in memory, for this process")},
+    "from_generator": {"output_signature": Refused(None, "give output_types, or leave it out")},
+})(Dataset)

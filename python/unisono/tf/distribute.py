@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
+from unisono._arguments import Refused, strict_class
 from unisono.keras import _tensor
 from unisono.keras._tensor import Tensor
 
 __all__ = ["Strategy", "MirroredStrategy", "OneDeviceStrategy", "MultiWorkerMirroredStrategy", "ReduceOp", "PerReplica", "get_strategy", "has_strategy",
            "get_replica_context", "experimental", "in_cross_replica_context"]
+
+
+_NO_OPTIONS = Refused(None, "every replica gets its part of the global batch")
 
 
 class ReduceOp:
@@ -346,24 +350,46 @@ class OneDeviceStrategy(Strategy):
 
 
 class MultiWorkerMirroredStrategy(Strategy):
-    """The worker processes of a run (unisono.train's trainers), one replica each; alone in a process that is no worker."""
+    """The worker processes of a run (unisono.train's trainers), or those that TF_CONFIG names, one replica each; alone in a process without either."""
 
-    def __init__(self, cluster_resolver: Any = None, communication_options: Any = None):
+    def __init__(self, communication_options: Any = None):
         super().__init__()
         from unisono import _session
 
         here = _session.current()
         self._session = here.session if here is not None and here.session.world_size > 1 else None
-        self._kind = "multi_worker" if self._session is not None else "none"
+        self._place, self._size = (self._session.world_rank, self._session.world_size) if self._session is not None else _tf_config()
+        self._kind = "multi_worker" if self._size > 1 else "none"
 
     def _make(self):
         return _engine.Strategy(self._kind, 0, self._session)
 
     def _workers(self):
-        return self._session.world_size if self._session is not None else 1
+        return self._size
 
     def _rank(self):
-        return self._session.world_rank if self._session is not None else 0
+        return self._place
+
+
+def _tf_config():
+    """(rank, number of workers) of TF_CONFIG, as uni_comm_open_tf_config counts them; (0, 1) without it. The engine connects to the others."""
+    import json
+    import os
+
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return 0, 1
+    try:
+        config = json.loads(text)
+        jobs = {job: len(config.get("cluster", {}).get(job, [])) for job in ("chief", "worker")}
+        kind, index = config["task"]["type"], int(config["task"]["index"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError("TF_CONFIG is not understood (%s): it needs a cluster and a task with a type and an index: %.200s" % (error, text)) from error
+    if sum(jobs.values()) < 2:
+        return 0, 1
+    if kind not in jobs or not 0 <= index < jobs[kind]:
+        raise ValueError("TF_CONFIG: this process is %s %d, but the cluster has %d chief and %d workers" % (kind, index, jobs["chief"], jobs["worker"]))
+    return index + (jobs["chief"] if kind == "worker" else 0), sum(jobs.values())
 
 
 class experimental:  # noqa: N801 (TensorFlow's module)
@@ -372,6 +398,11 @@ class experimental:  # noqa: N801 (TensorFlow's module)
     MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy
 
 
+strict_class({}, methods={"run": {"options": _NO_OPTIONS}, "experimental_distribute_dataset": {"options": _NO_OPTIONS},
+                          "distribute_datasets_from_function": {"options": _NO_OPTIONS}})(Strategy)
+strict_class()(MirroredStrategy)
+strict_class()(OneDeviceStrategy)
+strict_class({"cluster_resolver": Refused(None, "the run or TF_CONFIG says which workers there are")})(MultiWorkerMirroredStrategy)
 _default = Strategy()
 
 

@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+from unisono._arguments import Refused, strict_class
 from unisono.keras.layers import SentenceEmbedding
 
 __all__ = ["KerasLayer"]
@@ -35,7 +36,11 @@ class KerasLayer(SentenceEmbedding):
     """KerasLayer(handle, input_shape=[], output_shape=[dim], dtype=tf.string, trainable=False): text to a vector of dim numbers."""
 
     def __init__(self, handle: Any, trainable: bool = False, output_shape: Any = None, dtype: Any = None, input_shape: Any = None,
-                 name: str | None = None, vocabulary: Any = None, **ignored: Any):
+                 name: str | None = None, vocabulary: Any = None):
+        if dtype not in (None, "string"):
+            raise TypeError("KerasLayer(dtype=%r) is not supported: it takes text" % (dtype,))
+        if input_shape is not None and tuple(input_shape) not in ((), (1,)):
+            raise TypeError("KerasLayer(input_shape=%r) is not supported: a sample is one text, of shape []" % (input_shape,))
         handle = str(handle)
         dims = re.search(r"dim(\d+)", handle)
         if output_shape is None and dims is None:
@@ -47,3 +52,8 @@ class KerasLayer(SentenceEmbedding):
             sys.stderr.write("unisono: no word vectors for %s: every word gets a random one. Modules of TensorFlow Hub are not run here; a text file of "
                              "vectors (\"word v1 v2 ...\" a line) is read from %s\n" % (handle, _places(handle)[0]))
         super().__init__(dim, vocabulary=vocabulary if vectors is None else None, vectors=vectors, trainable=bool(trainable), name=name)
+
+
+strict_class({"signature": Refused(None, "the module is a table of word vectors"), "tags": Refused(None, "the module is a table of word vectors"),
+              "arguments": Refused(None, "the module is a table of word vectors"), "load_options": Refused(None, "vectors are read from a text file"),
+              "signature_outputs_as_dict": Refused(None, "it gives one tensor"), "output_key": Refused(None, "it gives one tensor")})(KerasLayer)
