@@ -37,4 +37,11 @@ void cli_check_network(cli_findings *findings,
                        const char *interface); /* addresses, and which are used */
 void cli_check_software(cli_findings *findings, bool fast); /* MPI, Slurm, Python, plug-ins */
 
+/* check_hosts.c: hosts of a run, before it starts. Returns an exit code (1 when a host is unusable), or an error. */
+typedef struct cli_hosts_request {
+    const char *hosts, *launcher, *interface, *storage; /* hosts NULL: those of the Slurm job */
+} cli_hosts_request;
+int cli_check_hosts(cli_context *context, const cli_hosts_request *request, bool json,
+                    uni_error *err) UNI_MUST_USE;
+
 #endif

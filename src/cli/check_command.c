@@ -9,7 +9,7 @@
 #include "comm/table.h"
 
 typedef struct check_values {
-    const char *storage, *color, *interface;
+    const char *storage, *color, *interface, *hosts, *launcher;
     bool json, fast, collectives;
 } check_values;
 
@@ -18,6 +18,13 @@ static const cli_option check_options[] = {
       "start no other programs: no trial run, no versions of MPI and Slurm, no Python frameworks" },
     { NULL, "collectives", 0, CLI_FLAG, offsetof(check_values, collectives), NULL, NULL, NULL, NULL,
       "print which algorithm each collective uses, by size and ranks, and nothing else" },
+    { NULL, "hosts", 0, CLI_STRING, offsetof(check_values, hosts), "LIST", NULL, NULL, NULL,
+      "ask these hosts instead, as a:2,b:2 or a,b: can the launcher start unisono there, in the "
+      "same "
+      "release, does it reach this machine, which plug-ins, how much room, which time" },
+    { NULL, "launcher", 0, CLI_STRING, offsetof(check_values, launcher), "NAME", "mpi",
+      "UNISONO_LAUNCHER", NULL,
+      "with --hosts: mpi or slurm; slurm without --hosts takes those of the allocation" },
     { NULL, "interface", 0, CLI_STRING, offsetof(check_values, interface), "NAME", NULL, NULL, NULL,
       "show which addresses `unisono run --interface` would take: a name, an address or a subnet" },
     CLI_STORAGE_OPTION(check_values),
@@ -107,6 +114,16 @@ static int call_check(cli_context *context, const cli_parsed *parsed)
     const check_values *values = parsed->values;
     if (values->collectives)
         return print_collectives(context);
+    if (values->hosts || (cli_given(parsed, "launcher") && !values->fast)) {
+        uni_error err = { 0 };
+        int status = cli_check_hosts(context,
+                                     &(cli_hosts_request){ .hosts = values->hosts,
+                                                           .launcher = values->launcher,
+                                                           .interface = values->interface,
+                                                           .storage = values->storage },
+                                     values->json, &err);
+        return status < 0 ? cli_fail(context, "check", &err) : status;
+    }
     cli_findings *findings = calloc(1, sizeof *findings);
     if (!findings)
         return cli_print_json(context, NULL);
@@ -130,6 +147,8 @@ static const cli_example check_examples[] = {
     { "unisono check", "before the first run on a machine" },
     { "unisono check --fast --json", "for programs, in milliseconds" },
     { "unisono check --fast --interface 10.1.0.0/16", "which network a run over hosts would use" },
+    { "unisono check --hosts a,b", "every host of a run, before it starts" },
+    { "salloc -N 2 unisono check --launcher slurm", "the nodes of an allocation" },
     { "unisono check --collectives", "how tensors travel between ranks, and what it costs" },
     { NULL, NULL },
 };
@@ -142,7 +161,9 @@ const cli_command cli_check_command = {
                    "interfaces, MPI, Slurm and "
                    "Python's frameworks. A dot is "
                    "something that is not here and that only some runs need. Ends with 1 when "
-                   "something is wrong.",
+                   "something is wrong.\n\n"
+                   "With --hosts the hosts of a run are asked instead, through mpirun or srun: a "
+                   "table with each host's state. Ends with 1 when one of them is unusable.",
     .options = check_options,
     .values_size = sizeof(check_values),
     .examples = check_examples,

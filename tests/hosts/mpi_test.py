@@ -598,6 +598,55 @@ class Programs(Hosts):
             finally:
                 self.on_b("")
 
+    def check(self, *words, env=None):
+        code, out = self.net.run(COMMAND, "check", "--hosts", *words, "--json", env=env)
+        return code, {entry["host"]: entry for entry in json.loads(out)}
+
+    def test_check_hosts(self):
+        """`unisono check --hosts`: what an operator tries first."""
+        code, hosts = self.check("a,b")
+        self.assertEqual(code, 0, hosts)
+        self.assertEqual([hosts[name]["state"] for name in ("a", "b")], ["ready", "ready"], hosts)
+        self.assertEqual(hosts["b"]["reaches"], self.net.address("k"))
+        self.assertIn("openmpi", hosts["b"]["plugins"])
+        self.assertTrue(hosts["b"]["shares_storage"])
+        code, out = self.net.run(COMMAND, "check", "--hosts", "a,b")
+        self.assertRegex(out, r"(?m)^b +ready +\d")
+        # The agent is not there.
+        self.on_b("mount --bind /dev/null %s" % os.environ["UNISONO_HOST_AGENT"])
+        try:
+            code, hosts = self.check("a,b")
+            self.assertEqual((code, hosts["a"]["state"], hosts["b"]["state"]), (1, "ready", "unusable"), hosts)
+            # Its disk is full; its clock cannot be set in a namespace.
+            self.on_b("mount -t tmpfs -o size=1m none %s/tmp_b" % self.net.base)
+            code, hosts = self.check("a,b")
+            self.assertEqual((code, hosts["b"]["state"]), (1, "unusable"), hosts)
+            self.assertIn("free", hosts["b"]["note"])
+        finally:
+            self.on_b("")
+        # It is down.
+        self.net.link_down("b")
+        try:
+            code, hosts = self.check("a,b")
+            self.assertEqual((code, hosts["a"]["state"], hosts["b"]["state"]), (1, "ready", "unusable"), hosts)
+        finally:
+            self.net.link_up("b")
+        code, out = self.net.run(COMMAND, "check", "--hosts", "a,,b")
+        self.assertNotEqual(code, 0)
+        self.assert_tidy()
+
+    def test_check_release(self):
+        """Another release on one host."""
+        place = os.path.join(self.net.base, "release")
+        os.makedirs(place, exist_ok=True)
+        with open(place + "/unisono-host", "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\necho \'unisono-check {"version": "0.0.1", "reaches": "x", "plugins": ["mpich"], "time": 1}\'\n')
+        os.chmod(place + "/unisono-host", 0o755)
+        code, hosts = self.check("a,b", env={"UNISONO_HOST_AGENT": place + "/unisono-host"})
+        self.assertEqual((code, hosts["b"]["state"]), (1, "unusable"))
+        self.assertIn("it has unisono 0.0.1", hosts["b"]["note"])
+        self.assertIn("behind", hosts["b"]["note"])
+
     def test_dry_run(self):
         """The plan is the launcher's: which mpirun, and where each rank is."""
         code, out = self.net.unisono("plan", "--hosts", "a:2,b:2", "-n", "3", "--dry-run", "--json", "--", WORKER)

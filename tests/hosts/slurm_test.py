@@ -349,6 +349,16 @@ class Slurm(unittest.TestCase):
         finally:
             self.cluster.bring_back("n2")
 
+    def test_check(self):
+        """The nodes of an allocation, asked by srun."""
+        code, out = self.salloc(COMMAND, "check", "--launcher", "slurm")
+        self.assertEqual(code, 0, out)
+        for node in ("n1", "n2"):
+            self.assertRegex(out, r"(?m)^%s +ready" % node)
+        code, out = self.cluster.run(COMMAND, "check", "--launcher", "slurm")
+        self.assertNotEqual(code, 0)
+        self.assertIn("inside an allocation", out)
+
     def test_outside_of_an_allocation(self):
         code, out = self.cluster.run(COMMAND, "run", "--launcher", "slurm", "--name", "outside", "--", WORKER)
         self.assertEqual(code, 125, out)

@@ -81,6 +81,9 @@ void host_tidy(const host_agent *self); /* removes what Open MPI would leave beh
 int host_hold_port(host_agent *self, const char *address);
 int host_make_scratch(host_agent *self, uni_error *err) UNI_MUST_USE;
 
+/* host_check.c: says what is here, and ends; for UNISONO_JOIN that begins with "check:". Returns the exit code. */
+int host_check(const char *text);
+
 /* host_join.c: the processes of one host find each other */
 int host_gather(host_agent *self, uni_error *err) UNI_MUST_USE;
 int host_donate(host_agent *self); /* in the others; returns their exit code */

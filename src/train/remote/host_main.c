@@ -242,6 +242,9 @@ int main(void)
     static host_agent self = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .cond = PTHREAD_COND_INITIALIZER };
     uni_error err = { 0 };
+    const char *join = getenv(UNI__JOIN_VARIABLE);
+    if (join && strncmp(join, "check:", 6) == 0)
+        return host_check(join);
     overhear_hydra();
     remember_parent(&self);
     int status = look_around(&self, &err);
