@@ -75,7 +75,9 @@ static const char *find_python(const char *folder, char *out, size_t size)
 
 static int check(const cli_parsed *parsed, const cli_option *options, uni_error *err)
 {
-    static const char *const allowed[] = { "as-ray", "launcher", "hosts", "storage", NULL };
+    static const char *const allowed[] = { "as-ray",      "launcher", "hosts",
+                                           "interface",   "encrypt",  "no-seal",
+                                           "secret-file", "storage",  NULL };
     if (parsed->num_args < 1 || cli_given(parsed, "num-workers") || cli_given(parsed, "backend"))
         return uni_error_set(err, UNI_EINVAL,
                              "--as-ray takes a script and its arguments; how many workers of which "
@@ -115,6 +117,14 @@ int cli_run_as_ray(const cli_parsed *parsed, const cli_option *options, uni_erro
         setenv("UNISONO_LAUNCHER", values->launcher, 1);
     if (values->hosts)
         setenv("UNISONO_HOSTS", values->hosts, 1);
+    if (values->interface)
+        setenv("UNISONO_INTERFACE", values->interface, 1);
+    if (values->encrypt)
+        setenv("UNISONO_ENCRYPT", "1", 1);
+    if (values->no_seal)
+        setenv("UNISONO_NO_SEAL", "1", 1);
+    if (values->secret_file)
+        setenv("UNISONO_SECRET_FILE", values->secret_file, 1);
     if (cli_given(parsed, "storage"))
         setenv("UNISONO_RESULTS", values->storage, 1);
     execvp(argv[0], (char *const *)argv);

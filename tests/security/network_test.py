@@ -2,6 +2,7 @@
 
 Greeting  strangers, replays and floods while hosts are expected      Tap     somebody who reads all that passes the router
 Middle    somebody in between who changes frames (the quick part)     Between all that can be done to a frame, in both directions
+Frameworks  who can join connections that are not ours
 Objects   pickles and gradients that are changed between the workers
 Flood     tens of thousands of connections while a run is launched    Contract  the collectives' contract, sealed
 """
@@ -508,6 +509,42 @@ trainer.shutdown()
                 self.assertIn("[('a-text-that-is-sent', ['another-0', 'another-1']), ('a-text-that-is-sent', ['another-0', 'another-1'])]", out)
             else:
                 self.assertIn("an object of rank 0 was changed or repeated on its way between the hosts", out)
+
+
+class Frameworks(Attacked):
+    """What docs/hosts.md says of frameworks' own connections: whoever reaches their ports can join. If this fails, a framework has become better."""
+
+    def test_anybody_joins_torch_store(self):
+        if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+            self.skipTest("Debian's python3-torch is not installed")
+        stop = os.path.join(self.net.base, "stop")
+        script = os.path.join(self.net.base, "store.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("""
+import datetime, os, sys, time
+import torch.distributed as dist
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["RANK"] == "0", datetime.timedelta(seconds=60))
+store.set("of_rank_" + os.environ["RANK"], "theirs")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+print("of_rank_0:", store.get("of_rank_0").decode(), flush=True)
+""")
+        process, _ = self.begin("store", "-b", "torch", worker=("/usr/bin/python3", script, stop), held=False)
+
+        def store():
+            lines = self.net.in_host("a", "ss", "-Htnlp").stdout.splitlines()
+            return [int(line.split()[3].rsplit(":", 1)[1]) for line in lines if '"python3"' in line]
+        port = self.wait_for(store)[0]
+        code = ("import datetime, torch.distributed as dist; s = dist.TCPStore('%s', %d, None, False, datetime.timedelta(seconds=20)); "
+                "print(s.get('of_rank_1').decode()); s.set('of_rank_0', 'mine')" % (self.net.address("a"), port))
+        said = self.net.in_host("k", "/usr/bin/python3", "-c", code, check=False).stdout
+        with open(stop, "w", encoding="utf-8"):
+            pass
+        code, out = finish(process)
+        self.assertIn("theirs", said)
+        self.assertEqual(code, 0, out)
+        self.assertIn("readable in the network: PyTorch's own gloo or NCCL connections", out)
+        self.assertIn("of_rank_0: mine", Run(self.net.storage, "store").log(1))
 
 
 INJECTED = "touch-injected"
