@@ -234,6 +234,14 @@ static bool is_plain(const uni_value *cause)
            strcmp(name, "preempted") == 0;
 }
 
+/* When the controller was killed, those in run.json are the victims of an earlier attempt's failure. */
+static const char *victims_of(uni_run *run)
+{
+    return uni_run_status_of(run) == UNI_RUN_INTERRUPTED
+               ? ""
+               : uni_dict_get_string(uni_run_description(run), "victims", "");
+}
+
 static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_value *cause,
                         size_t max_log_lines)
 {
@@ -247,7 +255,7 @@ static void print_cause(const cli_terminal *terminal, uni_run *run, const uni_va
         fact(terminal, "message", text);
     }
     print_place(terminal, cause);
-    const char *victims = uni_dict_get_string(uni_run_description(run), "victims", "");
+    const char *victims = victims_of(run);
     if (victims[0]) {
         cleaned(victims, text, sizeof text);
         fact(terminal, "victims", text);
@@ -403,8 +411,7 @@ uni_value *cli_explain_json(uni_run *run)
                  uni_dict_take(answer, "status",
                                uni_value_string(uni_run_status_name(uni_run_status_of(run)))) < 0 ||
                  uni_dict_take(answer, "sentence", uni_value_string(says)) < 0 ||
-                 uni_dict_take(answer, "victims",
-                               uni_value_string(uni_dict_get_string(about, "victims", ""))) < 0 ||
+                 uni_dict_take(answer, "victims", uni_value_string(victims_of(run))) < 0 ||
                  uni_dict_take(answer, "attempts",
                                uni_value_int(uni_dict_get_int(about, "attempt", 1))) < 0 ||
                  uni_dict_take(answer, "members", members_json(run)) < 0 ||

@@ -263,16 +263,25 @@ const cli_command cli_run_command = {
     .name = "run",
     .arguments = "-- PROGRAM [ARG...]",
     .summary = "start N workers of a program and watch over them",
-    .description = "Starts N copies of a program, in any language, and makes a run directory for "
-                   "their logs, reports and checkpoints. When a "
-                   "worker dies, all are started again from the last complete checkpoint, within "
-                   "--max-failures; the first cause is named in "
-                   "plain words. Ctrl-C asks all ranks to stop together, a second one ends them at "
-                   "once. No process is left behind.\n\n"
-                   "A program that links libunisono (or imports the Python module) reports through "
-                   "its session; any other one by `unisono "
-                   "report`. What the workers write is shown with host:rank in front, and kept in "
-                   "logs/rank_N.log.",
+    .description =
+        "Starts N copies of a program, in any language, and makes a run directory for "
+        "their logs, reports and checkpoints. When a "
+        "worker dies, all are started again from the last complete checkpoint, within "
+        "--max-failures; the first cause is named in "
+        "plain words. Ctrl-C asks all ranks to stop together, a second one ends them at "
+        "once. No process is left behind.\n\n"
+        "A program that links libunisono (or imports the Python module) reports through "
+        "its session; any other one by `unisono "
+        "report`. What the workers write is shown with host:rank in front, and kept in "
+        "logs/rank_N.log.\n\n"
+        "A worker finds in its environment: UNISONO_RANK, UNISONO_WORLD_SIZE, "
+        "UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE and UNISONO_NODE_RANK; "
+        "UNISONO_CONFIG, the config as JSON; UNISONO_CHECKPOINT, the checkpoint directory "
+        "to go on from (not set at the beginning); UNISONO_RUN_DIR, the run's directory; "
+        "UNISONO_ATTEMPT, 1 and one more after each restart; and what --backend asks for. "
+        "docs/environment.md has them all.\n\n"
+        "A program that starts its own workers (a trainer in C or Python) is started by "
+        "itself, not by this command.",
     .options = run_options,
     .values_size = sizeof(run_values),
     .max_args = -1,

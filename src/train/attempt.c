@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "group/network.h"
 #include "base/owned.h"
 #include "train/hosts_internal.h"
 
@@ -92,6 +93,15 @@ static int add_neighbours(const uni__run *run, uni_value *order, int node)
     return status | uni_dict_take(order, "locals", locals);
 }
 
+/* Of this machine, as others would reach it; the loopback where it has no network. */
+static const char *own_address(char *out, size_t size)
+{
+    uni__address all[UNI__NETWORK_MAX];
+    int count = uni__network_choose(NULL, false, all, NULL);
+    snprintf(out, size, "%s", count > 0 ? all[0].text : "127.0.0.1");
+    return out;
+}
+
 /* The keys are read in session_setup.c. */
 static uni_value *run_order(uni__run *run, int rank, const char *log)
 {
@@ -137,9 +147,14 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "answers", uni_value_bool(true));
     status |= uni_dict_take(order, "synchronous", uni_value_bool(run->synchronous));
     status |= uni_dict_take(order, "trial", uni_value_bool(run->trial));
-    const char *detailed = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
-    status |=
-        uni_dict_take(order, "detailed", uni_value_bool(detailed && strcmp(detailed, "1") == 0));
+    const char *asked = getenv("TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS");
+    bool detailed = asked && strcmp(asked, "1") == 0;
+    char address[48];
+    status |= uni_dict_take(order, "detailed", uni_value_bool(detailed));
+    if (detailed)
+        status |= uni_dict_take(
+            order, "node_ip",
+            uni_value_string(view.remote ? place->address : own_address(address, sizeof address)));
     if (status == 0)
         return order;
     uni_value_free(order);

@@ -512,6 +512,10 @@ void uni__run_begin(void *argument)
     uni__run *run = argument;
     run->trainer->run = run;
     run->begun_ns = uni__monotonic_ns();
+    if (run->program && !uni__config_fits(run))
+        uni__run_tell(run, UNI_EVENT_WARNING, -1,
+                      "the config is too long for the environment: UNISONO_CONFIG is not set. The "
+                      "program gets it by its session, or in a file of yours");
     /* A resumed run goes on from its own newest checkpoint; a new one from what the caller gave. */
     if (run->resumed) {
         run->state = UNI__RUN_WAITING;

@@ -132,6 +132,30 @@ static void set_ranks(variables *to, const uni__run *run, int rank, const uni__v
         set(to, "UNISONO_CHECKPOINT", "%s", view->checkpoint);
 }
 
+bool uni__config_fits(const uni__run *run)
+{
+    char *json = NULL;
+    size_t size = 0;
+    bool fits =
+        uni_json_write(&json, &size, run->config, 0, NULL) == 0 && size < UNI__CONFIG_VARIABLE_MAX;
+    free(json);
+    return fits;
+}
+
+/* For a program, which may not know the library. Workers that run functions are warm: they get the config of each run by their session. */
+static void set_config(variables *to, const uni__run *run)
+{
+    char *json = NULL;
+    size_t size = 0;
+    if (!run->program || !run->config)
+        return;
+    if (uni_json_write(&json, &size, run->config, 0, NULL) < 0)
+        to->failed = true;
+    else if (size < UNI__CONFIG_VARIABLE_MAX)
+        set(to, "UNISONO_CONFIG", "%s", json);
+    free(json);
+}
+
 /* Where a rank's framework listens: on its own host, at a port that is held for it. Without one: false. */
 static bool address_of(const uni__run *run, int rank, const char **address, int *port)
 {
@@ -250,13 +274,16 @@ uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *r
     for (char **pair = environ; *pair; pair++)
         set_pair(&all, *pair);
     /* What a surrounding worker was told is not true for ours. */
-    static const char *const not_ours[] = { "UNISONO_SESSION", "UNISONO_REPORT_FD",
-                                            "UNISONO_CHECKPOINT", "TF_CONFIG" };
+    static const char *const not_ours[] = { "UNISONO_SESSION",    "UNISONO_REPORT_FD",
+                                            "UNISONO_CHECKPOINT", "UNISONO_CONFIG",
+                                            "UNISONO_RUN_DIR",    "UNISONO_STAGING",
+                                            "TF_CONFIG" };
     for (size_t i = 0; i < sizeof not_ours / sizeof not_ours[0]; i++)
         uni_dict_remove(all.dict, not_ours[i]);
     uni__view view;
     uni__rank_view(run, rank, &view);
     set_ranks(&all, run, rank, &view);
+    set_config(&all, run);
     set_backend(&all, trainer, run, rank, &view);
     set_threads(&all, trainer, &view);
     if (trainer->options.use_gpu)

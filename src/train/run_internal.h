@@ -234,6 +234,9 @@ void uni__run_cap_logs(uni__run *run);
 /* environment.c */
 int uni__ports_hold(uni__ports *ports, int count, bool reuse_port, uni_error *err) UNI_MUST_USE;
 void uni__ports_release(uni__ports *ports);
+/* The kernel takes no longer string (MAX_ARG_STRLEN) in an environment. */
+#define UNI__CONFIG_VARIABLE_MAX (120u << 10)
+bool uni__config_fits(const uni__run *run);
 uni_value *uni__worker_environment(const uni_trainer *trainer, const uni__run *run,
                                    int rank); /* list of "NAME=value" */
 

@@ -59,6 +59,7 @@ struct uni_session {
     int64_t iteration;
     uint64_t last_report_ns, begun_ns;
     char hostname[256];
+    char node_ip[48]; /* of this host */
     uni__packer packer; /* reports that do not take the short way */
 
     struct uni__mail *mail; /* from other ranks, not asked for yet; oldest first */

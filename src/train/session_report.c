@@ -113,7 +113,7 @@ static void pack_autofill(uni_session *session, uni__packer *packer, const autof
     pack_key(packer, "_hostname");
     pack_key(packer, session->hostname);
     pack_key(packer, "_node_ip");
-    pack_key(packer, "127.0.0.1");
+    pack_key(packer, session->node_ip);
     pack_key(packer, "_pid");
     uni__pack_int(packer, getpid());
     pack_key(packer, "_time_total_s");

@@ -57,6 +57,7 @@ static int new_session(uni_session **out, uni_error *err)
     session->wire.fd = session->event_fd = session->resume_fd = -1;
     session->size = session->local_size = session->attempt = 1;
     snprintf(session->role, sizeof session->role, "worker");
+    snprintf(session->node_ip, sizeof session->node_ip, "127.0.0.1");
     session->begun_ns = session->last_report_ns = uni__monotonic_ns();
     if (gethostname(session->hostname, sizeof session->hostname - 1) < 0)
         snprintf(session->hostname, sizeof session->hostname, "localhost");
@@ -220,6 +221,8 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->lockstep = uni_dict_get_bool(order, "lockstep", false);
     session->detailed = uni_dict_get_bool(order, "detailed", false);
     session->trial = uni_dict_get_bool(order, "trial", false);
+    snprintf(session->node_ip, sizeof session->node_ip, "%s",
+             uni_dict_get_string(order, "node_ip", "127.0.0.1"));
     session->answers = uni_dict_get_bool(order, "answers", false);
     session->synchronous = uni_dict_get_bool(order, "synchronous", false);
     /* A restarted group counts on from its checkpoint, on all ranks, whether they load it or not. */

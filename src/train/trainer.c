@@ -10,14 +10,34 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "group/agent.h"
 #include "train/hosts_internal.h"
+#include "train/main_internal.h"
 #include "train/trainer_internal.h"
 
 #define SHUTDOWN_WAIT_NS 2000000000ull
 
+/* A program with a trainer of its own that `unisono run -n N` has started N times would train N times, each time with all its workers, and write the
+ * same files. A program that has opened its session is a worker and knows what it does. */
+static int refuse_copies(const uni_trainer_options *options, uni_error *err)
+{
+    const char *session = getenv(UNI__SESSION_VARIABLE), *size = getenv("UNISONO_WORLD_SIZE");
+    int copies = size ? atoi(size) : 1;
+    if (!session || strncmp(session, "1:p:", 4) != 0 || copies < 2)
+        return 0;
+    const char *name = options && options->main && options->main->argc > 0 ? options->main->argv[0]
+                                                                           : "the program";
+    return uni_error_set(err, UNI_ESTATE,
+                         "this program starts its own workers, and `unisono run` has started %d "
+                         "copies of it: each would train by itself and write the same files. Start "
+                         "%.200s once, without `unisono run` (or with `unisono run -n 1`)",
+                         copies, name);
+}
+
 int uni_trainer_new(uni_trainer **out, const uni_trainer_options *options, uni_error *err)
 {
     *out = NULL;
+    UNI_TRY(refuse_copies(options, err));
     uni_trainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a trainer");

@@ -51,6 +51,61 @@ static void environment_of(uni_program *program, const char *backend, const char
     uni_result_free(result);
 }
 
+/* The config reaches a program that knows nothing of the library. */
+static void config_in_the_environment(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_value *config = scenario_config("lr", 0.25, "layers", 3.0, NULL);
+    uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
+    const char *const words[] = { "sh", "-c",
+                                  "echo \"$UNISONO_CONFIG [$UNISONO_CHECKPOINT] $UNISONO_ATTEMPT "
+                                  "$UNISONO_RUN_DIR\"",
+                                  NULL };
+    setenv("UNISONO_CONFIG", "somebody else's", 1);
+    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .program = words, .config = config },
+                             &result, &err),
+             &err);
+    char *log = log_of(result, "rank_1.log"), expected[4300];
+    snprintf(expected, sizeof expected, "{\"lr\":0.25,\"layers\":3} [] 1 %s\n",
+             uni_result_run_dir(result));
+    CHECK_CONTAINS(log, expected);
+    free(log);
+    uni_value_free(config);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
+/* A program with workers of its own, started twice: each would train by itself. Once is what somebody may want. */
+static void copies_are_refused(uni_program *program)
+{
+    char self[4096] = "";
+    uni_error err = { 0 };
+    if (getenv("SCENARIO_COPY")) {
+        uni_trainer *trainer = NULL;
+        int status = uni_trainer_new(
+            &trainer, &(uni_trainer_options){ .main = program, .num_workers = 2 }, &err);
+        printf("%s %s\n", uni_status_name(status), err.message);
+        uni_trainer_free(trainer);
+        return;
+    }
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    const char *const words[] = { self, "copies_are_refused", NULL };
+    setenv("SCENARIO_COPY", "1", 1);
+    for (int workers = 1; workers <= 2; workers++) {
+        uni_result *result = NULL;
+        uni_trainer *trainer =
+            scenario_trainer(program, (uni_trainer_options){ .num_workers = workers });
+        CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .program = words }, &result, &err),
+                 &err);
+        char *log = log_of(result, "rank_0.log");
+        CHECK_CONTAINS(log, workers == 1 ? "OK" : "ESTATE this program starts its own workers");
+        free(log);
+        uni_result_free(result);
+        uni_trainer_free(trainer);
+    }
+}
+
 static void environments(uni_program *program)
 {
     unsetenv("OMP_NUM_THREADS");
@@ -251,4 +306,6 @@ const scenario scenarios[] = { { "environments", environments },
                                { "log_cap", log_cap },
                                { "another_user", another_user },
                                { "out_of_memory", out_of_memory },
+                               { "config_in_the_environment", config_in_the_environment },
+                               { "copies_are_refused", copies_are_refused },
                                { NULL, NULL } };
