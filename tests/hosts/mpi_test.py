@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, why_not
+from network import COMMAND, CONTRACT, EXAMPLES, WEIGHTS, WORKER, Network, Run, comm_of, describe, finish, has_mpich, why_not
 
 SKIP = why_not()
 
@@ -478,7 +478,7 @@ class Foreign(Hosts):
         self.good("ends", code, out, ranks=4)
 
 
-@unittest.skipUnless(shutil.which("mpiexec.hydra"), "MPICH's mpiexec.hydra is not installed")
+@unittest.skipUnless(has_mpich(), "MPICH is not installed, or this build was configured before it was (tools/notice-libraries)")
 class Mpich(Hosts):
     """The other family of MPI: Hydra as launcher, its own plug-in."""
 
@@ -490,6 +490,18 @@ class Mpich(Hosts):
     def test_contract(self):
         code, out = self.hydra("contract", "sh", "-c", "[ -n \"$PMI_PORT\" ] && exec %s session" % CONTRACT)
         self.assertEqual(code, 0, out)
+
+    def test_without_the_plugin(self):
+        """Open MPI's plug-in does not stand in: it would make a world of one process of each rank."""
+        hide = "mount --bind /dev/null %s/libunisono-mpi-mpich.so;" % os.environ["UNISONO_PLUGINS"]
+        self.net.write_rsh(hide)
+        try:
+            code, out = self.hydra("without", WORKER)
+            self.assertNotEqual(code, 0)
+            self.assertIn("libunisono-mpi-mpich.so", out)
+            self.assertNotIn("rank 0 of 1", out)
+        finally:
+            self.net.write_rsh()
 
     def test_killed_rank(self):
         code, out = self.hydra("killed", WORKER, "die=3", "pause=10")

@@ -46,6 +46,11 @@ def why_not():
     return None
 
 
+def has_mpich():
+    """Its launcher is installed, and this build has the plug-in."""
+    return shutil.which("mpiexec.hydra") and os.path.exists(os.path.join(os.environ.get("UNISONO_PLUGINS", ""), "libunisono-mpi-mpich.so"))
+
+
 class Network:
     def __init__(self, names=("a", "b"), hide=""):
         self.names = ["k"] + list(names)

@@ -2,14 +2,13 @@
 
 import os
 import re
-import shutil
 import signal
 import sys
 import time
 import unittest
 
 from mpi_test import Hosts
-from network import COMMAND, Run, finish, why_not
+from network import COMMAND, Run, finish, has_mpich, why_not
 
 SKIP = why_not()
 WORKER = os.environ["UNISONO_TEST_SERVERS"]
@@ -116,7 +115,7 @@ class Silence(Members):
             run = self.good_end("link", process)
             cause = run.events("cause")[0]
             self.assertEqual((cause["cause"]["class"], cause["cause"]["host"]), ("host_lost", "b"))
-            self.assertLess(cause["time"] - begun, 8)
+            self.assertLess(cause["time"] - begun, 20, "silence is acted on after 5 s")
             self.assertEqual(sorted({worker["host"] for worker in run.about()["workers"]}), ["a", "c"])
         finally:
             self.net.link_up("b")
@@ -139,7 +138,7 @@ class Silence(Members):
         self.assertIn("drops what MPI sends", "".join(run.log(rank) for rank in range(4)))
 
 
-@unittest.skipUnless(shutil.which("mpiexec.hydra"), "MPICH's mpiexec.hydra is not installed")
+@unittest.skipUnless(has_mpich(), "MPICH is not installed, or this build was configured before it was (tools/notice-libraries)")
 class Hydra(Members):
     """MPICH."""
 

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -94,6 +95,55 @@ class Verdict(unittest.TestCase):
             good, _, said = self.run_suite(code)
             self.assertFalse(good)
             self.assertIn("FAILED", said)
+
+
+class Libraries(unittest.TestCase):
+    """tools/notice-libraries: a build directory that was configured before a library was installed is configured again, once."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.build = os.path.join(self.directory.name, "build")
+        os.makedirs(self.build + "/meson-logs")
+        with open(self.build + "/build.ninja", "w", encoding="utf-8"):
+            pass
+        self.log = os.path.join(self.directory.name, "meson.log")
+        self.script("meson", 'echo "$@" >> %s' % self.log)
+        self.install("zlib")
+
+    def script(self, name, text):
+        path = os.path.join(self.directory.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n%s\n" % text)
+        os.chmod(path, 0o700)
+
+    def install(self, *names):
+        self.script("pkg-config", "\n".join("echo '%s   %s - a library'" % (name, name) for name in names))
+
+    def notice(self, *words):
+        """What meson was called with."""
+        open(self.log, "w", encoding="utf-8").close()
+        env = dict(os.environ, PATH=self.directory.name + ":" + os.environ["PATH"])
+        done = subprocess.run([os.path.join(SOURCE, "tools", "notice-libraries"), self.build, *words], env=env, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with open(self.log, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def test_installed_later(self):
+        again = ["configure %s --clearcache" % self.build, "setup --reconfigure %s" % self.build]
+        self.assertEqual(self.notice("--fresh"), [])
+        self.assertEqual(self.notice(), [])
+        self.install("zlib", "ompi-c")
+        self.assertEqual(self.notice(), again)
+        self.assertEqual(self.notice(), [])
+        self.install("zlib")
+        self.assertEqual(self.notice(), again)
+
+    def test_directory_of_before(self):
+        """One that nobody has looked at yet may have missed something."""
+        self.assertEqual(len(self.notice()), 2)
+        self.assertEqual(self.notice(), [])
 
 
 if __name__ == "__main__":

@@ -53,13 +53,17 @@ static int open_family(const char *family, const uni__mpi_plugin **out, uni_erro
 int uni__mpi_plugin_load(const uni__mpi_plugin **out, const char *family, uni_error *err)
 {
     const char *order[] = { "openmpi", "mpich" };
-    /* Who started us? mpirun of Open MPI says so; Hydra and Slurm's PMI otherwise. */
-    if (!getenv("OMPI_COMM_WORLD_RANK") && (getenv("PMI_RANK") || getenv("MPI_LOCALRANKID"))) {
+    /* Who started us? mpirun of Open MPI says so, and Hydra. The other family would make a world of one process of each. */
+    if (!family && getenv("OMPI_COMM_WORLD_RANK"))
+        family = "openmpi";
+    else if (!family && (getenv("MPI_LOCALRANKID") || getenv("PMI_PORT")))
+        family = "mpich";
+    if (family)
+        return open_family(family, out, err);
+    if (getenv("PMI_RANK")) { /* Slurm's */
         order[0] = "mpich";
         order[1] = "openmpi";
     }
-    if (family)
-        return open_family(family, out, err);
     if (open_family(order[0], out, NULL) == 0)
         return 0;
     /* The sentence is about the family that this process was started by, when there is neither. */
