@@ -65,6 +65,7 @@ HARMLESS: dict[str, dict[str, str]] = {
        for name in ("map", "batch", "shuffle", "filter", "prefetch", "repeat", "take", "skip", "from_generator", "from_tensor_slices", "from_tensors", "unbatch",
                     "padded_batch", "concatenate", "shard", "zip", "range", "cache")},
     "unisono.keras.Model.compile": {"auto_scale_loss": "float32 needs no loss scaling"},
+    "unisono.keras.layers.TextVectorization.adapt": {"batch_size": "the texts are read at once"},
     "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},
     "unisono.keras.models.load_model": {"safe_mode": "no code of a file is ever run"},
     **{"unisono.keras.layers." + name: {

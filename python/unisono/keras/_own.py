@@ -15,6 +15,8 @@ from typing import Any, Iterator
 import numpy as np
 
 from unisono import _engine
+from unisono._arguments import Refused, strict
+from unisono.keras._arguments import check_float32
 from unisono.keras._tensor import Tensor, Variable, context, raw_of
 
 __all__ = ["LayerWeight", "Own", "overrides", "snake_case", "spec_of"]
@@ -151,9 +153,13 @@ class Own:
         """Computes; a subclass overrides it."""
         raise NotImplementedError("%s has no call()" % type(self).__name__)
 
+    @strict({"constraint": Refused(None, "weights have no constraints here; use a regularizer, or change the weights in a callback"),
+             "autocast": Refused(True, "weights are float32"), "aggregation": Refused("none", "replicas have one set of weights", (None, "mean")),
+             "overwrite_with_gradient": Refused(False, "the optimizer updates weights")}, name="unisono.keras.Layer.add_weight")
     def add_weight(self, shape: Any = None, initializer: Any = None, dtype: Any = None, trainable: bool = True, regularizer: Any = None,
-                   name: str | None = None, **ignored: Any) -> Variable:
+                   name: str | None = None) -> Variable:
         """A weight of this layer, in __init__ (with its shape) or in build()."""
+        check_float32("add_weight", dtype)
         if isinstance(shape, str):  # Keras 2: add_weight(name, shape)
             shape, name = initializer, shape
             initializer = None

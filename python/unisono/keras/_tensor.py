@@ -379,6 +379,8 @@ class Variable(_Operators):
 
     def __init__(self, initial_value: Any = None, trainable: bool = True, dtype: Any = "float32", name: str | None = None, *, parameter: Any = None):
         if parameter is None:
+            if dtype not in (None, "float32", np.float32):
+                raise TypeError("Variable(dtype=%r) is not supported: variables are float32; keep counts in Python's own numbers" % (dtype,))
             if callable(initial_value):
                 initial_value = initial_value()
             value = np.ascontiguousarray(np.asarray(initial_value, np.float32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused
+from unisono._arguments import Refused, strict
 from unisono.keras._graph import Input
 from unisono.keras._layer import EngineLayer, Layer
 from unisono.keras._tensor import as_array
@@ -461,7 +461,9 @@ class TextVectorization(_Text):
                               output_sequence_length=output_sequence_length, pad_to_max_tokens=pad_to_max_tokens,
                               vocabulary=None if vocabulary is None else [str(each) for each in vocabulary]), common)
 
-    def adapt(self, data: Any, batch_size: int | None = None, steps: Any = None) -> None:
+    @strict({"steps": Refused(None, "give the texts that shall count")},
+            name="unisono.keras.layers.TextVectorization.adapt")
+    def adapt(self, data: Any) -> None:
         """Learns the words of the texts, the frequent ones first. Takes arrays, lists and datasets of text."""
         if hasattr(data, "as_numpy_iterator"):
             import numpy as np

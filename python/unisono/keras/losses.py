@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused
+from unisono._arguments import Refused, check
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_numbers, context, on_engine_tape, raw_of, tape_for
 
@@ -38,6 +38,8 @@ class Loss(Configured):
 
     def __init__(self, name: str | None = None, reduction: str = "sum_over_batch_size", dtype: Any = None, **config: Any):
         check_float32(type(self).__name__, dtype)
+        if self._class is None:
+            check("unisono.keras.Loss", config, ["name", "reduction", "dtype"])
         self.reduction = _reduction(reduction)
         self._config = config
         self.name = name

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono import _engine
-from unisono._arguments import Refused
+from unisono._arguments import Refused, check
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_numbers, context, raw_of, tape_for
 
@@ -38,6 +38,8 @@ class Metric(Configured):
 
     def __init__(self, name: str | None = None, dtype: Any = None, **config: Any):
         check_float32(type(self).__name__, dtype)
+        if self._class is None:
+            check("unisono.keras.Metric", config, ["name", "dtype"])
         if name is None and self._class in ("Precision", "Recall", "AUC"):
             name = _counted(self._class.lower())
         self._config = {key: value for key, value in config.items() if value is not None}
