@@ -1,10 +1,10 @@
 """network_test.py [CLASS...] - attackers in the network, each in a namespace of its own beside the hosts of a run (tests/hosts/network.py; root only).
 
-Greeting  strangers, replays and floods while hosts are expected      Tap     somebody who reads all that passes the router
-Middle    somebody in between who changes frames (the quick part)     Between all that can be done to a frame, in both directions
-Frameworks  who can join connections that are not ours
-Objects   pickles and gradients that are changed between the workers
-Flood     tens of thousands of connections while a run is launched    Contract  the collectives' contract, sealed
+Greeting    strangers and replays while hosts are expected          Tap         somebody who reads all that passes the router
+QuickFlood  a flood of connections while a run is launched            Flood       tens of thousands of them, six times
+Middle      somebody in between who changes frames, the quick part    Between     all that can be done to a frame, in both directions
+Objects     pickles and gradients that are changed between workers    Contract    the collectives' contract, sealed
+Secret      --secret-file: hosts that have it, and one that has not   Frameworks  who can join connections that are not ours
 """
 
 import glob
@@ -211,30 +211,6 @@ print('with frames:', answer(s))
         self.assertIn("a connection from %s was refused: it cannot prove that it is the agent of rank 0: it repeats an earlier greeting" %
                       self.net.address("b"), out)
 
-    def test_secret_file(self):
-        """With one only hosts that have the same file can join; its content is nowhere to be seen."""
-        path, wrong = os.path.join(self.net.base, "secret"), os.path.join(self.net.base, "wrong")
-        for name, byte in ((path, b"s"), (wrong, b"w")):
-            with open(name, "wb") as file:
-                file.write(byte * 32)
-            os.chmod(name, 0o600)
-        code, out = self.net.unisono("shared", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
-        self.good("shared", code, out)
-        os.chmod(path, 0o644)
-        code, out = self.net.unisono("loose", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
-        self.assertEqual(code, 125, out)
-        self.assertIn("chmod 600", out)
-        os.chmod(path, 0o600)
-        # Host b has another file at that path.
-        self.net.write_rsh("[ $host = b ] && mount --bind %s %s;" % (wrong, path))
-        try:
-            code, out = self.net.unisono("other", "--hosts", "a:1,b:1", "--secret-file", path, "-f", "0", "--", WORKER, timeout=100)
-        finally:
-            self.net.write_rsh()
-        self.assertNotEqual(code, 0, out)
-        self.assertIn("does not have the secret file", out)
-        self.assertIn(self.net.address("b"), out)
-
     def test_another_user_of_the_machine(self):
         """No environment, command line or file of the run has a private key, for its own user neither."""
         process, _ = self.begin("private", worker=(WORKER, "pause=30", "steps=60"))
@@ -259,6 +235,32 @@ print('with frames:', answer(s))
         public = {bytes.fromhex(text.decode()) for text in found}
         self.assertTrue(public, "the public keys are there")
         self.assertFalse({key for key in public if x25519_public(key) in public}, "a private key is there")
+
+
+class Secret(Attacked):
+    def test_secret_file(self):
+        """With one only hosts that have the same file can join; its content is nowhere to be seen."""
+        path, wrong = os.path.join(self.net.base, "secret"), os.path.join(self.net.base, "wrong")
+        for name, byte in ((path, b"s"), (wrong, b"w")):
+            with open(name, "wb") as file:
+                file.write(byte * 32)
+            os.chmod(name, 0o600)
+        code, out = self.net.unisono("shared", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
+        self.good("shared", code, out)
+        os.chmod(path, 0o644)
+        code, out = self.net.unisono("loose", "--hosts", "a:1,b:1", "--secret-file", path, "--", WORKER)
+        self.assertEqual(code, 125, out)
+        self.assertIn("chmod 600", out)
+        os.chmod(path, 0o600)
+        # Host b has another file at that path.
+        self.net.write_rsh("[ $host = b ] && mount --bind %s %s;" % (wrong, path))
+        try:
+            code, out = self.net.unisono("other", "--hosts", "a:1,b:1", "--secret-file", path, "-f", "0", "--", WORKER, timeout=100)
+        finally:
+            self.net.write_rsh()
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("does not have the secret file", out)
+        self.assertIn(self.net.address("b"), out)
 
 
 class Flooded(Attacked):
