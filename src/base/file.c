@@ -69,10 +69,22 @@ static int open_regular(const char *path, struct stat *info, uni_error *err)
     return fd;
 }
 
+/* A file of a terabyte that has nothing on the disk would be read for an hour. */
+static bool is_all_holes(const struct stat *info)
+{
+    return info->st_size > (off_t)1 << 30 && info->st_blocks < info->st_size / 512 / 1000;
+}
+
 int uni__open_regular(const char *path, uni_error *err)
 {
     struct stat info;
-    return open_regular(path, &info, err);
+    int fd = open_regular(path, &info, err);
+    if (fd < 0 || !is_all_holes(&info))
+        return fd;
+    close(fd);
+    return uni_error_set(err, UNI_ELIMIT,
+                         "\"%s\" claims %lld bytes, but has next to nothing on the disk", path,
+                         (long long)info.st_size);
 }
 
 /* read(2) that goes on after signals; a negative code when it fails. */

@@ -2,8 +2,7 @@
  * fuzz.h - what a fuzz target gives. One target a program; two ways to run it:
  *
  * - fuzz_NAME: libFuzzer with ASan and UBSan, for real campaigns. Needs clang:
- *     CC=clang meson setup -Dfuzz=true build-fuzz && ninja -C build-fuzz src/base/fuzz_json
- *     build-fuzz/src/base/fuzz_json -max_total_time=60 corpus/
+ *     tools/fuzz --minutes 10 json
  * - fuzz_NAME_smoke: fuzz_driver.c, any compiler, in every build with tests; a second of random
  *   changes to the target's own sample is part of the tests.
  *

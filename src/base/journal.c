@@ -196,9 +196,9 @@ int uni__journal_read(const char *path, const char *kind, uni__journal_visit vis
     scan s = { .path = path, .kind = kind, .visit = visit, .context = context };
     if (report)
         *report = (uni__journal_report){ 0 };
-    s.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    s.fd = uni__open_regular(path, err);
     if (s.fd < 0)
-        return uni_error_set_errno(err, errno, "cannot open \"%s\"", path);
+        return s.fd;
     int status = scan_and_judge(&s, err);
     if (report)
         *report = s.report;

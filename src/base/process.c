@@ -40,3 +40,14 @@ bool uni__process_is_ending(int pid)
     uni__process now;
     return !uni__process_look(pid, &now) || now.exiting;
 }
+
+int uni__process_check(uni_error *err)
+{
+    uni__process self;
+    if (uni__process_look(getpid(), &self))
+        return 0;
+    return uni_error_set(
+        err, UNI_EUNSUPPORTED,
+        "/proc is not mounted (or shows another pid namespace): unisono needs it to "
+        "see which processes are alive; mount -t proc proc /proc");
+}

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <unisono/status.h>
 
 typedef struct uni__process {
     char state; /* a letter as ps shows it: R, S, D, T, t, Z, X */
@@ -18,5 +19,8 @@ typedef struct uni__process {
 bool uni__process_look(int pid, uni__process *out);
 /* There is no such process (any more), or it is on its way out. */
 bool uni__process_is_ending(int pid);
+
+/* UNI_EUNSUPPORTED when /proc is not mounted: what is alive is not known then. */
+int uni__process_check(uni_error *err) UNI_MUST_USE;
 
 #endif

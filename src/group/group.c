@@ -5,17 +5,25 @@
 #include "group/group.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "group/agent.h"
 #include "group/internal.h"
 #include "group/remote.h"
+
+#define FREE_DESCRIPTORS                                                                           \
+    32 /* in the controller; the loop, the agent and the first worker take half of them */
+/* In all: agent_child.c moves a worker's descriptors out of its way. */
+#define LEAST_DESCRIPTORS (UNI__WORKER_FIRST_FD + 2 * UNI__WIRE_MAX_FDS)
 
 #define TICK_MS 100
 #define SILENT_AFTER_NS 1000000000ull
@@ -184,8 +192,33 @@ static void *controller_thread(void *argument)
     return NULL;
 }
 
+/* libuv aborts the process when it cannot make its own pipe, and a worker's first steps need numbers
+ * above 230, so the descriptors are counted before. */
+static int check_descriptors(uni_error *err)
+{
+    int taken[FREE_DESCRIPTORS], count = 0;
+    struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    while (count < FREE_DESCRIPTORS && (taken[count] = fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0)
+        count++;
+    int why = count < FREE_DESCRIPTORS ? errno : 0;
+    for (int i = 0; i < count; i++)
+        close(taken[i]);
+    if (why == EMFILE || limit.rlim_cur < LEAST_DESCRIPTORS)
+        return uni_error_set(
+            err, UNI_ERESOURCE,
+            "too few file descriptors: ulimit -n is %llu here, and a run needs %d, "
+            "of which %d are free; raise it, for example with `ulimit -n 1024`",
+            (unsigned long long)limit.rlim_cur, LEAST_DESCRIPTORS, FREE_DESCRIPTORS);
+    if (why && why != EBADF) /* a closed stdin is not our business */
+        return uni_error_set_errno(err, why, "cannot make file descriptors");
+    return 0;
+}
+
 static int start_loop(uni__group *group, uni_error *err)
 {
+    UNI_TRY(uni__process_check(err));
+    UNI_TRY(check_descriptors(err));
     group->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (group->event_fd < 0)
         return uni_error_set_errno(err, errno, "cannot make an eventfd");

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "track/feed.h"
 #include "track/line.h"
@@ -205,9 +206,9 @@ int uni__results_read(const char *path, uni__results_visit visit, void *context,
     reader r = { .path = path, .sorted = true };
     uint64_t first_line = 0;
     int status = 0;
-    r.fd = open(path, O_RDONLY | O_CLOEXEC);
+    r.fd = uni__open_regular(path, err);
     if (r.fd < 0)
-        return uni_error_set_errno(err, errno, "cannot read the reports in %s", path);
+        return uni_error_prefix(err, "cannot read the reports");
     UNI_TRY_GOTO(uni__results_header(r.fd, path, &r.world_size, &first_line, err), done);
     UNI_TRY_GOTO(index_file(&r, first_line, err), done);
     UNI_TRY_GOTO(visit_all(&r, visit, context, err), done);

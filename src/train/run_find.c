@@ -14,7 +14,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/process.h"
+#include "base/safe_text.h"
 #include "train/run_reader.h"
 
 /* ---- names and places ---- */
@@ -60,6 +61,30 @@ int uni_run_storage(const char *storage, char **out, uni_error *err)
     }
     *out = uni__path_absolute(storage, err);
     return *out ? 0 : (err && err->code ? err->code : UNI_ENOMEM);
+}
+
+int uni__run_check_name(const char *name, uni_error *err)
+{
+    char escape[UNI__ESCAPE_SIZE] = "";
+    size_t length = strlen(name);
+    for (size_t at = 0; at < length && !escape[0];)
+        at += uni__safe_step(name + at, length - at, "", escape);
+    if (escape[0])
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "the name has a control character or one that is not UTF-8 (%s): it is "
+            "shown in terminals and listed one a line, leave it out",
+            escape);
+    if (!name[0] || strchr(name, '/') || name[0] == '.')
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "the name \"%s\" cannot be a directory: leave out slashes and a leading dot", name);
+    if (name[0] == '-')
+        return uni_error_set(err, UNI_EINVAL,
+                             "the name \"%s\" begins with a dash: commands would take it for an "
+                             "option; begin it with a letter",
+                             name);
+    return 0;
 }
 
 /* 7 for "run_007", 0 for anything else. */
@@ -315,6 +340,8 @@ int uni__run_open_own(uni_run **out, const char *name, const char *storage, uni_
 {
     char *dir = NULL;
     *out = NULL;
+    /* Without /proc every controller would look dead, and its run could be resumed a second time. */
+    UNI_TRY(uni__process_check(err));
     UNI_TRY(find_dir(&dir, name, storage, err));
     int status = uni_run_check_owner(dir, err);
     if (status < 0) {

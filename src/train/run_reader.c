@@ -26,6 +26,7 @@
 
 #define RUN_FORMAT "unisono run"
 #define RUN_VERSION 1
+#define MOST_WORKERS 131072 /* readers loop over the ranks and allocate for each */
 
 struct uni_run {
     char *dir;
@@ -100,6 +101,10 @@ static int read_description(uni_run *run, uni_error *err)
             "%s has format version %lld, this program reads up to %d: use a newer "
             "unisono",
             path, (long long)uni_dict_get_int(run->description, "version", 0), RUN_VERSION);
+    int64_t workers = uni_dict_get_int(run->description, "num_workers", 0);
+    if (status == 0 && (workers < 0 || workers > MOST_WORKERS))
+        status = uni_error_set(err, UNI_EFORMAT, "%s: num_workers is %lld, not a number of workers",
+                               path, (long long)workers);
     free(path);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/run_reader.h"
 #include "train/variables.h"
 #include "train/hosts_internal.h"
 #include "train/main_internal.h"
@@ -48,18 +49,7 @@ static int check_names(const uni_trainer_options *asked, const char *launcher, u
         UNI_TRY(one_of("backend", asked->backend, backends, err));
     static const char *const launchers[] = { "local", "mpi", "slurm", NULL };
     UNI_TRY(one_of("launcher", asked->launcher ? asked->launcher : launcher, launchers, err));
-    for (const char *at = asked->name; at && *at; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            return uni_error_set(err, UNI_EINVAL,
-                                 "the name has a control character (byte %d): it is shown in "
-                                 "terminals and listed one a line, leave it out",
-                                 *at);
-    if (asked->name && (!asked->name[0] || strchr(asked->name, '/') || asked->name[0] == '.'))
-        return uni_error_set(
-            err, UNI_EINVAL,
-            "the name \"%s\" cannot be a directory: leave out slashes and a leading dot",
-            asked->name);
-    return 0;
+    return asked->name ? uni__run_check_name(asked->name, err) : 0;
 }
 
 /* A variable of the environment, or else `otherwise`. */

@@ -17,6 +17,7 @@
 #include "base/owned.h"
 #include "base/random.h"
 #include "group/host.h"
+#include "train/run_reader.h"
 #include "train/variables.h"
 #include "tune/tuner_internal.h"
 
@@ -240,16 +241,6 @@ static int check_function(const uni_tuner *tuner, uni_error *err)
                          tuner->spec->options.function);
 }
 
-static int check_name(const char *name, uni_error *err)
-{
-    if (!name[0] || name[0] == '.' || name[0] == '-' || strchr(name, '/'))
-        return uni_error_set(err, UNI_EINVAL,
-                             "invalid experiment name \"%s\": a name is not empty, has no slash, "
-                             "and does not begin with a dot or a dash",
-                             name);
-    return 0;
-}
-
 int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *err)
 {
     int status;
@@ -277,7 +268,7 @@ int uni_tuner_new(uni_tuner **out, const uni_tuner_options *options, uni_error *
     UNI_TRY_GOTO(check_function(tuner, err), fail);
     UNI_TRY_GOTO(read_environment(tuner, err), fail);
     UNI_TRY_GOTO(uni_run_storage(options->storage_path, &tuner->storage, err), fail);
-    UNI_TRY_GOTO(check_name(experiment->name, err), fail);
+    UNI_TRY_GOTO(uni__run_check_name(experiment->name, err), fail);
     UNI_TRY_GOTO(make_dir(tuner, experiment->name, err), fail);
     if (!(experiment->dir = strdup(tuner->dir))) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");

@@ -1,0 +1,70 @@
+/*
+ * fuzz_run.c - any run.json opens or is refused with a sentence; one that opens has a status, an id
+ * and a description, and can be read further (its events, its owner). See base/fuzz.h.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <unisono/log.h>
+#include <unisono/run.h>
+
+#include "base/file.h"
+#include "base/fuzz.h"
+
+static char directory[256];
+
+static void clean_up(void)
+{
+    (void)!uni__remove_tree(directory, NULL);
+}
+
+static const char *make_directory(void)
+{
+    static char run[300];
+    if (!directory[0]) {
+        uni_log_level_set(UNI_LOG_OFF);
+        FUZZ_PROMISE(mkdtemp(uni__temporary_name(directory, sizeof directory, "fuzz")));
+        snprintf(run, sizeof run, "%s/name/run_001", directory);
+        FUZZ_PROMISE(uni__make_dirs(run, 0700, NULL) == 0);
+        atexit(clean_up);
+    }
+    return run;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *run_dir = make_directory();
+    char path[400];
+    uni_run *run = NULL;
+    uni_error err = { 0 };
+    snprintf(path, sizeof path, "%s/run.json", run_dir);
+    FUZZ_PROMISE(uni__write_file(path, data, size, false, NULL) == 0);
+    int status = uni_run_open(&run, run_dir, NULL, &err);
+    FUZZ_PROMISE((status == 0) == (run != NULL));
+    FUZZ_PROMISE(status == 0 || err.message[0]);
+    if (status == 0) {
+        const uni_value *events = NULL;
+        FUZZ_PROMISE(strcmp(uni_run_id(run), "name/run_001") == 0);
+        FUZZ_PROMISE(strcmp(uni_run_status_name(uni_run_status_of(run)), "?") != 0);
+        FUZZ_PROMISE(uni_run_description(run) != NULL);
+        FUZZ_PROMISE(uni_run_events(run, &events, NULL) == 0);
+        FUZZ_PROMISE(uni_run_check_owner(run_dir, NULL) == 0);
+    }
+    uni_run_close(run);
+    return 0;
+}
+
+size_t fuzz_sample(uint8_t *out, size_t room)
+{
+    static const char sample[] =
+        "{\"format\":\"unisono "
+        "run\",\"version\":1,\"id\":\"a/run_001\",\"status\":\"running\",\"created\":1.5,"
+        "\"hostname\":\"h\",\"controller\":{\"pid\":1,\"start_ticks\":2},\"num_workers\":2,"
+        "\"workers\":[{\"rank\":0,\"pid\":1,\"host\":\"h\"}],\"program\":[\"sh\"],\"config\":{},"
+        "\"cause\":{\"kind\":\"exit\",\"rank\":0},\"exit_code\":3}";
+    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
+    memcpy(out, sample, size);
+    return size;
+}

@@ -1,0 +1,83 @@
+"""Run directories that another user has made to harm whoever only looks at them: FIFOs, devices, endless and deep files.
+
+Every reading command must end soon, without a crash, in 512 MB of memory.
+"""
+
+import json
+import os
+import resource
+import subprocess
+
+import attack  # noqa: F401  (finds support)
+import support
+import terminal_test
+
+FILES = ["run.json", "journal.jsonl", "results.jsonl", "logs/rank_0.log", "logs/rank_0.log.1", "checkpoints", "progress.csv", "tune.jsonl"]
+COMMANDS = [["ls"], ["ls", "--json"], ["show", "evil"], ["show", "--all", "evil"], ["why", "evil"], ["logs", "evil"], ["logs", "-n", "5", "evil"], ["plot", "evil"], ["tune", "show", "evil"]]
+MEMORY = 512 << 20
+
+
+def look(storage):
+    def lower():
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for words in COMMANDS:
+        done = subprocess.run([support.program("unisono"), *words], env=support.environment(storage), stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False,
+                              preexec_fn=lower)
+        assert 0 <= done.returncode < 128, (words, done.returncode, done.stderr[-500:])
+
+
+def replaced(make):
+    """Each file of a run in turn."""
+    def test(storage):
+        for number, name in enumerate(FILES):
+            place = os.path.join(storage, "s%d" % number)
+            path = os.path.join(terminal_test.hostile_run(place), name)
+            if os.path.isfile(path):
+                os.unlink(path)
+            make(path)
+            look(place)
+    return test
+
+
+def sparse(path):
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+def deep(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("[" * 1_000_000)
+
+
+def long_line(path):
+    with open(path, "wb") as file:
+        file.write(b"{" + b"x" * (8 << 20))
+
+
+def many(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"format": "unisono run", "version": 1, "status": "failed", "num_workers": 2**31 - 1, "iterations": -1, "created": 1e300,
+                               "workers": [{"rank": -5, "pid": -1, "host": None}] * 1000, "program": [None, 1, {}], "cause": [], "config": 7, "options": None}))
+
+
+def wrong_types(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"format": "unisono results", "version": 1, "world_size": 2**31 - 1}, separators=(",", ":")) + "\n")
+        for line in ({"attempt": 2**31 - 1, "rank": 2**31 - 2, "iteration": 2**63 - 1, "metrics": {}}, {"attempt": 1, "rank": 0, "iteration": 1, "metrics": {"a": 1e308}}):
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+test_fifos = replaced(os.mkfifo)
+test_links_to_devices = replaced(lambda path: os.symlink("/dev/zero", path))
+test_links_to_themselves = replaced(lambda path: os.symlink(os.path.basename(path), path))
+test_directories = replaced(os.mkdir)
+test_sparse_files = replaced(sparse)
+test_deep_files = replaced(deep)
+test_long_lines = replaced(long_line)
+test_numbers_out_of_range = replaced(many)
+test_records_out_of_range = replaced(wrong_types)
+
+
+if __name__ == "__main__":
+    support.main()
