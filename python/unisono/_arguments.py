@@ -58,12 +58,13 @@ HARMLESS: dict[str, dict[str, str]] = {
         "enable_shard_locality": "every worker reads its shard from the files itself: locality is only speed",
     },
     "unisono.tf.function": {name: "operations run at once: there is no graph that it could change" for name in (
-        "input_signature", "autograph", "jit_compile", "reduce_retracing", "experimental_implements", "experimental_autograph_options",
+        "autograph", "jit_compile", "reduce_retracing", "experimental_implements", "experimental_autograph_options",
         "experimental_attributes", "experimental_relax_shapes", "experimental_compile", "experimental_follow_type_hints")},
     **{"unisono.tf.data.Dataset." + name: {"num_parallel_calls": "only speed", "deterministic": "the order is always kept", "synchronous": "only speed",
-                                          "name": "only a name", "output_shapes": "the shapes are those of the elements"}
+                                          "name": "only a name"}
        for name in ("map", "batch", "shuffle", "filter", "prefetch", "repeat", "take", "skip", "from_generator", "from_tensor_slices", "from_tensors", "unbatch",
-                    "padded_batch", "concatenate", "shard", "zip", "range", "cache")},
+                    "padded_batch", "concatenate", "shard", "zip", "range", "cache", "enumerate", "with_options")},
+    "unisono.tf.data.Dataset.prefetch": {"buffer_size": "only speed", "name": "only a name"},
     "unisono.keras.Model.compile": {"auto_scale_loss": "float32 needs no loss scaling"},
     "unisono.keras.layers.TextVectorization.adapt": {"batch_size": "the texts are read at once"},
     "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},

@@ -25,7 +25,7 @@ def _reduce(r, shape):
 
 
 def _concatenate(r, shape):
-    return dict(xs=["any", "any"], axis=r.choice([0, -1]))
+    return dict(xs=["any", "any"], **r.choice([{}, dict(axis=0), dict(axis=-1)]))
 
 
 # name -> draws the arguments; "any" and "positive" stand for arrays of the case's shape
@@ -35,7 +35,7 @@ OPS = {
     **{name: _reduce for name in REDUCE},
     "all": lambda r, shape: dict(x="flags", axis=_axis(r, shape), keepdims=r.random() < 0.5),
     "any": lambda r, shape: dict(x="flags", axis=_axis(r, shape), keepdims=r.random() < 0.5),
-    "argmax": lambda r, shape: dict(x="any", axis=r.choice([0, -1])),
+    "argmax": lambda r, shape: dict(x="any", **r.choice([{}, dict(axis=0), dict(axis=-1)])),
     "broadcast_to": lambda r, shape: dict(x="any", shape=[2] + shape),
     "clip": lambda r, shape: dict(x="any", x_min=r.choice([-0.5, 0, 0.0]), x_max=r.choice([0, 0.5])),
     "concatenate": _concatenate,
@@ -47,7 +47,7 @@ OPS = {
     "softmax": lambda r, shape: dict(x="any", axis=r.choice([-1, 0])),
     "squeeze": lambda r, shape: dict(x="thin", axis=r.choice([None, 0])),
     "stack": lambda r, shape: dict(x=["any", "any"], axis=r.choice([0, -1, 1])),
-    "take": lambda r, shape: dict(x="any", indices=[0, 0], axis=r.choice([0, -1, None])),
+    "take": lambda r, shape: dict(x="any", indices=[0, 1], **r.choice([{}, dict(axis=0), dict(axis=-1), dict(axis=None)])),
     "transpose": lambda r, shape: dict(x="any", axes=r.choice([None, list(range(len(shape)))[::-1], [1, 0] + list(range(2, len(shape)))])),
 }
 

@@ -24,8 +24,9 @@ import numbers_arguments  # noqa: E402
 import numbers_fit  # noqa: E402
 import numbers_layers  # noqa: E402
 import numbers_objects  # noqa: E402
+import numbers_tf  # noqa: E402
 
-KINDS = {**numbers_layers.KINDS, **numbers_objects.KINDS, **numbers_fit.KINDS, **numbers_arguments.KINDS}
+KINDS = {**numbers_layers.KINDS, **numbers_objects.KINDS, **numbers_fit.KINDS, **numbers_arguments.KINDS, **numbers_tf.KINDS}
 REFUSALS = (TypeError, ValueError, NotImplementedError)
 
 

@@ -181,6 +181,28 @@ def shown_by_hand(name: str, argument: str) -> str | None:
     return next((SHOWN["%s %s" % (key, argument)] for key in keys if "%s %s" % (key, argument) in SHOWN), None)
 
 
+# Defaults that are written in another way and mean the same, or mean something that is only speed: argument -> why.
+DEFAULTS = {
+    "prefetch_batches": "reading ahead follows the dataset's memory budget",
+    "device": "batches are on the CPU, which is what 'auto' means without a GPU",
+    "reuse_actors": "members of the crew are always kept from trial to trial",
+    "chdir_to_trial_dir": "Ray's placeholder for an argument that it no longer has",
+    "jit_compile": "there is nothing to compile",
+    "name": "made of the class's name when it is used",
+    "dtype": "float32 is the only type of weights, and what Keras's None means",
+}
+
+
+def default_differs(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> str | None:
+    """What is wrong with the default of an argument that both sides have: leaving it out must mean the same."""
+    ours, theirs = offered.get(argument, peers.REQUIRED), pair.arguments[argument]
+    if peers.REQUIRED in (ours, theirs) or pair.peer.startswith("horovod") or argument in DEFAULTS or not isinstance(theirs, (type(None), bool, int, float, str, tuple)):
+        return None
+    if isinstance(theirs, tuple) and not isinstance(ours, tuple):
+        ours = (ours,) * len(theirs)
+    return None if ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool) else "its default is %r, the peer's is %r" % (ours, theirs)
+
+
 def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[str, str]:
     """(kind, remark) of one argument of the peer's."""
     init = pair.ours.__init__ if inspect.isclass(pair.ours) else pair.ours
@@ -198,6 +220,8 @@ def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[st
         return "accepted", "for a subclass to override"
     elif not is_read(pair.ours, argument):
         return "wrong", "accepted and never read"
+    elif default_differs(pair, argument, offered):
+        return "wrong", default_differs(pair, argument, offered) or ""
     shown = shown_by_hand(pair.name, argument) or tests.shows(pair.name, argument, list(offered)) or numbers.shows(pair.name, argument, offered.get(argument))
     if shown is None:
         return "unshown", "accepted, and no test passes it"

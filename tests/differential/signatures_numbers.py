@@ -29,6 +29,16 @@ def passed(case: dict[str, Any]) -> Iterator[tuple[str, str, Any, str]]:
         if isinstance(case.get(key), str):
             for name, value in (case.get("schedule_config" if key == "schedule" and "schedule_config" in case else "config") or {}).items():
                 yield "%s.%s" % (module, case[key]), name, value, where
+    if "function" in case:
+        for name, value in case["config"].items():
+            yield "unisono.tf.%s" % case["function"], name, value, "tests/differential/numbers_tf.py::run_function"
+    if case["kind"] in ("tf tape", "tf shuffle"):
+        function = "unisono.tf.GradientTape" if case["kind"] == "tf tape" else "unisono.tf.data.Dataset.shuffle"
+        for name, value in case["config"].items():
+            yield function, name, value, "tests/differential/numbers_tf.py::run_%s" % case["kind"].split()[1]
+    for step, config in case.get("steps") or () if case["kind"] == "tf dataset" else ():
+        for name, value in config.items():
+            yield "unisono.tf.data.Dataset.%s" % step, name, value, "tests/differential/numbers_tf.py::run_dataset"
     if "object" in case:
         for name, value in case["config"].items():
             yield "unisono.keras.%(module)s.%(object)s" % case, name, value, "tests/differential/numbers_arguments.py::run_name"

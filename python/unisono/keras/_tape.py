@@ -7,6 +7,7 @@ import weakref
 from typing import Any, Iterator
 
 from unisono import _engine
+from unisono._arguments import Refused, strict_class
 from unisono.keras._tensor import Tensor, Variable, context, tape_for
 
 __all__ = ["GradientTape", "LazyGradient"]
@@ -25,10 +26,12 @@ class LazyGradient:
                          "clip with clipnorm=, clipvalue= or global_clipnorm= of the optimizer")
 
 
+@strict_class({"persistent": Refused(False, "the engine frees what it recorded when gradient() is called: use a tape for each gradient")})
 class GradientTape:
     """Records what is computed inside of `with`, for one call of gradient()."""
 
     def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True):
+        self._asked: set = set()
         self._context = self._native = None
         self._done, self._variables, self._watched = False, {}, []
         self._store = None
@@ -69,7 +72,7 @@ class GradientTape:
         return self._native
 
     def _variable(self, variable):
-        if not self._watches:
+        if not self._watches and variable._p.handle not in self._asked:
             return variable._p
         tape = self._begin(self._context, None, None)
         if variable._p.store == self._store:
@@ -80,9 +83,10 @@ class GradientTape:
         return self._variables[key][0]
 
     def watch(self, tensor: Any) -> None:
-        """Asks for the gradient of a tensor (variables are watched by themselves)."""
+        """Asks for the gradient of a tensor. Variables are watched by themselves, unless watch_accessed_variables=False."""
         for each in tensor if isinstance(tensor, (list, tuple)) else [tensor]:
             if isinstance(each, Variable):
+                self._asked.add(each._p.handle)
                 continue
             if not isinstance(each, Tensor):
                 raise ValueError("a tape watches tensors and variables, not %s" % type(each).__name__)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from unisono import _engine
-from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, raw_of, tape_for
+from unisono.keras._tensor import Tensor, Variable, context, convert_to_tensor, raw_of, tape_for
 
 __all__ = ["abs", "absolute", "add", "all", "any", "argmax", "broadcast_to", "cast", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos",
            "divide", "equal", "exp", "expand_dims", "floor", "greater", "less", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
@@ -70,19 +71,27 @@ sum, mean, max, min = (_reduction(name) for name in ("sum", "mean", "max", "min"
 abs = absolute
 
 
-def prod(x: Any, axis: Any = None) -> Tensor:
-    """The product of the elements; without a gradient."""
-    return Tensor.of(np.prod(np.asarray(x), axis=axis))
+def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The product of the elements. On a tape it is a chain of multiplications, so that it has a gradient."""
+    if context().recording is None:
+        return Tensor.of(np.prod(np.asarray(x), axis=axis, keepdims=keepdims))
+    x = reshape(x, x.shape)
+    axes = list(range(len(x.shape))) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    for each in axes:
+        parts = [Tensor(tape_for().slice(raw_of(x), each % len(x.shape), at, 1)) for at in range(x.shape[each])]
+        x = functools.reduce(multiply, parts)
+    kept = [size for at, size in enumerate(x.shape) if keepdims or at not in [each % len(x.shape) for each in axes]]
+    return reshape(x, kept)
 
 
-def any(x: Any, axis: Any = None) -> Tensor:
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether any element is not 0."""
-    return Tensor.of(np.any(np.asarray(x), axis=axis))
+    return Tensor.of(np.any(np.asarray(x), axis=axis, keepdims=keepdims))
 
 
-def all(x: Any, axis: Any = None) -> Tensor:
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether all elements are not 0."""
-    return Tensor.of(np.all(np.asarray(x), axis=axis))
+    return Tensor.of(np.all(np.asarray(x), axis=axis, keepdims=keepdims))
 
 
 def matmul(x1: Any, x2: Any, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
@@ -158,19 +167,21 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     return Tensor(tape_for().broadcast(a, [int(each) for each in shape]))
 
 
-def concatenate(xs: Any, axis: Any = -1) -> Tensor:
+def concatenate(xs: Any, axis: Any = 0) -> Tensor:
     """One behind the other."""
     raws = [raw_of(each) for each in xs]
     return Tensor(tape_for().concat(raws, axis))
 
 
-def stack(xs: Any, axis: Any = 0) -> Tensor:
+def stack(x: Any, axis: Any = 0) -> Tensor:
     """On a new axis."""
-    return concatenate([expand_dims(each, axis) for each in xs], axis)
+    return concatenate([expand_dims(each, axis) for each in x], axis)
 
 
-def take(x: Any, indices: Any, axis: Any = 0) -> Tensor:
-    """By indices along an axis."""
+def take(x: Any, indices: Any, axis: Any = None) -> Tensor:
+    """By indices along an axis; None: of all elements in a row."""
+    if axis is None:
+        x, axis = reshape(x, [-1]), 0
     a, b = raw_of(x), raw_of(np.asarray(indices) if not isinstance(indices, Tensor) else indices)
     return Tensor(tape_for().gather(a, b, axis))
 
@@ -181,8 +192,10 @@ def one_hot(x: Any, num_classes: int) -> Tensor:
     return Tensor(tape_for().one_hot(a, num_classes))
 
 
-def argmax(x: Any, axis: Any = -1) -> Tensor:
-    """The place of the largest."""
+def argmax(x: Any, axis: Any = None) -> Tensor:
+    """The place of the largest; None: among all elements in a row."""
+    if axis is None:
+        x, axis = reshape(x, [-1]), 0
     a = raw_of(x)
     return Tensor(tape_for().argmax(a, axis))
 

@@ -12,13 +12,13 @@ from typing import Any, Callable
 import numpy as _np
 
 from unisono import keras
-from unisono._arguments import strict
+from unisono._arguments import Refused, strict
 from unisono.keras import losses, metrics, ops as _ops, optimizers
 from unisono.keras._tape import GradientTape
 from unisono.keras._tensor import Tensor, Variable, convert_to_tensor, set_random_seed as _set_random_seed
 from unisono.tf import data, distribute, nn
 
-__all__ = ["GradientTape", "Tensor", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute", "expand_dims", "function",
+__all__ = ["GradientTape", "Tensor", "TensorSpec", "Variable", "argmax", "cast", "concat", "constant", "convert_to_tensor", "data", "distribute", "expand_dims", "function",
            "keras", "losses", "matmul", "metrics", "nn", "one_hot", "optimizers", "random", "reduce_mean", "reduce_sum", "reshape", "shape", "string"]
 
 # ---- types ----
@@ -38,7 +38,14 @@ class errors:  # noqa: N801 (TensorFlow's module)
         """The end of a dataset's iterator is Python's StopIteration."""
 
 
-@strict()
+class TensorSpec:
+    """The shape and the type of a tensor."""
+
+    def __init__(self, shape: Any = None, dtype: Any = "float32", name: str | None = None):
+        self.shape, self.dtype, self.name = tuple(shape) if shape is not None else None, dtype, name
+
+
+@strict({"input_signature": Refused(None, "a function is called as it is and checks no signature")})
 def function(func: Callable[..., Any] | None = None) -> Any:
     """A decorator that leaves the function as it is: operations of the engine need no tracing."""
     return func if func is not None else lambda inner: inner
@@ -52,20 +59,46 @@ def constant(value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
 
 # ---- operations, by TensorFlow's names ----
 
-add, subtract, multiply, divide, pow = _ops.add, _ops.subtract, _ops.multiply, _ops.divide, _ops.power
-maximum, minimum, abs, sqrt, square, exp, sign, where = (_ops.maximum, _ops.minimum, _ops.absolute, _ops.sqrt, _ops.square, _ops.exp, _ops.sign, _ops.where)
-cast, matmul, transpose, reshape, expand_dims, squeeze, one_hot = (_ops.cast, _ops.matmul, _ops.transpose, _ops.reshape, _ops.expand_dims, _ops.squeeze,
-                                                                  _ops.one_hot)
-reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod = _ops.sum, _ops.mean, _ops.max, _ops.min, _ops.prod
-reduce_any, reduce_all = _ops.any, _ops.all
-sigmoid, tanh, sin, cos, floor, stop_gradient = _ops.sigmoid, _ops.tanh, _ops.sin, _ops.cos, _ops.floor, _ops.stop_gradient
-equal, not_equal, less, less_equal, greater, greater_equal = (_ops.equal, _ops.not_equal, _ops.less, _ops.less_equal, _ops.greater, _ops.greater_equal)
-broadcast_to, zeros, ones, clip_by_value, stack = _ops.broadcast_to, _ops.zeros, _ops.ones, _ops.clip, _ops.stack
+def _renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
+    """An operation whose arguments have TensorFlow's names: names[TensorFlow's] is Keras's."""
+    import inspect
+
+    ours = {keras_name: name for name, keras_name in names.items()}
+
+    def call(*arguments: Any, **given: Any) -> Any:
+        return function(*arguments, **{names.get(name, name): value for name, value in given.items()})
+
+    signature = inspect.signature(function)
+    call.__signature__ = signature.replace(parameters=[each.replace(name=ours.get(each.name, each.name)) for each in signature.parameters.values()])  # type: ignore[attr-defined]
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return call
 
 
-def argmax(input: Any, axis: Any = 0) -> Tensor:
-    """The place of the largest."""
-    return _ops.argmax(input, axis)
+def _two(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _renamed(function, x="x1", y="x2")
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _renamed(function, input_tensor="x")
+
+
+add, subtract, multiply, divide, pow = map(_two, (_ops.add, _ops.subtract, _ops.multiply, _ops.divide, _ops.power))
+maximum, minimum = _two(_ops.maximum), _two(_ops.minimum)
+abs, sqrt, square, exp, sign, cast = _ops.absolute, _ops.sqrt, _ops.square, _ops.exp, _ops.sign, _ops.cast
+where = _renamed(_ops.where, x="x1", y="x2")
+matmul, transpose, reshape = _renamed(_ops.matmul, a="x1", b="x2"), _renamed(_ops.transpose, a="x", perm="axes"), _renamed(_ops.reshape, tensor="x", shape="newshape")
+expand_dims, squeeze, one_hot = _renamed(_ops.expand_dims, input="x"), _renamed(_ops.squeeze, input="x"), _renamed(_ops.one_hot, indices="x", depth="num_classes")
+reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod = map(_reduction, (_ops.sum, _ops.mean, _ops.max, _ops.min, _ops.prod))
+reduce_any, reduce_all = _reduction(_ops.any), _reduction(_ops.all)
+sigmoid, tanh, sin, cos, floor, stop_gradient = _ops.sigmoid, _ops.tanh, _ops.sin, _ops.cos, _ops.floor, _renamed(_ops.stop_gradient, input="x")
+equal, not_equal, less, less_equal, greater, greater_equal = map(_two, (_ops.equal, _ops.not_equal, _ops.less, _ops.less_equal, _ops.greater, _ops.greater_equal))
+broadcast_to, zeros, ones, stack = _renamed(_ops.broadcast_to, input="x"), _ops.zeros, _ops.ones, _renamed(_ops.stack, values="x")
+clip_by_value = _renamed(_ops.clip, t="x", clip_value_min="x_min", clip_value_max="x_max")
+
+
+def argmax(input: Any, axis: Any = None) -> Tensor:
+    """The place of the largest along an axis, the first one by default."""
+    return _ops.argmax(input, 0 if axis is None else axis)
 
 
 def gather(params: Any, indices: Any, axis: Any = 0) -> Tensor:
@@ -113,11 +146,11 @@ def print(*values: Any, **options: Any) -> None:  # noqa: A001 (TensorFlow's nam
 class math:  # noqa: N801 (TensorFlow's module)
     """tf.math."""
 
-    log, exp, sqrt, square, abs, sigmoid, tanh, maximum, minimum, pow = (_ops.log, _ops.exp, _ops.sqrt, _ops.square, _ops.absolute, _ops.sigmoid, _ops.tanh,
-                                                                         _ops.maximum, _ops.minimum, _ops.power)
-    add, subtract, multiply, divide, rsqrt, reciprocal = _ops.add, _ops.subtract, _ops.multiply, _ops.divide, _ops.rsqrt, _ops.reciprocal
-    reduce_sum, reduce_mean, reduce_max, reduce_min, argmax, equal = _ops.sum, _ops.mean, _ops.max, _ops.min, _ops.argmax, _ops.equal
-    squared_difference, sin, cos = _ops.squared_difference, _ops.sin, _ops.cos
+    log, exp, sqrt, square, abs, sigmoid, tanh, rsqrt, reciprocal, sin, cos = (
+        _ops.log, _ops.exp, _ops.sqrt, _ops.square, _ops.absolute, _ops.sigmoid, _ops.tanh, _ops.rsqrt, _ops.reciprocal, _ops.sin, _ops.cos)
+    add, subtract, multiply, divide, maximum, minimum, pow, equal = add, subtract, multiply, divide, maximum, minimum, pow, equal
+    reduce_sum, reduce_mean, reduce_max, reduce_min, argmax = reduce_sum, reduce_mean, reduce_max, reduce_min, argmax
+    squared_difference = _two(_ops.squared_difference)
 
 
 class random:  # noqa: N801 (TensorFlow's module)

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from unisono import _engine
-from unisono._arguments import Refused, strict_class
+from unisono._arguments import strict_class
 from unisono.keras._tensor import Tensor, as_array, data_seed, shared
 
 __all__ = ["Dataset", "AUTOTUNE", "experimental", "Options"]
@@ -25,22 +25,30 @@ class experimental:  # noqa: N801 (TensorFlow's module)
     AUTOTUNE = AUTOTUNE
 
     class AutoShardPolicy:
-        """Accepted: a strategy cuts every global batch."""
+        """A strategy cuts every global batch, which is what AUTO and DATA ask for. OFF and FILE would train on other data and are refused."""
 
         OFF, AUTO, FILE, DATA = -1, 0, 1, 2
 
 
-class _Group:
-    """A group of options; those that a strategy would act on are looked at by with_options, the others are about speed."""
+class _Settings:
+    """Attributes that may be set; any other name is an AttributeError, as in TensorFlow."""
 
-    auto_shard_policy = None
+    def __init__(self, **defaults: Any):
+        self.__dict__.update(defaults)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__dict__:
+            raise AttributeError("tf.data.Options has no %r here; it has: %s" % (name, ", ".join(sorted(self.__dict__))))
+        self.__dict__[name] = value
 
 
-class Options:
-    """What with_options takes."""
+class Options(_Settings):
+    """What Dataset.with_options takes. auto_shard_policy is checked there; the others are about speed and order, which are fixed here."""
 
     def __init__(self):
-        self.experimental_distribute, self.autotune, self.threading, self.experimental_optimization = _Group(), _Group(), _Group(), _Group()
+        super().__init__(
+            deterministic=None, experimental_deterministic=None, experimental_distribute=_Settings(auto_shard_policy=experimental.AutoShardPolicy.AUTO, num_devices=None),
+            autotune=_Settings(enabled=None, cpu_budget=None, ram_budget=None), threading=_Settings(max_intra_op_parallelism=None, private_threadpool_size=None))
 
 
 def _map(function, value):
@@ -85,6 +93,7 @@ def _stack(items):
     return Tensor.of(np.stack(arrays))
 
 
+@strict_class()
 class Dataset:
     """Elements one after the other; every transformation gives a new Dataset. Iterating begins a new epoch (shuffles draw a new order)."""
 
@@ -113,19 +122,20 @@ class Dataset:
         return Dataset(lambda epoch: iter([element]), 1)
 
     @staticmethod
-    def from_generator(generator: Any, output_types: Any = None, args: Any = ()) -> "Dataset":
-        """What a function's iterator gives; called anew for every epoch. output_types: of its parts, in its structure."""
-        def convert(item):
-            item = tuple(item) if isinstance(item, list) else item
-            if output_types is None:
-                return _map(Tensor.of, item)
-            kinds, parts = _leaves(tuple(output_types) if isinstance(output_types, list) else output_types), _leaves(item)
-            if len(kinds) != len(parts):
-                raise ValueError("the generator gave %d parts, output_types has %d" % (len(parts), len(kinds)))
-            return _rebuild(item, [Tensor.of(part, None if kind == "string" else kind) for part, kind in zip(parts, kinds)])
+    def from_generator(generator: Any, output_types: Any = None, output_shapes: Any = None, args: Any = (),
+                       output_signature: Any = None) -> "Dataset":
+        """What a function's iterator gives; called anew for every epoch. With output_signature (or output_types and output_shapes) every element is
+        converted to its type, and one of another structure or shape is an error."""
+        if output_signature is not None and (output_types is not None or output_shapes is not None):
+            raise TypeError("from_generator takes output_signature or output_types and output_shapes, not both")
+        if output_shapes is not None and output_types is None:
+            raise TypeError("from_generator(output_shapes=) needs output_types, too")
+        types = output_types if output_signature is None else _map(lambda each: each.dtype, output_signature)
+        shapes = output_shapes if output_signature is None else _map(lambda each: each.shape, output_signature)
 
         def begin(epoch):
-            return (convert(item) for item in generator(*args))
+            for item in generator(*args):
+                yield _map(Tensor.of, tuple(item) if isinstance(item, list) else item) if types is None else _as_declared(item, types, shapes)
         return Dataset(begin)
 
     @staticmethod
@@ -189,10 +199,12 @@ class Dataset:
         """Batches are made ahead. Those of arrays are made faster than they are used: nothing to do."""
         return self
 
-    def cache(self) -> "Dataset":
-        """Keeps the elements after the first pass."""
-        if self._plan is not None:
-            return self
+    def cache(self, filename: str = "") -> "Dataset":
+        """Keeps the elements of the first pass in memory: later epochs have the same, in the same order."""
+        if filename:
+            raise TypeError("cache(filename=%r) is not supported: elements are kept in memory; leave it out" % (filename,))
+        if self._plan is not None and not self._plan.repeat:
+            return _planned(self._plan.but(fixed=True)) if self._plan.shuffle else self
         kept = []
 
         def begin(epoch):
@@ -260,6 +272,8 @@ class Dataset:
         def begin(epoch):
             for item in self._epoch(epoch):
                 leaves = _leaves(item)
+                if not all(each.shape for each in leaves):
+                    raise ValueError("cannot unbatch elements that are single numbers")
                 for row in range(leaves[0].shape[0]):
                     yield _map(lambda each: each[row], item)
         return Dataset(begin)
@@ -275,10 +289,11 @@ class Dataset:
         return transformation(self)
 
     def with_options(self, options: Any) -> "Dataset":
-        """Itself: most options are about speed. An auto_shard_policy that would change the data is refused."""
-        policy = getattr(getattr(options, "experimental_distribute", None), "auto_shard_policy", None)
-        if getattr(policy, "value", policy) not in (None, experimental.AutoShardPolicy.AUTO, experimental.AutoShardPolicy.DATA):
-            raise NotImplementedError("auto_shard_policy %r is not supported: a strategy gives each worker its part of every global batch (AUTO, DATA)" % (policy,))
+        """The same elements; options that would change what a worker reads are refused."""
+        policy, names = options.experimental_distribute.auto_shard_policy, experimental.AutoShardPolicy
+        if policy not in (None, names.AUTO, names.DATA):
+            raise TypeError("auto_shard_policy=%s is not supported: a strategy cuts every global batch, as AutoShardPolicy.DATA does" % (
+                {names.OFF: "OFF", names.FILE: "FILE"}.get(policy, policy),))
         return self
 
     def options(self) -> Options:
@@ -320,6 +335,21 @@ class Dataset:
 
     def __repr__(self):
         return "<unisono.tf.data.Dataset of %s elements>" % (self._length if self._length >= 0 else "?")
+
+
+def _as_declared(item, types, shapes):
+    """An element of from_generator, converted and checked."""
+    if isinstance(types, (tuple, dict)) and (not isinstance(item, (list, tuple, dict)) or isinstance(item, dict) != isinstance(types, dict) or len(item) != len(types)):
+        raise TypeError("from_generator: an element %.60r does not have the declared structure %r" % (item, types))
+    if isinstance(types, tuple):
+        return tuple(_as_declared(each, kind, None if shapes is None else shapes[index]) for index, (each, kind) in enumerate(zip(item, types)))
+    if isinstance(types, dict):
+        return {key: _as_declared(item[key], kind, None if shapes is None else shapes[key]) for key, kind in types.items()}
+    tensor = Tensor.of(np.asarray(item) if types == "string" else np.asarray(item).astype(types), None if types == "string" else types)
+    wanted = None if shapes is None else tuple(shapes)
+    if wanted is not None and (len(wanted) != len(tensor.shape) or any(size not in (None, have) for size, have in zip(wanted, tensor.shape))):
+        raise ValueError("from_generator: an element has the shape %s, declared is %s" % (tensor.shape, wanted))
+    return tensor
 
 
 def _together(items):
@@ -389,8 +419,3 @@ class _Plan:
 def _planned(plan):
     return Dataset(plan.begin, plan.length(), plan)
 
-
-strict_class(methods={
-    "cache": {"filename": Refused("", "elements are kept in memory, for this process")},
-    "from_generator": {"output_signature": Refused(None, "give output_types, or leave it out")},
-})(Dataset)
