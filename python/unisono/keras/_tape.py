@@ -26,7 +26,8 @@ class LazyGradient:
                          "clip with clipnorm=, clipvalue= or global_clipnorm= of the optimizer")
 
 
-@strict_class({"persistent": Refused(False, "the engine frees what it recorded when gradient() is called: use a tape for each gradient")})
+@strict_class({"persistent": Refused(False, "the engine frees what it recorded when gradient() is called: use a tape for each gradient")},
+              methods={"gradient": {"output_gradients": Refused(None, "multiply the target by them before")}})
 class GradientTape:
     """Records what is computed inside of `with`, for one call of gradient()."""
 
@@ -104,8 +105,6 @@ class GradientTape:
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
         """d target / d sources, in the structure of sources; None where target does not depend on one. Once a tape."""
-        if output_gradients is not None:
-            raise NotImplementedError("output_gradients: multiply the target by them before")
         single = not isinstance(sources, (list, tuple))
         flat = [sources] if single else list(sources)
         if self._native is None:
