@@ -31,6 +31,16 @@ class Refused(NamedTuple):
 # function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
 # "unisono.data.*" holds for all functions and methods of a module.
 HARMLESS: dict[str, dict[str, str]] = {
+    "unisono.horovod.*": {
+        "device_dense": "where TensorFlow places the operation: only speed",
+        "device_sparse": "where TensorFlow places the operation: only speed",
+        "sparse_as_dense": "how sparse gradients travel, not what they add up to",
+        "num_groups": "how gradients are put together to travel; buckets are cut by size here",
+        "groups": "how gradients are put together to travel; buckets are cut by size here",
+        "use_locking": "of TensorFlow 1's optimizers, which are refused",
+    },
+    "unisono.horovod.tensorflow.allreduce": {"name": "labels an operation of the graph, which is the same on all ranks"},
+    "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
     **{"unisono.tune." + name: {"base": "the base of a logarithm does not change the distribution"}
        for name in ("loguniform", "qloguniform", "lograndint", "qlograndint")},
     "unisono.tune.schedulers.PopulationBasedTraining": {"log_config": "the experiment's journal has every config that a trial ran with"},

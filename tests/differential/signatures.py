@@ -158,8 +158,8 @@ def _source_reads(function: Any, argument: str) -> bool | None:
 
 
 def is_read(ours: Any, argument: str) -> bool:
-    """False when a function declares an argument and never looks at it."""
-    return all(_source_reads(function, argument) is not False for function in functions_of(ours))
+    """False when a function declares an argument and never looks at it. A decorator says in __reads__ what it looks at."""
+    return argument in getattr(ours, "__reads__", ()) or all(_source_reads(function, argument) is not False for function in functions_of(ours))
 
 
 def overrides_hook(pair: peers.Pair) -> bool:

@@ -223,5 +223,81 @@ class Operations(unittest.TestCase):
         self.assertEqual(run(loop, backend="torch"), [(2.0, 2.0)] * 2)
 
 
+def every_argument():
+    """Values of 2 ranks (1 and 2, or 10 and 20); the expected numbers are sums and means by hand."""
+    import unisono.horovod.torch as hvd
+
+    hvd.init()
+    rank, all_ = hvd.rank(), hvd.global_process_set
+    one = lambda *values: torch.tensor([value * (rank + 1) for value in values])  # noqa: E731
+    wait = lambda handle: hvd.synchronize(handle).tolist()  # noqa: E731
+    given, half = dict(process_set=all_, prescale_factor=2.0, postscale_factor=10.0), hvd.Compression.fp16
+    out = {
+        "allreduce": hvd.allreduce(one(1.0), name="a", op=hvd.Sum, **given).tolist(),
+        "allreduce_async": wait(hvd.allreduce_async(one(1.0), name="b", op=hvd.Sum, prescale_factor=2.0, postscale_factor=10.0, process_set=all_)),
+        "allreduce_async average": wait(hvd.allreduce_async(one(1.0), average=False)),
+        "allreduce_": hvd.allreduce_(tensor=one(1.0), average=None, name="c", op=hvd.Sum, prescale_factor=2.0, postscale_factor=10.0, process_set=all_).tolist(),
+        "allreduce_ average": hvd.allreduce_(tensor=one(1.0), average=True).tolist(),
+        "allreduce_async_": wait(hvd.allreduce_async_(one(1.0), name="d", op=hvd.Max, prescale_factor=2.0, postscale_factor=10.0, process_set=all_)),
+        "allreduce_async_ average": wait(hvd.allreduce_async_(one(1.0), average=False)),
+        "grouped": [each.tolist() for each in hvd.grouped_allreduce([one(1.0), one(3.0)], name="e", op=hvd.Sum, compression=half, prescale_factor=2.0,
+                                                                     postscale_factor=10.0, process_set=all_)],
+        "grouped average": hvd.grouped_allreduce([one(1.0)], average=False)[0].tolist(),
+        "grouped_": [each.tolist() for each in hvd.grouped_allreduce_(tensors=[one(1.0)], name="f", op=hvd.Min, prescale_factor=2.0, postscale_factor=10.0,
+                                                                       process_set=all_)],
+        "grouped_ average": hvd.grouped_allreduce_(tensors=[one(1.0)], average=False)[0].tolist(),
+        "allgather": hvd.allgather(one(1.0), name="g", process_set=all_).tolist(),
+        "allgather_async": wait(hvd.allgather_async(tensor=one(1.0), name="h", process_set=all_)),
+        "broadcast": hvd.broadcast(one(1.0), 1, name="i", process_set=all_).tolist(),
+        "broadcast_": hvd.broadcast_(one(1.0), 1, name="j", process_set=all_).tolist(),
+        "broadcast_async": wait(hvd.broadcast_async(tensor=one(1.0), root_rank=1, name="k", process_set=all_)),
+        "broadcast_async_": wait(hvd.broadcast_async_(tensor=one(1.0), root_rank=1, name="l", process_set=all_)),
+        "alltoall": hvd.alltoall(one(1.0, 3.0), name="m", process_set=all_).tolist(),
+        "alltoall_async": hvd.synchronize(hvd.alltoall_async(tensor=one(1.0, 3.0), splits=[1, 1], name="n", process_set=all_))[0].tolist(),
+        "reducescatter": hvd.reducescatter(one(1.0, 3.0), op=hvd.Sum, name="o", compression=half, process_set=all_, prescale_factor=2.0,
+                                           postscale_factor=10.0).tolist(),
+        "reducescatter_async": wait(hvd.reducescatter_async(tensor=one(1.0, 3.0), op=hvd.Sum, name="p", process_set=all_)),
+        "objects": (hvd.broadcast_object(rank, 1, name="q", process_set=all_), hvd.allgather_object(rank, name="r", process_set=all_)),
+        "sparse": hvd.synchronize(hvd.sparse_allreduce_async(torch.sparse_coo_tensor([[0]], one(1.0), (2,)), name="s", op=hvd.Sum,
+                                                             process_set=all_)).to_dense().tolist(),
+        "fp16": hvd.allreduce(torch.tensor([1.0001]), compression=half).tolist(),
+    }
+    hvd.barrier(process_set=all_)
+    hvd.DistributedOptimizer(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), process_set=all_)
+    return out
+
+
+EXPECTED = {
+    "allreduce": [60.0], "allreduce_async": [60.0], "allreduce_async average": [3.0], "allreduce_": [60.0], "allreduce_ average": [1.5],
+    "allreduce_async_": [40.0], "allreduce_async_ average": [3.0], "grouped": [[60.0], [180.0]], "grouped average": [3.0], "grouped_": [[20.0]],
+    "grouped_ average": [3.0], "allgather": [1.0, 2.0], "allgather_async": [1.0, 2.0], "broadcast": [2.0], "broadcast_": [2.0], "broadcast_async": [2.0],
+    "broadcast_async_": [2.0], "objects": (1, [0, 1]), "sparse": [3.0, 0.0], "fp16": [1.0],
+}
+EXPECTED_OF_RANK = [{"alltoall": [1.0, 2.0], "alltoall_async": [1.0, 2.0], "reducescatter": [60.0], "reducescatter_async": [3.0]},
+                    {"alltoall": [3.0, 6.0], "alltoall_async": [3.0, 6.0], "reducescatter": [180.0], "reducescatter_async": [9.0]}]
+
+
+class Arguments(unittest.TestCase):
+    def test_each_has_its_effect(self):
+        for rank, out in enumerate(run(every_argument)):
+            self.assertEqual(out, {**EXPECTED, **EXPECTED_OF_RANK[rank]})
+
+    def test_names_that_do_not_meet(self):
+        """Horovod would bring them together by name; by their order, other tensors would be added up."""
+        for start in ("allreduce", "allreduce_async", "allgather", "broadcast"):
+            def crossed():
+                import unisono.horovod.torch as hvd
+
+                hvd.init()
+                for name in ("a", "b") if hvd.rank() else ("b", "a"):
+                    more = (0,) if start == "broadcast" else ()
+                    out = getattr(hvd, start)(torch.ones(2), *more, name=name)
+                    if start.endswith("_async"):
+                        hvd.synchronize(out)
+
+            with self.assertRaisesRegex(RuntimeError, "another rank one of another name: all ranks must call the same operations in the same order"):
+                run(crossed)
+
+
 if __name__ == "__main__":
     support.main()

@@ -7,14 +7,16 @@ done, and how many bytes each rank brings. It is what join() needs: a rank witho
 from __future__ import annotations
 
 import array
+import functools
+import hashlib
 import threading
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from unisono import _codec, _key, _session
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
 REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)
-_WORDS = 8  # kind, type, elements, reduction, root or bucket, then a place for each rank
+_WORDS = 8  # kind, type, elements, reduction, root or bucket, the name's hash and its negative, then a place for each rank
 _TYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
 REDUCIBLE = ("float32", "float64", "int32", "int64", "uint8")
 SIZES = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2, "uint32": 4, "int32": 4, "float32": 4,
@@ -62,6 +64,56 @@ def check_process_set(process_set: Any) -> None:
         raise NotImplementedError("unisono.horovod has one process set, of all ranks; hvd.ProcessSet is not offered")
 
 
+# ---- names ----
+
+_called = threading.local()  # the name of the operation that this thread is in
+_NO_WORD = -(1 << 62)  # of a rank that has joined: less than any hash
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def named(function: _Function) -> _Function:
+    """Decorates an operation with an argument `name`. Horovod brings operations of the same name together; here the order of the calls does. A name that
+    differs between the ranks is an error, because tensors that do not belong together would be added up."""
+    place = function.__code__.co_varnames.index("name")
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        before = getattr(_called, "name", None)
+        _called.name = arguments[place] if place < len(arguments) else keywords.get("name", before)
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            _called.name = before
+
+    call.__reads__ = {"name"}  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def _hash(name: str | None) -> int:
+    return 0 if name is None else 1 + int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=7).digest(), "little")
+
+
+def _check_name(words: array.array, name: str | None) -> None:
+    """After the exchange: the largest hash is also the smallest, or the ranks are not at the same operation."""
+    if words[0] and words[5] != -words[6]:
+        raise RuntimeError("this rank called an operation %s and another rank one of another name: all ranks must call the same operations in the "
+                           "same order, because unisono.horovod brings them together by their order" % ("without a name" if name is None else "named %r" % name))
+
+
+class _Call:
+    """A call that is under way."""
+
+    def __init__(self, request: Any, words: array.array, name: str | None):
+        self.request, self.words, self.name = request, words, name
+
+    def test(self) -> bool:
+        return bool(self.request.test())
+
+    def wait(self) -> None:
+        self.request.wait()
+        _check_name(self.words, self.name)
+
+
 class _World:
     """This process among the ranks; `comm` is None in a world of one."""
 
@@ -83,6 +135,8 @@ class _World:
     def words(self, kind: int, dtype: str = "uint8", count: int = 0, op: str = "sum", extra: int = 0, mine: int = 0) -> array.array:
         words = array.array("q", bytes(8 * (_WORDS + self.size)))
         words[0:5] = array.array("q", (kind, _TYPES.index(dtype), count, _WORDS_OF_OPS.index(op), extra))
+        code = _hash(getattr(_called, "name", None)) if kind else _NO_WORD
+        words[5], words[6] = code, -code if kind else _NO_WORD
         words[_WORDS + self.rank] = 2 * mine + (kind == 0)
         return words
 
@@ -90,12 +144,14 @@ class _World:
         """Says what this rank does next; what each rank said, by rank, is in the last places."""
         words = self.words(kind, dtype, count, op, extra, mine)
         self.comm.all_reduce(words, words, "int64", "max")
+        if kind:
+            _check_name(words, getattr(_called, "name", None))
         return words
 
     def call_start(self, kind: int, dtype: str = "uint8", count: int = 0, op: str = "sum", extra: int = 0) -> Any:
         """The same without waiting: somebody must wait for the request."""
         words = self.words(kind, dtype, count, op, extra)
-        return self.comm.all_reduce_start(words, words, "int64", "max")
+        return _Call(self.comm.all_reduce_start(words, words, "int64", "max"), words, getattr(_called, "name", None))
 
     def sizes(self, words: array.array) -> list[int]:
         """What each rank brings; 0 for those that have joined."""
@@ -207,8 +263,8 @@ def reduce_start(source: Any, target: Any, dtype: str, op: ReduceOp) -> list[Any
         reduce(source, target, dtype, op)
         return []
     with here.lock:
-        return [here.call_start(REDUCE, dtype, memoryview(source).nbytes // SIZES[dtype], op.word),
-                here.comm.all_reduce_start(source, target, dtype, op.word)]
+        call = here.call_start(REDUCE, dtype, memoryview(source).nbytes // SIZES[dtype], op.word)
+        return [here.comm.all_reduce_start(source, target, dtype, op.word), call]  # the call is waited for last: it may raise
 
 
 def gather(source: Any) -> tuple[bytearray, list[int]]:
@@ -333,6 +389,7 @@ def _proved(here: _World, data: bytes, sender: int) -> Any:
     return _codec.loads(data)
 
 
+@named
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = None) -> Any:
     """The root's object for everybody, by pickle (between the workers of one run only)."""
     check_process_set(process_set)
@@ -342,6 +399,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = Non
     return obj if here.rank == root_rank else _proved(here, data, root_rank)
 
 
+@named
 def allgather_object(obj: Any, name: str | None = None, process_set: Any = None) -> list[Any]:
     """Every rank's object, by rank."""
     check_process_set(process_set)
@@ -409,7 +467,7 @@ def join(device: Any = -1) -> int:
 # ---- what Horovod was built with, for scripts that ask ----
 
 
-def _no(*_: Any, **__: Any) -> bool:
+def _no() -> bool:
     return False
 
 

@@ -67,6 +67,11 @@ class _Keras2:
         return super().apply_gradients(list(zip(reduced, [variable for _, variable in pairs])), *arguments, **keywords)  # type: ignore[misc]
 
 
+def custom(optimizers: Any, objects: Any) -> Any:
+    """What load_model finds by name: the classes of the user's own optimizers, and other objects."""
+    return dict({kind.__name__: kind for kind in optimizers or ()}, **(objects or {})) or None
+
+
 def distribute(optimizer: Any, name: str | None = None, compression: Any = None, op: ReduceOp = Average, gradient_predivide_factor: float = 1.0,
                backward_passes_per_step: int = 1, average_aggregated_gradients: bool = False, process_set: Any = None) -> Any:
     """A copy of the optimizer whose updates take the gradients of all ranks. Its class keeps its name, so that saved models load anywhere."""
@@ -82,6 +87,8 @@ def distribute(optimizer: Any, name: str | None = None, compression: Any = None,
     if isinstance(optimizer, (_Keras3, _Keras2)):
         raise ValueError("this optimizer is a DistributedOptimizer already")
     kind, config = type(optimizer), optimizer.get_config()
+    if name is not None:
+        config["name"] = name
     if backward_passes_per_step > 1:
         if not new:
             raise NotImplementedError("backward_passes_per_step of tf_keras optimizers is not offered; with Keras 3 it is")

@@ -63,6 +63,7 @@ def reduce_array(array: Any, op: ReduceOp, in_place: bool = False) -> Any:
     return out // _core.size() if whole else out
 
 
+@_core.named
 def allreduce(tensor: Any, average: bool | None = None, name: str | None = None, compression: Any = Compression.none, op: ReduceOp | None = None,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: Any = None) -> Any:
     """The average (or sum, min, max) of all ranks' arrays."""
@@ -96,6 +97,7 @@ def rows(data: bytearray, dtype: Any, rest: tuple[int, ...]) -> Any:
     return out.reshape((out.size // width if width else 0,) + tuple(rest))
 
 
+@_core.named
 def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
     """All ranks' arrays, one after the other along the first dimension, which may differ."""
     import numpy
@@ -111,6 +113,7 @@ def grouped_allgather(tensors: Sequence[Any], name: str | None = None, process_s
     return [allgather(tensor, name, process_set) for tensor in tensors]
 
 
+@_core.named
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
     """The root's array for everybody; shapes and types are the same on all ranks."""
     import numpy
@@ -131,6 +134,7 @@ def split_bytes(splits: Any, count: int, width: int) -> list[int]:
     return [int(rows_) * width for rows_ in splits]
 
 
+@_core.named
 def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_set: Any = None) -> Any:
     """Row blocks for every rank, in order; what the others had for this one (with splits: and how many rows from each)."""
     import numpy
@@ -143,6 +147,7 @@ def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_s
     return out if splits is None else (out, numpy.array([length // width for length in came], numpy.int32))
 
 
+@_core.named
 def reducescatter(tensor: Any, op: ReduceOp = Average, name: str | None = None, process_set: Any = None, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0) -> Any:
     """This rank's rows of the reduction; the first ranks have one more when they do not divide evenly."""

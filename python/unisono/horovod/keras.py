@@ -23,7 +23,8 @@ __all__ = sorted(_core.__all__ + ["Compression", "DistributedOptimizer", "allgat
 def allreduce(value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
               op: Any = None, compression: Any = None) -> Any:
     """Of arrays, numbers or tensors; a NumPy array."""
-    return _numpy.allreduce(_array(value), average, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    how = _numpy.Compression.none if getattr(compression, "__name__", "_NoCompression") == "_NoCompression" else _numpy.Compression.fp16
+    return _numpy.allreduce(_array(value), average, name, how, op, prescale_factor, postscale_factor)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
@@ -56,7 +57,7 @@ def broadcast_global_variables(root_rank: int, model: Any = None) -> None:
 
 def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = None, **keywords: Any) -> Any:
     """keras.models.load_model, with a DistributedOptimizer made of the saved optimizer. Its state is kept."""
-    model = keras.models.load_model(filepath, custom_objects=custom_objects, **keywords)
+    model = keras.models.load_model(filepath, custom_objects=_keras_optimizer.custom(custom_optimizers, custom_objects), **keywords)
     if getattr(model, "optimizer", None) is not None:
         plain = model.optimizer
         model.optimizer = DistributedOptimizer(plain, compression=compression)

@@ -122,6 +122,7 @@ def _start(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float
     return _Handle(requests, finish)
 
 
+@_core.named
 def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: ReduceOp | None = None, prescale_factor: float = 1.0,
                     postscale_factor: float = 1.0, process_set: Any = None) -> _Handle:
     """allreduce that is under way: a handle for synchronize."""
@@ -129,6 +130,7 @@ def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str
     return _start(tensor, choose_op(average, op), prescale_factor, postscale_factor, None)
 
 
+@_core.named
 def allreduce_async_(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: ReduceOp | None = None, prescale_factor: float = 1.0,
                      postscale_factor: float = 1.0, process_set: Any = None) -> _Handle:
     """In place."""
@@ -150,6 +152,7 @@ class _AllReduce(torch.autograd.Function):
         return _start(gradient, op, prescale, postscale, None).wait(), None, None, None
 
 
+@_core.named
 def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, compression: Any = Compression.none, op: ReduceOp | None = None,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0, process_set: Any = None) -> torch.Tensor:
     """The average (or sum, min, max) of all ranks' tensors, as a new one."""
@@ -178,6 +181,7 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: bool | None = N
     return [allreduce_(tensor, average, name, op, prescale_factor, postscale_factor, process_set) for tensor in tensors]
 
 
+@_core.named
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: ReduceOp = Average, process_set: Any = None) -> _Handle:
     """A sparse tensor: all ranks' values and indices one after the other."""
     check_process_set(process_set)
@@ -201,6 +205,7 @@ def _rows(data: bytearray, like: torch.Tensor) -> torch.Tensor:
     return out.reshape((out.numel() // width if width else 0,) + rest).to(like.device)
 
 
+@_core.named
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """All ranks' tensors, one after the other along the first dimension, which may differ."""
     check_process_set(process_set)
@@ -213,6 +218,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, pro
     return broadcast_(tensor.detach().clone(), root_rank, name, process_set)
 
 
+@_core.named
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """The root's values, in place."""
     check_process_set(process_set)
@@ -225,6 +231,7 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, pr
     return tensor
 
 
+@_core.named
 def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = None) -> Any:
     """Row blocks for every rank, in order; what the others had for this one (with splits: and how many rows from each)."""
     check_process_set(process_set)
@@ -235,6 +242,7 @@ def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, 
     return out if splits is None else (out, torch.tensor([length // width for length in came], dtype=torch.int32))
 
 
+@_core.named
 def reducescatter(tensor: torch.Tensor, op: ReduceOp = Average, name: str | None = None, compression: Any = Compression.none, process_set: Any = None,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> torch.Tensor:
     """This rank's rows of the reduction; the first ranks have one more when they do not divide evenly."""

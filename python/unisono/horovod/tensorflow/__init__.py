@@ -20,6 +20,10 @@ def _plain(compression: Any) -> Any:
     return None if compression in (None, Compression.none) else compression
 
 
+def _numpy_compression(compression: Any) -> Any:
+    return _numpy.Compression.none if _plain(compression) is None else _numpy.Compression.fp16
+
+
 def allreduce(tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
               op: ReduceOp | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
               process_set: Any = None) -> Any:
@@ -59,13 +63,13 @@ def _moved(function: Any, tensor: Any, shape: Any) -> Any:
 def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
     """All ranks' tensors, one after the other along the first dimension, which may differ. No gradient flows through it."""
     check_process_set(process_set)
-    return _moved(_numpy.allgather, tensor, lambda value: [None] + value.shape[1:].as_list())
+    return _moved(lambda array: _numpy.allgather(array, name), tensor, lambda value: [None] + value.shape[1:].as_list())
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
     """The root's tensor for everybody."""
     check_process_set(process_set)
-    return _moved(lambda array: _numpy.broadcast(array, root_rank), tensor, lambda value: value.shape)
+    return _moved(lambda array: _numpy.broadcast(array, root_rank, name), tensor, lambda value: value.shape)
 
 
 def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_set: Any = None) -> Any:
@@ -73,8 +77,8 @@ def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_s
     check_process_set(process_set)
     tensor = tf.convert_to_tensor(tensor)
     if splits is None:
-        return _moved(_numpy.alltoall, tensor, lambda value: [None] + value.shape[1:].as_list())
-    out, came = tf.numpy_function(_numpy.alltoall, [tensor, tf.convert_to_tensor(splits)], [tensor.dtype, tf.int32])
+        return _moved(lambda array: _numpy.alltoall(array, None, name), tensor, lambda value: [None] + value.shape[1:].as_list())
+    out, came = tf.numpy_function(lambda array, counts: _numpy.alltoall(array, counts, name), [tensor, tf.convert_to_tensor(splits)], [tensor.dtype, tf.int32])
     out.set_shape([None] + tensor.shape[1:].as_list())
     return out, came
 
@@ -83,8 +87,13 @@ def reducescatter(tensor: Any, device_dense: str = "", compression: Any = Compre
                   process_set: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
     """This rank's rows of the reduction."""
     check_process_set(process_set)
-    return _moved(lambda array: _numpy.reducescatter(array, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor), tensor,
-                  lambda value: [None] + value.shape[1:].as_list())
+
+    def scattered(array: Any) -> Any:
+        small, context = _numpy_compression(compression).compress(array)
+        out = _numpy.reducescatter(small, op, name, prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+        return _numpy_compression(compression).decompress(out, context)
+
+    return _moved(scattered, tensor, lambda value: [None] + value.shape[1:].as_list())
 
 
 class DistributedGradientTape:

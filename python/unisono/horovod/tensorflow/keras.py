@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from unisono.horovod import _core, _keras_callbacks
+from unisono.horovod import _core, _keras_callbacks, _keras_optimizer
 from unisono.horovod._core import *  # noqa: F401,F403
 from unisono.horovod._keras_callbacks import broadcast_variables  # noqa: F401
 from unisono.horovod.tensorflow import Compression, DistributedOptimizer, allgather, allreduce, broadcast, reducescatter  # noqa: F401
@@ -27,7 +27,7 @@ def broadcast_global_variables(root_rank: int, model: Any = None) -> None:
 
 def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = None, **keywords: Any) -> Any:
     """tf.keras.models.load_model, with a DistributedOptimizer made of the saved optimizer."""
-    model = tf.keras.models.load_model(filepath, custom_objects=custom_objects, **keywords)
+    model = tf.keras.models.load_model(filepath, custom_objects=_keras_optimizer.custom(custom_optimizers, custom_objects), **keywords)
     if getattr(model, "optimizer", None) is not None:
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
     return model
