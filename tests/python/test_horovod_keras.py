@@ -187,5 +187,56 @@ class TensorFlow(unittest.TestCase):
             self.assertLess(abs(mine - alone).max(), 1e-5)
 
 
+def every_argument():
+    """Values of 2 ranks (1 and 2); the expected numbers are by hand."""
+    import tempfile
+
+    import keras
+    import tensorflow as tf
+    import unisono.horovod.keras as khvd
+    import unisono.horovod.tensorflow as hvd
+    import unisono.horovod.tensorflow.keras as thvd
+
+    class Own(keras.optimizers.SGD):
+        pass
+
+    hvd.init()
+    rank, all_, half = hvd.rank(), hvd.global_process_set, hvd.Compression.fp16
+    mine, two = tf.constant([1.0 + rank]), tf.constant([1.0 + rank, 3.0 * (rank + 1)])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(rank))])
+    model.compile(Own(0.1), "mse")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        loaded = khvd.load_model(path, custom_optimizers=[Own], compression=half)
+        objects = khvd.load_model(path, custom_objects={"Own": Own})
+        third = thvd.load_model(path, custom_optimizers=[Own], custom_objects={}, compression=half)
+    khvd.broadcast_global_variables(root_rank=1, model=model)
+    thvd.broadcast_global_variables(root_rank=1, model=third)
+    made = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), name="mine", average_aggregated_gradients=True, backward_passes_per_step=2, process_set=all_)
+    return {
+        "tf": [hvd.grouped_allreduce([mine], average=False, compression=half, prescale_factor=2.0, postscale_factor=10.0, process_set=all_)[0].numpy().tolist(),
+               hvd.allgather(mine, name="a", process_set=all_).numpy().tolist(), hvd.broadcast(mine, 1, name="b", process_set=all_).numpy().tolist(),
+               hvd.alltoall(two, name="c", process_set=all_).numpy().tolist()[0] - rank * 2, hvd.allgather_object(rank, name="d", process_set=all_),
+               hvd.broadcast_object(rank, 1, name="e", process_set=all_)],
+        "scatter": hvd.reducescatter(two, op=hvd.Sum, name="f", compression=half, process_set=all_, prescale_factor=2.0, postscale_factor=10.0).numpy().tolist(),
+        "keras": [khvd.allreduce(1.0001, name="g", op=khvd.Sum, compression=half).tolist(), khvd.allgather([rank], name="h").tolist(),
+                  khvd.broadcast([rank], 1, name="i").tolist()],
+        "part": khvd.reducescatter([1.0, 3.0], name="j", op=khvd.Sum).tolist(),
+        "loaded": [type(each.optimizer).__name__ for each in (loaded, objects, third)],
+        "kernel": [float(each.get_weights()[0][0, 0]) for each in (model, third)],
+        "optimizer": (made.name, made.get_config()["gradient_accumulation_steps"]),
+    }
+
+
+class Arguments(unittest.TestCase):
+    def test_each_has_its_effect(self):
+        for rank, out in enumerate(run(every_argument)):
+            self.assertEqual(out["tf"], [[60.0], [1.0, 2.0], [2.0], 1.0, [0, 1], 1])
+            self.assertEqual((out["scatter"], out["part"]), ([[60.0], [180.0]][rank], [[2.0], [6.0]][rank]))
+            self.assertEqual(out["keras"], [2.0, [0, 1], [1]])
+            self.assertEqual((out["loaded"], out["kernel"], out["optimizer"]), (["Own"] * 3, [1.0, 1.0], ("mine", 2)))
+
+
 if __name__ == "__main__":
     support.main()
