@@ -77,27 +77,82 @@ static int new_dataset(uni_dataset **out, uni__root *root, uni_error *err)
     return 0;
 }
 
+/* Tables that are put together as they come: many small ones take far more memory than their rows (a buffer has 4 KiB at least). */
+struct pile {
+    uni_table **tables;
+    int count, room;
+};
+
+static void free_pile(struct pile *pile)
+{
+    for (int i = 0; i < pile->count; i++)
+        uni_table_unref(pile->tables[i]);
+    free(pile->tables);
+    *pile = (struct pile){ 0 };
+}
+
+/* All of them as one, in memory of its own. */
+static int press(struct pile *pile, uni_error *err)
+{
+    uni_table *whole = NULL;
+    UNI_TRY(uni_table_concat(&whole, pile->tables, pile->count, err));
+    for (int i = 0; i < pile->count; i++)
+        uni_table_unref(pile->tables[i]);
+    pile->tables[0] = whole;
+    pile->count = 1;
+    return 0;
+}
+
+/* Takes the table. */
+static int lay_on(struct pile *pile, uni_table *table, uni_error *err)
+{
+    pile->tables[pile->count++] = table;
+    return pile->count == pile->room ? press(pile, err) : 0;
+}
+
+static int read_pile(const uni__source *source, uni__reader *reader, struct pile *pile,
+                     int64_t *ends, uni_error *err)
+{
+    struct pile few = { .room = 256 };
+    few.tables = calloc((size_t)few.room, sizeof(uni_table *));
+    int status = few.tables != NULL ? 0 : uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
+    for (int64_t i = 0; i < source->num_blocks && status == 0; i++) {
+        uni_table *table = NULL;
+        status = source->class_->read_block(source->self, reader, i, &table, err);
+        if (status < 0)
+            break;
+        ends[i] = (i > 0 ? ends[i - 1] : 0) + uni_table_num_rows(table);
+        few.tables[few.count++] = table;
+        if (few.count < few.room && i + 1 < source->num_blocks)
+            continue;
+        status =
+            press(&few, err); /* then onto the others: each row is copied three times at most */
+        if (status == 0)
+            status = lay_on(pile, few.tables[--few.count], err);
+    }
+    free_pile(&few);
+    return status;
+}
+
 /* All blocks of a split source as one table in memory, which takes its place. */
 static int load_small(uni__root *root, uni_error *err)
 {
     uni__source *source = &root->source, loaded = { 0 };
     uni__reader *reader = NULL;
-    int64_t count = source->num_blocks, status = 0;
-    uni_table *whole = NULL, **tables = calloc((size_t)count + 1, sizeof(uni_table *));
+    int64_t count = source->num_blocks;
+    int status = 0;
+    struct pile pile = { .room = 4096 };
     int64_t *ends = calloc((size_t)count + 1, sizeof *ends);
-    if (tables == NULL || ends == NULL) {
+    pile.tables = calloc((size_t)pile.room, sizeof(uni_table *));
+    if (pile.tables == NULL || ends == NULL) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a dataset");
         goto done;
     }
     UNI_TRY_GOTO(uni__reader_new(&reader, root->bad.skip, err), done);
-    tables[0] = uni_table_ref(source->schema); /* no blocks at all are a table, too */
-    for (int64_t i = 0; i < count; i++) {
-        UNI_TRY_GOTO(source->class_->read_block(source->self, reader, i, &tables[i + 1], err),
-                     done);
-        ends[i] = (i > 0 ? ends[i - 1] : 0) + uni_table_num_rows(tables[i + 1]);
-    }
-    UNI_TRY_GOTO(uni_table_concat(&whole, tables, (int)count + 1, err), done);
-    UNI_TRY_GOTO(uni__loaded_source(&loaded, whole, source, ends, err), done);
+    pile.tables[pile.count++] = uni_table_ref(source->schema); /* no blocks are a table, too */
+    UNI_TRY_GOTO(read_pile(source, reader, &pile, ends, err), done);
+    UNI_TRY_GOTO(press(&pile, err), done);
+    UNI_TRY_GOTO(uni__loaded_source(&loaded, pile.tables[0], source, ends, err), done);
     ends = NULL;
     root->skipped = uni__reader_skipped(reader);
     if (root->bad.max_skipped > 0 && root->skipped > root->bad.max_skipped)
@@ -107,13 +162,10 @@ static int load_small(uni__root *root, uni_error *err)
     root->loaded = true;
     *source = loaded;
 done:
-    for (int64_t i = 0; tables != NULL && i <= count; i++)
-        uni_table_unref(tables[i]);
-    free(tables);
+    free_pile(&pile);
     free(ends);
-    uni_table_unref(whole);
     uni__reader_free(reader);
-    return (int)status;
+    return status;
 }
 
 int uni__dataset_from_source(uni_dataset **out, const uni__source *source, const uni_bad_data *bad,

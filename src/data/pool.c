@@ -9,8 +9,8 @@
 
 #define HEADER 64 /* in front of each buffer; also its alignment */
 #define SLACK 64
-#define SMALLEST_SHIFT 12
-#define NUM_CLASSES (4 * 36)
+#define SMALLEST_SHIFT 8 /* a block of a thousand columns has many small buffers */
+#define NUM_CLASSES (4 * 40)
 
 struct header {
     uni__pool *pool;
@@ -37,7 +37,7 @@ int uni__pool_new(uni__pool **out, size_t budget, uni_error *err)
     return 0;
 }
 
-/* The class of a size, and the size of the class: 4096 * {4, 5, 6, 7} / 4 * 2^k. */
+/* The class of a size, and the size of the class: 256 * {4, 5, 6, 7} / 4 * 2^k. */
 static int class_of(size_t size, size_t *class_size)
 {
     int shift = SMALLEST_SHIFT;

@@ -129,6 +129,16 @@ class Bombs(InDirectory):
         done = subprocess.run([sys.executable, "-c", code, self.path("a.db")], capture_output=True, text=True, check=False, timeout=120)
         self.assertIn("left", done.stdout, done.stderr)
 
+    def test_many_small_files(self):
+        for i in range(20000):
+            self.write("many/%03d/%05d.csv" % (i // 200, i), "a,b\n%d,%d\n" % (i, 2 * i))
+        begin = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", SCRIPT, self.path("many"), "data.read_csv(path).sum('a')"], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.splitlines()[0], "read %d" % sum(range(20000)))
+        self.assertLess(int(done.stdout.splitlines()[-1]), 64 << 20)  # 190 MB, when every file had buffers of its own
+        self.bounded(self.path("many"), "len(data.read_csv(path).plan(4)[3]['pieces'])", "read 20000")  # each file was looked for among all
+        self.assertLess(time.monotonic() - begin, 100)
+
     def test_wide_files_end(self):
         self.write("a.jsonl", "{%s}" % ", ".join('"k%d": 1' % i for i in range(300000)))
         self.bounded(self.path("a.jsonl"), "data.read_json(path).count()", "more than 100000 different keys")

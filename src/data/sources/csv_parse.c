@@ -27,8 +27,7 @@ struct making {
     uni_array *values; /* numbers */
     void *data;
     uni_array *valid; /* made with the first missing value */
-    struct text_cell *cells; /* strings: from the pool, as an array */
-    uni_array *cells_array;
+    struct text_cell *cells; /* strings: a part of parse->cells */
 };
 
 struct parse {
@@ -37,6 +36,7 @@ struct parse {
     const uni__csv_place *place;
     const char *text, *end;
     struct making *columns; /* of the file */
+    uni_array *cells; /* of all columns of strings: one buffer, however many there are */
     int64_t row, capacity;
     char *unquoted; /* cells whose quotes were doubled, one behind the other; NULL until needed */
     size_t unquoted_size;
@@ -368,6 +368,12 @@ static int parse_records(struct parse *parse, uni_error *err)
 
 static int open_columns(struct parse *parse, uni_error *err)
 {
+    int64_t strings = 0, next = 0;
+    for (int i = 0; i < parse->csv->num_columns; i++)
+        strings += target_of(&parse->csv->columns[i]) == STRING;
+    if (strings > 0)
+        UNI_TRY(uni__reader_array(parse->reader, &parse->cells, UNI_I64, 3,
+                                  (const int64_t[]){ strings, parse->capacity, 2 }, err));
     for (int i = 0; i < parse->csv->num_columns; i++) {
         struct making *making = &parse->columns[i];
         making->target = target_of(&parse->csv->columns[i]);
@@ -375,9 +381,8 @@ static int open_columns(struct parse *parse, uni_error *err)
         if (making->target == SKIP)
             continue;
         if (making->target == STRING) {
-            UNI_TRY(uni__reader_array(parse->reader, &making->cells_array, UNI_I64, 2,
-                                      (const int64_t[]){ parse->capacity, 2 }, err));
-            making->cells = uni_array_data(making->cells_array);
+            making->cells =
+                (struct text_cell *)uni_array_data(parse->cells) + next++ * parse->capacity;
         } else {
             UNI_TRY(uni__reader_array(parse->reader, &making->values, making->dtype, 1,
                                       (const int64_t[]){ parse->capacity }, err));
@@ -475,8 +480,8 @@ done:
     for (int i = 0; i < csv->num_columns; i++) {
         uni_array_unref(parse.columns[i].values);
         uni_array_unref(parse.columns[i].valid);
-        uni_array_unref(parse.columns[i].cells_array);
     }
+    uni_array_unref(parse.cells);
     free(parse.columns);
     return status;
 }

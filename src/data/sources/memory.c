@@ -99,9 +99,14 @@ static void memory_place(void *self, int64_t index, uni__place *out)
     *out = (uni__place){ .begin = index, .end = index + 1, .rows = 1 };
     if (memory->origin.class_ == NULL || memory->origin.class_->place == NULL)
         return;
-    int64_t block = 0;
-    while (block + 1 < memory->origin.num_blocks && memory->ends[block] <= index)
-        block++;
+    int64_t block = 0, behind = memory->origin.num_blocks - 1;
+    while (block < behind) { /* the first block that ends behind the row */
+        int64_t middle = block + (behind - block) / 2;
+        if (memory->ends[middle] <= index)
+            block = middle + 1;
+        else
+            behind = middle;
+    }
     uni__place place;
     memory->origin.class_->place(memory->origin.self, block, &place);
     out->file = place.file;
