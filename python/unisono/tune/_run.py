@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Self
 
-from unisono import _codec, _key, _unisono
+from unisono import _codec, _key, _safe, _unisono
 from unisono._arguments import Refused, strict, strict_class
 from unisono._unisono import Error
 from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, config_of
@@ -41,7 +41,7 @@ def _tell_failures(tuner, told):
     for number, error in tuner.failures():
         if number not in told:
             told.add(number)
-            print("unisono.tune: trial %05d failed: %s" % (number, (error or "").strip().split("\n")[0]), file=sys.stderr, flush=True)
+            print("unisono.tune: trial %05d failed: %s" % (number, _safe.text((error or "").strip().split("\n")[0])), file=sys.stderr, flush=True)
 
 
 def _fit(tuner, verbose):
