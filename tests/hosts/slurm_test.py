@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from network import COMMAND, EXAMPLES, WEIGHTS, WORKER, Run, finish
+from network import COMMAND, EXAMPLES, WEIGHTS, WORKER, Run, comm_of, finish
 
 SERVERS = os.environ.get("UNISONO_TEST_SERVERS", "")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch")
@@ -69,6 +69,14 @@ def free_ports(count):
     for one in sockets:
         one.close()
     return ports
+
+
+def has_in_environment(pid, text):
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return text.encode() in file.read()
+    except OSError:
+        return False
 
 
 class Cluster:
@@ -325,6 +333,24 @@ class Slurm(unittest.TestCase):
         run = self.good("stopped", code, out)
         cause = run.events("cause")[0]["cause"]
         self.assertEqual((cause["class"], cause["rank"], cause["host"]), ("stopped", 1, "n1"))
+
+    def test_srun_killed(self):
+        """kill -9 of srun is a failure of the launcher, not a wish to stop."""
+        process = self.cluster.start("salloc", "-Q", "-N2", "-n2", COMMAND, "run", "--launcher", "slurm", "--name", "srun", "-v", "--", WORKER,
+                                     "pause=50", "steps=60")
+        run = Run(self.cluster.storage, "srun")
+        self.wait_for(lambda: run.about()["iterations"] > 2)
+        # Of our cluster; srun has a child of its own, which is younger.
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and comm_of(int(name)) == "srun"
+                and has_in_environment(int(name), self.cluster.base)]
+        self.assertTrue(pids)
+        os.kill(min(pids), signal.SIGKILL)
+        code, out = finish(process, 90)
+        self.assertEqual(code, 0, out)
+        cause = run.events("cause")[0]["cause"]
+        self.assertEqual(cause["class"], "launcher", cause)
+        self.assertIn("srun was killed by signal 9", cause["message"])
+        self.assertEqual(run.about()["attempt"], 2)
 
     def test_lost_node(self):
         """The node's daemon and all that ran below it are gone, and Slurm is told: the run goes on with the rest of its allocation."""
