@@ -63,6 +63,8 @@ class Loss:
     reduction: Any
 
 MAX_INPUTS: int
+NO_EPOCHS: int
+SEED_ZERO: int
 
 class Metric:
     def __init__(self, *arguments: Any, **keywords: Any) -> None: ...
@@ -126,6 +128,7 @@ class Optimizer:
     iterations: Any
     learning_rate: Any
     name: Any
+    def set_accumulation(self, *arguments: Any, **keywords: Any) -> Any: ...
     taken: Any
 
 

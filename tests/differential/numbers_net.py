@@ -87,6 +87,8 @@ class Sides:
 
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.run_functions_eagerly(True)  # a graph a case costs more than it computes
+        tf.get_logger().setLevel("ERROR")
         keras.utils.disable_interactive_logging()
         from unisono import keras as ours
 
