@@ -78,11 +78,11 @@ class Refused(unittest.TestCase):
             (lambda: ds.map(lambda row: {}).take_all(), ValueError, "at least one column"),
             (lambda: ds.flat_map(lambda row: row).take_all(), TypeError, "list of rows, not dict"),
             (lambda: ds.flat_map(lambda row: None).take_all(), TypeError, "list of rows, not NoneType"),
-            (lambda: ds.filter(expr="id > 1"), ValueError, "lambda row"),
+            (lambda: ds.filter(expr="id > 1"), TypeError, "lambda row"),
             (lambda: ds.map_batches(lambda batch: batch.update(x=1)).take_all(), TypeError, "is a return missing"),
             (lambda: ds.map_batches(lambda batch: {"x": 5}).take_all(), ValueError, "'x' is a single value"),
             (lambda: ds.map_batches(lambda batch: batch, batch_format="polars"), ValueError, "polars"),
-            (lambda: ds.map_batches(lambda batch: batch, bogus=1), TypeError, "map_batches has no option bogus"),
+            (lambda: ds.map_batches(lambda batch: batch, bogus=1), TypeError, "map_batches.* unexpected keyword argument 'bogus'"),
             (lambda: ds.map_batches(lambda batch, k: batch, fn_args="ab"), TypeError, "fn_args must be a list"),
         ))
         self.assertEqual(ds.map(lambda row, k: {"x": row["id"] * k}, fn_args=[2]).take_all(), [{"x": 0}, {"x": 2}, {"x": 4}])
@@ -103,7 +103,7 @@ class Refused(unittest.TestCase):
             (lambda: data.from_pandas({"a": [1]}), TypeError, "a pandas data frame is needed, not dict"),
             (lambda: data.from_generator(iter([])), TypeError, "called once an epoch"),
             (lambda: data.from_generator(lambda: None).take(1), TypeError, "must give an iterator"),
-            (lambda: data.range(3, foo=1), TypeError, "range has no option foo"),
+            (lambda: data.range(3, foo=1), TypeError, "range.* unexpected keyword argument 'foo'"),
         ))
         self.assertEqual(data.from_items([{"a": [2 ** 60 + 1]}, {"a": []}, {"a": None}]).take(1)[0]["a"].tolist(), [2 ** 60 + 1])
         self.assertEqual(data.from_items([{"a": True}, {"a": None}]).take_all(), [{"a": True}, {"a": None}])

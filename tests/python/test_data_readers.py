@@ -37,8 +37,14 @@ class Readers(InDirectory):
         self.assertEqual(data.read_csv(path, parallelism=4, concurrency=2, filesystem=None, partitioning=None, shuffle=False).count(), 2)
         for options, what in (({"shuffle": "files"}, "random_shuffle"), ({"file_extensions": ["txt"]}, "glob"), ({"ignore_missing_paths": True}, "leave out"),
                               ({"partition_filter": len}, "glob"), ({"filesystem": object()}, "mount")):
-            with self.assertRaisesRegex(ValueError, "read_csv: %s=.*%s" % (next(iter(options)), what)):
+            with self.assertRaisesRegex(TypeError, r"read_csv\(%s=.*%s" % (next(iter(options)), what)):
                 data.read_csv(path, **options)
+        for call, words in ((lambda: data.read_csv(path, delimeter=","), "'delimeter'; did you mean 'delimiter'"), (lambda: data.read_csv(path, delimeter=None), "delimiter"),
+                            (lambda: data.read_json(path, lines=False), "lines"), (lambda: data.read_tfrecords(path, tf_schema=object()), "types="),
+                            (lambda: data.range(3).map(len, concurency=2), "did you mean 'concurrency'"), (lambda: data.range(3).repeat(2).rewindow(blocks_per_window=2, preserve_epoch=False), "preserve"),
+                            (lambda: data.range(3).repeat(2).random_shuffle_each_window(num_blocks=3), "repartition_each_window"), (lambda: data.ActorPoolStrategy(sizes=3), "'size'")):
+            with self.assertRaisesRegex(TypeError, words):
+                call()
 
     def test_csv(self):
         path = self.write("a.csv", 'x,y,name\n1,0.5,"a ""b"", c"\n2,,d\n')

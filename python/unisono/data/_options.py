@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono._arguments import Refused, check, near
+
 _MOST = 2 ** 63 - 1
 
 
@@ -52,28 +54,45 @@ def check_columns(have: list[str], asked: list[str]) -> None:
 
 # ---- options of Ray's ----
 
-# Hints about how much at once, and where: the rows are the same without them.
-_HINTS = ("parallelism", "override_num_blocks", "ray_remote_args", "ray_remote_args_fn", "meta_provider", "concurrency", "num_cpus", "num_gpus", "memory",
-          "max_concurrency", "compute", "zero_copy_batch", "target_num_rows_per_block", "accelerator_type", "scheduling_strategy", "max_retries", "resources")
-# Options that would give other rows, with what to do instead.
-_OTHERS = {"filesystem": "files are those of this machine; mount the file system or fetch the files",
-           "partition_filter": "give the paths, or a glob, of the files that are wanted",
-           "partitioning": "directories give no columns; add them with map_batches",
-           "shuffle": "use random_shuffle()",
-           "ignore_missing_paths": "leave out the paths that are not there",
-           "file_extensions": "give a glob such as directory/*.csv",
-           "arrow_open_stream_args": "files are opened by their names: .gz and .zst are unpacked, nothing else",
-           "expr": "give a function of a row, such as lambda row: row[\"x\"] > 0"}
+# The documented list of hints (docs/data.md): how much at once, and where. The rows are the same without them.
+HINTS = ("parallelism", "override_num_blocks", "ray_remote_args", "ray_remote_args_fn", "meta_provider", "concurrency", "num_cpus", "num_gpus", "memory",
+         "max_concurrency", "compute", "zero_copy_batch", "target_num_rows_per_block", "accelerator_type", "scheduling_strategy", "max_retries", "resources")
+# Options that would give other rows, with what to do instead. None and False ask for nothing.
+OTHERS = {"filesystem": "files are those of this machine; mount the file system or fetch the files",
+          "partition_filter": "give the paths, or a glob, of the files that are wanted",
+          "partitioning": "directories give no columns; add them with map_batches",
+          "shuffle": "use random_shuffle()",
+          "ignore_missing_paths": "leave out the paths that are not there",
+          "file_extensions": "give a glob such as directory/*.csv",
+          "arrow_open_stream_args": "files are opened by their names: .gz and .zst are unpacked, nothing else",
+          "expr": "give a function of a row, such as lambda row: row[\"x\"] > 0"}
+
+
+def _declared(function: str) -> list[str]:
+    """The arguments of a public function or method, for the nearest one to a misspelling."""
+    import inspect
+
+    from unisono import data
+
+    found = getattr(data, function, None) or getattr(data.Dataset, function, None)
+    names = [] if found is None else [name for name, each in inspect.signature(found).parameters.items() if each.kind != each.VAR_KEYWORD]
+    return [name for name in names if name != "self"]
 
 
 def drop_hints(function: str, more: dict[str, Any]) -> None:
-    """Hints are left out; what would change the rows is an error unless it says nothing (None, False)."""
-    unknown = sorted(name for name, value in more.items() if value is not None and name not in _HINTS and name not in _OTHERS)
-    if unknown:
-        raise TypeError("%s has no option %s" % (function, ", ".join(unknown)))
+    """Hints are left out; what would change the rows is an error unless it says nothing (None, False), and so is a name that nobody knows."""
     for name, value in more.items():
-        if name in _OTHERS and value is not None and value is not False:
-            raise ValueError("%s: %s=%r is not supported: %s" % (function, name, value, _OTHERS[name]))
+        if name in HINTS:
+            continue
+        if name not in OTHERS:
+            raise TypeError("%s() got an unexpected keyword argument %r%s" % (function, name, near(name, _declared(function))))
+        if value is not None and value is not False:
+            raise TypeError("%s(%s=%.40r) is not supported: %s" % (function, name, value, OTHERS[name]))
+
+
+def refuse(function: str, name: str, value: Any, default: Any, why: str) -> None:
+    """An argument of the peer's that has no effect here; its default asks for nothing."""
+    check("unisono.data." + function, {name: value}, (), {name: Refused(default, why)})
 
 
 def num_blocks_of(more: dict[str, Any]) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 from unisono.data._cursor import Cursor
 from unisono.data._dataset import Dataset, check_split
 from unisono.data._iterating import Batches
-from unisono.data._options import whole
+from unisono.data._options import refuse, whole
 from unisono.data._recipe import seed_of
 from unisono.data._tf import TensorflowBatches
 from unisono.data._torch import TorchBatches
@@ -69,6 +69,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def random_shuffle_each_window(self, *, seed: int | None = None, num_blocks: int | None = None) -> "DatasetPipeline":
         """Each window in itself; without windows the whole dataset, in another order every epoch."""
+        refuse("DatasetPipeline.random_shuffle_each_window", "num_blocks", num_blocks, None, "use repartition_each_window(num_blocks)")
         return self._with(self._dataset._op("shuffle", 0, seed_of(seed), same_rows=True))
 
     randomize_block_order_each_window = random_shuffle_each_window
@@ -79,6 +80,7 @@ class DatasetPipeline(TorchBatches, TensorflowBatches):
 
     def rewindow(self, *, blocks_per_window: int, preserve_epoch: bool = True) -> "DatasetPipeline":
         """Windows of another size."""
+        refuse("DatasetPipeline.rewindow", "preserve_epoch", preserve_epoch, True, "windows end with their epoch")
         return self._with(self._dataset._op("window", whole("blocks_per_window", blocks_per_window, 1), same_rows=True))
 
     def _preprocessed(self, fitted: Any) -> "DatasetPipeline":

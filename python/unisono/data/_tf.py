@@ -17,7 +17,7 @@ from unisono._unisono import Table
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
 from unisono.data._iterating import Batches
-from unisono.data._options import check_columns, names_of, whole
+from unisono.data._options import check_columns, names_of, refuse, whole
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
 _CHUNK_BATCHES = 256
@@ -62,6 +62,8 @@ class TensorflowBatches:
         features alone, and without arguments all columns as a dictionary."""
         import tensorflow as tf
 
+        for name, value in (("feature_type_spec", feature_type_spec), ("label_type_spec", label_type_spec)):
+            refuse("Dataset.to_tf", name, value, None, "types follow from the columns: cast() them, or give output_signature")
         schema = self.schema()
         labels = label_columns if label_columns is not None else label_column
         if feature_columns is None:

@@ -13,7 +13,14 @@
 #include "base/file.h"
 #include "base/fuzz.h"
 
-enum { IDX, GZ, ZST, SQLITE, CSV, IMAGES, TFRECORDS };
+/* FORMAT is one of these. */
+#define IDX 1
+#define GZ 2
+#define ZST 3
+#define SQLITE 4
+#define CSV 5
+#define IMAGES 6
+#define TFRECORDS 7
 #define MAX_ROWS 20000
 
 #if FORMAT == IDX

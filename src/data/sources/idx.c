@@ -57,7 +57,7 @@ int uni__idx_header_read(uni__idx_header *header, const uint8_t *bytes, size_t s
 
 void uni__idx_swap(void *data, uni_dtype dtype, size_t bytes)
 {
-    size_t width = uni_dtype_size(dtype);
+    size_t width = bytes > 0 ? uni_dtype_size(dtype) : 0; /* no rows: no memory either */
     if (width == 2)
         for (uint16_t *at = data, *end = at + bytes / 2; at < end; at++)
             *at = __builtin_bswap16(*at);
@@ -75,6 +75,8 @@ static int pread_rows(int fd, const char *path, const uni__idx_header *header, c
                       int64_t begin, int64_t count, char *to, uni_error *err)
 {
     int64_t chunk = rows != NULL ? 1 : count; /* a range in one call */
+    if (header->row_bytes == 0) /* and nowhere to put it */
+        return 0;
     for (int64_t i = 0; i < count; i += chunk) {
         int64_t row = rows != NULL ? rows[i] : begin;
         size_t size = (size_t)(header->row_bytes * chunk);
@@ -93,7 +95,7 @@ static int read_file(const idx *self, int file, const int64_t *rows, int64_t beg
         self->columns[file].unpacked != NULL ? uni_array_data(self->columns[file].unpacked) : NULL;
     if (from != NULL) {
         size_t size = (size_t)header->row_bytes;
-        for (int64_t i = 0; i < count; i++)
+        for (int64_t i = 0; i < count && size > 0; i++)
             memcpy(to + (size_t)i * size,
                    from + (size_t)(rows != NULL ? rows[i] : begin + i) * size, size);
         return 0;
