@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -408,6 +409,13 @@ class Contract(Attacked):
             code, out = self.net.unisono(name, "--hosts", hosts, "-f", "0", "--encrypt", "--", CONTRACT, "session", timeout=120)
             self.assertEqual(code, 0, out)
             self.assertIn("transport " + transport, Run(self.net.storage, name).log(0))
+
+    @unittest.skipUnless(shutil.which("mpiexec.hydra"), "MPICH's mpiexec.hydra is not installed")
+    def test_mpich(self):
+        code, out = self.net.unisono("contract_hydra", "--hosts", "a:2,b:2", "-f", "0", "--encrypt", "--", CONTRACT, "session", timeout=120,
+                                     env={"UNISONO_MPIRUN": "mpiexec.hydra", "HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": self.net.rsh,
+                                          "HYDRA_IFACE": "eth0"})
+        self.assertEqual(code, 0, out)
 
 
 class Middles(Attacked):
