@@ -2,6 +2,7 @@
  * or that only noticed another's death. */
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -289,6 +290,39 @@ static void linger_or_watch(uni_program *program)
         finished_worker_may_linger(program);
 }
 
+/* Claims its session as a process on a crowded machine does: the first heartbeat is late. What it maps is the page of src/group/page.h: magic, version, owner. */
+static void claim_slowly(void)
+{
+    int page = -1;
+    const char *session = getenv("UNISONO_SESSION");
+    CHECK(session && sscanf(session, "1:p:%*d:%*d:%d:", &page) == 1);
+    uint32_t *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+    CHECK(words != MAP_FAILED);
+    words[2] = (uint32_t)getpid();
+    scenario_sleep_ms(4000);
+}
+
+static void slow_start_is_not_silence(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    char self[4096] = "";
+    if (getenv("SCENARIO_CLAIM")) {
+        claim_slowly();
+        return;
+    }
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    const char *const words[] = { self, "slow_start_is_not_silence", NULL };
+    uni_trainer *trainer = scenario_trainer(
+        program, (uni_trainer_options){ .num_workers = 2, .silent_timeout = 1.5 });
+    setenv("SCENARIO_CLAIM", "1", 1);
+    CHECK_OK(uni_trainer_fit(trainer, &(uni_run_options){ .program = words }, &result, &err), &err);
+    CHECK(uni_result_attempts(result) == 1);
+    CHECK(!scenario_journal_says(uni_result_run_dir(result), "silent"));
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
 static void recovered_rank_is_not_blamed(uni_program *program)
 {
     uni_error err = { 0 };
@@ -418,6 +452,7 @@ static void early_return_is_said(uni_program *program)
 
 const scenario scenarios[] = {
     { "finished_worker_may_linger", linger_or_watch },
+    { "slow_start_is_not_silence", slow_start_is_not_silence },
     { "recovered_rank_is_not_blamed", recovered_rank_is_not_blamed },
     { "death_comes_before_its_noticing", death_comes_before_its_noticing },
     { "accepted_checkpoint_is_completed", accepted_checkpoint_is_completed },
