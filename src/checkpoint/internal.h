@@ -23,6 +23,7 @@ struct uni__store {
     uni__checkpoint_info **entries; /* complete ones, by number */
     size_t count, capacity;
     int64_t next_number;
+    int64_t pinned; /* neither removed nor moved for now; 0: none */
 };
 
 /* A directory entry called checkpoint_NNNNNN. */

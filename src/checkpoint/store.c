@@ -169,6 +169,8 @@ void uni__store_enforce(uni__store *store)
         uni__checkpoint_info *entry = store->entries[i];
         int64_t number = entry->number;
         int status = 0;
+        if (number == store->pinned)
+            continue;
         if (candidates[i].fate != UNI__FATE_DROP) {
             bool kept = candidates[i].fate == UNI__FATE_KEEP;
             if (kept != entry->kept)
@@ -183,6 +185,14 @@ void uni__store_enforce(uni__store *store)
                       err.message);
     }
     free(candidates);
+}
+
+void uni__store_pin(uni__store *store, int64_t number)
+{
+    bool other = store->pinned != 0 && store->pinned != number;
+    store->pinned = number;
+    if (other)
+        uni__store_enforce(store);
 }
 
 /* ---- opening ---- */

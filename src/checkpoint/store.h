@@ -69,6 +69,9 @@ const char *uni__store_staging_dir(const uni__store *store);
  * when every part that was reported has been given to a draft. */
 int uni__store_clean_staging(uni__store *store, uni_error *err) UNI_MUST_USE;
 
+/* Checkpoint `number` stays where it is, whatever the policy says, until another one or 0 is pinned: ranks that start late still have to load it. */
+void uni__store_pin(uni__store *store, int64_t number);
+
 /* One checkpoint in the making. The caller adds parts, then commits or abandons. */
 int uni__draft_new(uni__draft **out, uni__store *store, int64_t iteration, int attempt,
                    uni_error *err) UNI_MUST_USE;

@@ -200,7 +200,7 @@ int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
     char *log = uni__run_log_path(run, rank);
     if (!log)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    uni__rank_forget(slot);
+    uni__rank_forget(slot, run->attempt > 1 ? run->resume_iteration : 0);
     slot->iteration = run->resume_iteration;
     slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
     int status = 0;

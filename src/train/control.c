@@ -474,6 +474,7 @@ void uni__run_resume_known(uni__run *run, const char *path, int fd, int64_t iter
             close(run->resume_fd);
         run->resume_fd = fd;
         snprintf(run->resume_path, sizeof run->resume_path, "%s", fd >= 0 ? "" : path);
+        run->pinned = fd < 0;
     }
     if (run->cause.kind == UNI__CAUSE_NONE) { /* resumed: the first attempt of this controller */
         begin_attempt(run);
@@ -552,5 +553,7 @@ void uni__run_rank_done(uni__run *run, int rank)
         if (run->ranks[i].state != UNI__RANK_DONE)
             return;
     run->state = UNI__RUN_FINISHING;
+    if (run->pinned)
+        uni__persist_unpin(run->persist);
     uni__persist_flush(run->persist);
 }

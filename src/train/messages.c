@@ -19,13 +19,18 @@
 #include "checkpoint/stage.h"
 #include "train/hosts_internal.h"
 
-void uni__rank_forget(uni__rank *rank)
+void uni__rank_forget(uni__rank *rank, int64_t resumed)
 {
-    free(rank->metrics);
+    /* The last report before the checkpoint that the next attempt begins from stays the rank's last until there is another one. */
+    if (resumed == 0 || rank->iteration != resumed) {
+        free(rank->metrics);
+        rank->metrics = NULL;
+        rank->metrics_size = rank->metrics_capacity = 0;
+    }
     free(rank->returned);
-    rank->metrics = rank->returned = NULL;
-    rank->metrics_size = rank->metrics_capacity = rank->returned_size = 0;
-    rank->iteration = 0;
+    rank->returned = NULL;
+    rank->returned_size = 0;
+    rank->iteration = resumed;
     rank->failed = false;
     rank->newest_until_ns = 0;
     free(rank->incoming);
@@ -53,6 +58,16 @@ static void keep_metrics(uni__rank *rank, const uint8_t *metrics, size_t size)
     rank->metrics_size = size;
 }
 
+/* Once every rank has reported, none loads the checkpoint that the attempt began with any more. */
+static void release_start(uni__run *run)
+{
+    for (int i = 0; i < run->num_workers; i++)
+        if (run->ranks[i].state != UNI__RANK_DONE && !uni__run_is_member(run, i) &&
+            run->ranks[i].iteration <= run->resume_iteration)
+            return;
+    uni__persist_unpin(run->persist);
+}
+
 static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_t *metrics,
                         size_t size)
 {
@@ -70,6 +85,8 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
     if (iteration > run->progress_mark)
         run->progress_mark = iteration;
     keep_metrics(from, metrics, size);
+    if (run->pinned)
+        release_start(run);
     if (uni__persist_is_waiting(run->persist))
         uni__persist_moved(run->persist, rank, iteration, metrics, size);
 }

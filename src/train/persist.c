@@ -288,6 +288,12 @@ void uni__persist_newest(uni__persist *persist, int rank, uint32_t serial)
                                      .attempt = persist->run->attempt });
 }
 
+void uni__persist_unpin(uni__persist *persist)
+{
+    persist->run->pinned = false;
+    ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_UNPIN });
+}
+
 void uni__persist_flush(uni__persist *persist)
 {
     ask(persist, (uni__persist_job){ .kind = UNI__PERSIST_FLUSH });

@@ -35,6 +35,7 @@ typedef enum uni__persist_job_kind {
     UNI__PERSIST_GIVE_UP,
     UNI__PERSIST_FIND_RESUME,
     UNI__PERSIST_NEWEST,
+    UNI__PERSIST_UNPIN,
     UNI__PERSIST_FLUSH,
     UNI__PERSIST_QUIT
 } uni__persist_job_kind;

@@ -327,6 +327,7 @@ static void do_find_resume(uni__persist *persist)
     } else if (open_resume(persist, &latest, &err) == 0) {
         snprintf(reply->path, sizeof reply->path, "%s", uni_checkpoint_path(latest));
         reply->iteration = uni_checkpoint_iteration(latest);
+        uni__store_pin(persist->store, uni_checkpoint_number(latest));
         uni_checkpoint_close(latest);
     } else if (err.code != UNI_ENOTFOUND) {
         snprintf(reply->sentence, sizeof reply->sentence, "%.500s", err.message);
@@ -382,6 +383,9 @@ void *uni__persist_thread(void *argument)
             break;
         case UNI__PERSIST_FIND_RESUME:
             do_find_resume(persist);
+            break;
+        case UNI__PERSIST_UNPIN:
+            uni__store_pin(persist->store, 0);
             break;
         case UNI__PERSIST_NEWEST:
             do_newest(persist, item);

@@ -206,6 +206,7 @@ struct uni__run {
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
     uni_value *kept; /* paths of the checkpoints that the policy keeps, best last; at the end */
     char resume_path[4096]; /* what the present attempt started from */
+    bool pinned; /* the checkpoint that this attempt began with is kept for ranks that start late */
     bool kept_in_memory; /* a complete dictionary that was not written (UNI_KEEP_NONE) */
     int resume_fd; /* the same as a dictionary in memory, or -1 */
     int64_t resume_iteration; /* reports of the present attempt are counted on from here */
@@ -309,7 +310,8 @@ void uni__run_channel(uni__run *run, int rank, uni__wire_frame *frame);
 bool uni__rank_take_snapshot(uni__rank *rank, const uni__wire_frame *frame);
 void uni__run_line(uni__run *run, int rank, const char *line, size_t size);
 int uni__restore_nonfinite(uni_value *metrics, const uni_value *nonfinite);
-void uni__rank_forget(uni__rank *rank); /* frees what it held of its last attempt */
+/* Frees what it held of its last attempt; the next one counts on from that iteration. */
+void uni__rank_forget(uni__rank *rank, int64_t resumed);
 
 /* persist.c: checkpoints on their own thread. Calls from the controller thread; answers are posted back to it. */
 int uni__persist_start(uni__persist **out, uni__run *run, uni_error *err) UNI_MUST_USE;
@@ -333,6 +335,8 @@ void uni__persist_give_up(uni__persist *persist);
 void uni__persist_find_resume(uni__persist *persist); /* -> uni__run_resume_known */
 void uni__persist_newest(uni__persist *persist, int rank,
                          uint32_t serial); /* -> uni__newest_answer */
+/* The policy may remove the checkpoint that the attempt began with: every rank is past it, or the attempt is over. */
+void uni__persist_unpin(uni__persist *persist);
 void uni__persist_flush(
     uni__persist *persist); /* -> uni__run_persisted, after all that was asked for so far */
 /* Not on the controller thread: ends the thread. *latest_dict: the dictionary that was last taken (v1), or NULL. */

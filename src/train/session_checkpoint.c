@@ -24,6 +24,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#define REPLACED_MAX 20
+
 /* ---- snapshot buffers ---- */
 
 /* Makes slot's buffer at least `size` large, faulted in, and known to the controller. With snapshot_lock held. */
@@ -279,18 +281,29 @@ static int find_place(uni_session *session, place *out, uni_error *err)
                             : place_in_directory(session, out, err);
 }
 
+/* The policy may have removed it since the controller named it, because there is a newer one: then that one is meant. */
+static bool was_replaced(const uni_session *session, const place *newest, int tried)
+{
+    return session->advanced && newest->path[0] && access(newest->path, F_OK) != 0 &&
+           tried < REPLACED_MAX;
+}
+
 int uni_session_get_checkpoint(uni_session *session, uni_checkpoint **out, uni_error *err)
 {
-    place newest;
     *out = NULL;
     if (!session->is_worker) {
         uni__session_warn_alone(session, UNI__WARNED_LOAD, "load_checkpoint");
         return 0;
     }
-    UNI_TRY(find_place(session, &newest, err));
-    if (newest.fd >= 0)
-        close(newest.fd);
-    return newest.path[0] ? uni_checkpoint_open(out, newest.path, err) : 0;
+    for (int tried = 0;; tried++) {
+        place newest;
+        UNI_TRY(find_place(session, &newest, err));
+        if (newest.fd >= 0)
+            close(newest.fd);
+        int status = newest.path[0] ? uni_checkpoint_open(out, newest.path, err) : 0;
+        if (status == 0 || !was_replaced(session, &newest, tried))
+            return status;
+    }
 }
 
 static int load_from_memory(int fd, uni_value **out, uni_error *err)
@@ -315,10 +328,24 @@ static int load_own(uni_session *session, uni_value **out, uni_error *err)
     return status;
 }
 
-int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err)
+static int load_place(const place *from, uni_value **out, uni_error *err)
 {
     uni_checkpoint *checkpoint = NULL;
-    place newest;
+    if (from->fd >= 0) {
+        int status = load_from_memory(from->fd, out, err);
+        close(from->fd);
+        return status;
+    }
+    if (!from->path[0])
+        return 0;
+    UNI_TRY(uni_checkpoint_open(&checkpoint, from->path, err));
+    int status = uni_checkpoint_read_dict(checkpoint, out, err);
+    uni_checkpoint_close(checkpoint);
+    return status;
+}
+
+int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error *err)
+{
     *out = NULL;
     if (!session->is_worker) {
         uni__session_warn_alone(session, UNI__WARNED_LOAD, "load_checkpoint");
@@ -329,16 +356,11 @@ int uni_session_load_checkpoint(uni_session *session, uni_value **out, uni_error
         atomic_store(&session->page->loaded, 1);
         return load_own(session, out, err);
     }
-    UNI_TRY(find_place(session, &newest, err));
-    int status = 0;
-    if (newest.fd >= 0) {
-        status = load_from_memory(newest.fd, out, err);
-        close(newest.fd);
-    } else if (newest.path[0]) {
-        status = uni_checkpoint_open(&checkpoint, newest.path, err);
-        if (status == 0)
-            status = uni_checkpoint_read_dict(checkpoint, out, err);
-        uni_checkpoint_close(checkpoint);
+    for (int tried = 0;; tried++) {
+        place newest;
+        UNI_TRY(find_place(session, &newest, err));
+        int status = load_place(&newest, out, err);
+        if (status == 0 || !was_replaced(session, &newest, tried))
+            return status;
     }
-    return status;
 }

@@ -64,7 +64,7 @@ void uni_trainer_free(uni_trainer *trainer)
     uni_trainer_shutdown(trainer);
     for (int i = 0; trainer->ranks && i < trainer->options.num_workers; i++) {
         trainer->ranks[i].state = UNI__RANK_GONE;
-        uni__rank_forget(&trainer->ranks[i]);
+        uni__rank_forget(&trainer->ranks[i], 0);
     }
     free(trainer->ranks);
     if (trainer->template_fd >= 0)
@@ -178,7 +178,7 @@ void uni_trainer_shutdown(uni_trainer *trainer)
     for (int i = 0; i < trainer->options.num_workers; i++) {
         trainer->ranks[i].state = UNI__RANK_GONE;
         trainer->ranks[i].pid = 0;
-        uni__rank_forget(&trainer->ranks[i]);
+        uni__rank_forget(&trainer->ranks[i], 0);
     }
     char *logs = uni__path_join(trainer->logdir, ".start", NULL);
     if (logs && uni__remove_tree(logs, NULL) < 0)

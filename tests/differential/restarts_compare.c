@@ -285,6 +285,7 @@ uni_value *restarts_outcome(const uni_result *result, const char *files)
         const uni_value *returned = uni_result_returned(result, i);
         if (returned)
             CHECK(uni_dict_take(rank, "returned", uni_value_copy(returned)) == 0);
+        CHECK(uni_dict_take(rank, "metrics", without_times(uni_result_metrics(result, i))) == 0);
         CHECK(uni_dict_take(rank, "iterations", uni_value_int(uni_result_iterations(result, i))) ==
               0);
         CHECK(uni_list_take(ranks, rank) == 0);
