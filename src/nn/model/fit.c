@@ -355,12 +355,26 @@ static int validate(struct fit *fit, uni_error *err)
     return 0;
 }
 
+/* An epoch that was begun before the interruption begins again for the callbacks, but its learning rate was chosen then: a scheduler that
+ * multiplies the present one must not do so twice. */
+static int begin_for_callbacks(struct fit *fit, int epoch, uni_error *err)
+{
+    int status = 0;
+    uni_optimizer *optimizer = uni_model_optimizer(fit->model);
+    double rate = fit->moment.batch > 0 ? uni_optimizer_learning_rate(optimizer, NULL) : NAN;
+    UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_begin, fit->model, epoch, err);
+    UNI_TRY(status);
+    if (isnan(rate))
+        return 0;
+    status = uni_optimizer_set_learning_rate(optimizer, rate, NULL);
+    return status == UNI_ESTATE ? 0 : status; /* a schedule has its own */
+}
+
 static int run_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 {
     const uni_fit_options *o = fit->options;
     int status = 0, every = o->validation_freq > 0 ? o->validation_freq : 1;
-    UNI__CALLBACKS(status, &fit->moment.callbacks, epoch_begin, fit->model, epoch, err);
-    UNI_TRY(status);
+    UNI_TRY(begin_for_callbacks(fit, epoch, err));
     UNI_TRY(train_epoch(fit, epoch, fresh, err));
     if (fit->steps == 0)
         return uni_error_set(err, UNI_EINVAL, "model %s was given an empty dataset",
