@@ -30,7 +30,17 @@ class Refused(NamedTuple):
 
 # function -> {argument: why ignoring it cannot change what the user gets}. Keep it short: speed, memory and looks are harmless, results are not.
 # "unisono.data.*" holds for all functions and methods of a module.
+_BLOCKS = "how many blocks a dataset has: the rows and their order are the same"
+_SCHEDULING = "where and how many at once Ray runs the work: the rows are the same"
 HARMLESS: dict[str, dict[str, str]] = {
+    # Where a function acts on one of them (concurrency of map_batches), it declares it.
+    "unisono.data.*": {
+        "parallelism": _BLOCKS, "override_num_blocks": _BLOCKS, "target_num_rows_per_block": _BLOCKS, "meta_provider": _BLOCKS,
+        "ray_remote_args": _SCHEDULING, "ray_remote_args_fn": _SCHEDULING, "concurrency": _SCHEDULING, "num_cpus": _SCHEDULING, "num_gpus": _SCHEDULING,
+        "memory": _SCHEDULING, "max_concurrency": _SCHEDULING, "compute": _SCHEDULING, "accelerator_type": _SCHEDULING,
+        "scheduling_strategy": _SCHEDULING, "max_retries": _SCHEDULING, "resources": _SCHEDULING,
+        "zero_copy_batch": "whether a batch may be a view of memory: the values are the same",
+    },
     "unisono.horovod.*": {
         "device_dense": "where TensorFlow places the operation: only speed",
         "device_sparse": "where TensorFlow places the operation: only speed",

@@ -207,8 +207,10 @@ def status(pair: peers.Pair, argument: str, offered: dict[str, Any]) -> tuple[st
     """(kind, remark) of one argument of the peer's."""
     init = pair.ours.__init__ if inspect.isclass(pair.ours) else pair.ours
     refused = getattr(init, "__refused__", {})
-    harmless = {**_arguments.harmless(pair.name), **_arguments.harmless(getattr(init, "__public__", pair.name))}
-    if argument in harmless:
+    public = getattr(init, "__public__", pair.name)
+    harmless = {**_arguments.harmless(pair.name), **_arguments.harmless(public)}
+    by_name = {**_arguments.HARMLESS.get(pair.name, {}), **_arguments.HARMLESS.get(public, {})}
+    if argument in (by_name if argument in offered and is_read(pair.ours, argument) else harmless):
         return "harmless", harmless[argument]
     if argument in refused or argument not in offered:
         problem = call(pair, argument)

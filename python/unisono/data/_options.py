@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono._arguments import Refused, check, near
+from unisono._arguments import HARMLESS, Refused, check, near
 
 _MOST = 2 ** 63 - 1
 
@@ -54,9 +54,8 @@ def check_columns(have: list[str], asked: list[str]) -> None:
 
 # ---- options of Ray's ----
 
-# The documented list of hints (docs/data.md): how much at once, and where. The rows are the same without them.
-HINTS = ("parallelism", "override_num_blocks", "ray_remote_args", "ray_remote_args_fn", "meta_provider", "concurrency", "num_cpus", "num_gpus", "memory",
-         "max_concurrency", "compute", "zero_copy_batch", "target_num_rows_per_block", "accelerator_type", "scheduling_strategy", "max_retries", "resources")
+# Hints: how much at once, and where. The rows are the same without them.
+HINTS = tuple(HARMLESS["unisono.data.*"])
 # Options that would give other rows, with what to do instead. None and False ask for nothing.
 OTHERS = {"filesystem": "files are those of this machine; mount the file system or fetch the files",
           "partition_filter": "give the paths, or a glob, of the files that are wanted",
