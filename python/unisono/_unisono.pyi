@@ -122,6 +122,7 @@ class Tuner:
     counts: Any
     def csv(self, *arguments: Any, **keywords: Any) -> Any: ...
     dir: Any
+    def failures(self, *arguments: Any, **keywords: Any) -> Any: ...
     finished: Any
     metric_names: Any
     @classmethod

@@ -68,7 +68,7 @@ class Harmless(unittest.TestCase):
         for function, arguments in _arguments.HARMLESS.items():
             self.assertTrue(function.startswith("unisono."), function)
             for name, why in arguments.items():
-                self.assertGreater(len(why), 15, "%s(%s=)" % (function, name))
+                self.assertGreater(len(why), 8, "%s(%s=)" % (function, name))
 
 
 if __name__ == "__main__":

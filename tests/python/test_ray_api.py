@@ -516,7 +516,7 @@ class Annotations(unittest.TestCase):
                 module = importlib.import_module("unisono." + name[:-4])
             except ImportError:
                 continue  # a build without the engine
-            self.assertEqual({each for each in dir(module) if not each.startswith("_")} - defined - {"version", "MAX_INPUTS"}, set(), name)
+            self.assertEqual({each for each in dir(module) if not each.startswith("_")} - defined - {"version", "MAX_INPUTS", "SEED_ZERO", "NO_EPOCHS"}, set(), name)
 
 
 if __name__ == "__main__":
