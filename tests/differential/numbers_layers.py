@@ -34,7 +34,7 @@ def rows(r):
     return [r.randint(1, 5)] + [r.randint(1, 4) for _ in range(r.randint(0, 2))] + [r.randint(1, 5)]
 
 
-REGULARIZERS = [None, "l1", "l2", "l1_l2"]
+REGULARIZERS = [None, "l1", "l2"]
 INITIALIZERS = ["ones", "zeros", "glorot_uniform", "he_normal"]
 
 
