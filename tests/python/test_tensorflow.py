@@ -12,7 +12,7 @@ import unittest
 import numpy
 
 import support
-import unisono.data.preprocessors
+import unisono.data.preprocessors  # noqa: F401
 from unisono import data, train
 from unisono.air import Checkpoint as AirCheckpoint
 from unisono.air import session
