@@ -163,8 +163,12 @@ class Mean(Metric):
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Adds values, each with its weight."""
-        values = np.asarray(values, np.float64).reshape(-1)
-        weights = np.ones_like(values) if sample_weight is None else np.broadcast_to(np.asarray(sample_weight, np.float64), values.shape)
+        values = np.asarray(values, np.float64)
+        weights = np.ones(values.shape[:1]) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        axes = tuple(range(weights.ndim, values.ndim))  # a weight stands for all that it is the weight of, as in Keras
+        if axes:
+            values = values.mean(axis=axes) if type(self) is Mean else values.sum(axis=axes)
+        values, weights = values.reshape(-1), np.broadcast_to(weights, values.shape).reshape(-1)
         if type(self) is Mean and weights.sum() > 0:
             self._native.update_value(float(np.average(values, weights=weights)), float(weights.sum()))
         elif type(self) is not Mean:
