@@ -1,6 +1,6 @@
 /*
  * median.c - the median stopping rule (Golovin et al. 2017): a trial whose best value so far is below the median of the others' running means at the same time
- * ends. Not before grace_period, and not before min_samples_required others have got that far.
+ * ends. As in Ray, running means begin with the grace period. Not before grace_period, and not before min_samples_required others have got that far.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,9 @@
 
 typedef struct point {
     int64_t iteration;
-    double time, best, mean;
+    double time, best;
+    /* Of the reports from the grace period on, and how many they are. */
+    double mean, count;
 } point;
 
 typedef struct history {
@@ -67,7 +69,8 @@ static int median_added(void *context, int64_t trial, uni_error *err)
     return 0;
 }
 
-static int add_point(history *mine, const uni__schedule_report *report, uni_error *err)
+static int add_point(history *mine, const uni__schedule_report *report, double grace,
+                     uni_error *err)
 {
     if (mine->count == mine->room) {
         size_t room = mine->room ? mine->room * 2 : 8;
@@ -78,13 +81,16 @@ static int add_point(history *mine, const uni__schedule_report *report, uni_erro
         mine->room = room;
     }
     const point *before = mine->count ? &mine->points[mine->count - 1] : NULL;
-    double count = (double)mine->count;
+    double count = before ? before->count : 0, mean = before ? before->mean : NAN;
+    bool counts = report->time >= grace;
+    if (counts)
+        mean = count > 0 ? (mean * count + report->value) / (count + 1) : report->value;
     mine->points[mine->count++] =
         (point){ .iteration = report->iteration,
                  .time = report->time,
                  .best = before ? fmax(before->best, report->value) : report->value,
-                 .mean = before ? (before->mean * count + report->value) / (count + 1)
-                                : report->value };
+                 .mean = mean,
+                 .count = count + counts };
     return 0;
 }
 
@@ -112,7 +118,7 @@ static int median_report(void *context, const uni__schedule_report *report, uni_
     if (report->trial >= (int64_t)self->count)
         return 0;
     history *mine = &self->trials[report->trial];
-    UNI_TRY(add_point(mine, report, err));
+    UNI_TRY(add_point(mine, report, self->grace, err));
     if (report->time < self->grace)
         return 0;
     double *means = malloc(self->count * sizeof *means);
@@ -121,7 +127,7 @@ static int median_report(void *context, const uni__schedule_report *report, uni_
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
         double mean = i == (size_t)report->trial ? NAN : mean_at(&self->trials[i], report->time);
-        if (!isnan(mean))
+        if (isfinite(mean)) /* a diverged trial is nobody's measure */
             means[count++] = mean;
     }
     if ((double)count >= self->samples) {

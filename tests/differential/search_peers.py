@@ -5,29 +5,23 @@ import subprocess
 import warnings
 
 
-class Ours:
-    """The searcher of the library, behind search_ask.c."""
+class Pipe:
+    """search_ask.c."""
 
-    def __init__(self, program, space, seed, searcher=None, mode="min"):
+    def __init__(self, program, about):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.say(json.dumps({"space": space, "seed": seed, "mode": mode, "searcher": searcher or {"type": "tpe"}}))
+        self.say(json.dumps(about))
 
     def say(self, line):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def ask(self):
-        self.say("ask")
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("search_ask gave no config")
-        return json.loads(line)
-
-    def tell(self, trial, value):
-        self.say("tell %d %r" % (trial, float(value)))
-
-    def restore(self, trial, config):
-        self.say("restore %d %s" % (trial, json.dumps(config)))
+    def ask(self, line):
+        self.say(line)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit("search_ask ended")
+        return json.loads(answer)
 
     def close(self):
         self.process.stdin.close()
@@ -38,11 +32,11 @@ class Ours:
 
 def search(program, function, space, seed, trials, searcher=None):
     """(value, config) of every trial, one after the other."""
-    ours, out = Ours(program, space, seed, searcher), []
+    ours, out = Pipe(program, {"space": space, "seed": seed, "mode": "min", "searcher": searcher or {"type": "tpe"}}), []
     for trial in range(trials):
-        config = ours.ask()
+        config = ours.ask("ask")
         out.append((function(config, seed * 1000 + trial), config))
-        ours.tell(trial, out[-1][0])
+        ours.say("tell %d %r" % (trial, float(out[-1][0])))
     ours.close()
     return out
 

@@ -1,7 +1,8 @@
 """Horovod's operations on unisono's own collectives, for anything that is a buffer; the flavours (torch, tensorflow, keras, numpy) wrap it.
 
-All ranks call the same operations in the same order (docs/collectives.md). Before each of them goes one small reduction, the *call*: what is
-done, and how many bytes each rank brings. It is what join() needs: a rank without data answers the others' calls with zeros until all have joined.
+All ranks call the same operations in the same order (docs/collectives.md). Before each of them goes one small reduction, the *call*: a row of numbers for each rank, which says
+what it does and with which type and shape. Every rank compares all rows before any data moves, so that ranks that do not fit together get the same error on all of them, and the
+group can be used again. It is also what join() needs: a rank without data answers the others' calls with zeros until all have joined.
 """
 
 from __future__ import annotations
@@ -9,18 +10,28 @@ from __future__ import annotations
 import array
 import functools
 import hashlib
+import math
 import threading
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Sequence, TypeVar
 
 from unisono import _codec, _key, _session
 
 # Kinds of calls. 0: this rank has joined and calls nothing itself.
 REDUCE, GATHER, BROADCAST, ALL_TO_ALL, SCATTER, BARRIER, STEP = range(1, 8)
-_WORDS = 8  # kind, type, elements, reduction, root or bucket, the name's hash and its negative, then a place for each rank
+_NAMES = {REDUCE: "allreduce", GATHER: "allgather", BROADCAST: "broadcast", ALL_TO_ALL: "alltoall", SCATTER: "reducescatter", BARRIER: "barrier",
+          STEP: "a step of a DistributedOptimizer"}
+# Of a row: kind, type, reduction, root or number of the step, bytes, number of dimensions, dimensions, what a rank that has joined says, and the name's hash.
+_KIND, _TYPE, _OP, _EXTRA, _BYTES, _DIMENSIONS, _SHAPE, _ANSWERED, _NAME, _ROW = 0, 1, 2, 3, 4, 5, 6, 22, 23, 24
+_MOST_DIMENSIONS = _ANSWERED - _SHAPE
+_MOST_STARTED = 12  # requests that are under way at once; fewer than the communicator has
 _TYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
 REDUCIBLE = ("float32", "float64", "int32", "int64", "uint8")
 SIZES = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2, "uint32": 4, "int32": 4, "float32": 4,
          "uint64": 8, "int64": 8, "float64": 8}
+
+
+class HorovodInternalError(RuntimeError):
+    """The ranks do not call the same. The group can be used again."""
 
 
 class ReduceOp:
@@ -67,7 +78,6 @@ def check_process_set(process_set: Any) -> None:
 # ---- names ----
 
 _called = threading.local()  # the name of the operation that this thread is in
-_NO_WORD = -(1 << 62)  # of a rank that has joined: less than any hash
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -93,27 +103,6 @@ def _hash(name: str | None) -> int:
     return 0 if name is None else 1 + int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=7).digest(), "little")
 
 
-def _check_name(words: array.array, name: str | None) -> None:
-    """After the exchange: the largest hash is also the smallest, or the ranks are not at the same operation."""
-    if words[0] and words[5] != -words[6]:
-        raise RuntimeError("this rank called an operation %s and another rank one of another name: all ranks must call the same operations in the "
-                           "same order, because unisono.horovod brings them together by their order" % ("without a name" if name is None else "named %r" % name))
-
-
-class _Call:
-    """A call that is under way."""
-
-    def __init__(self, request: Any, words: array.array, name: str | None):
-        self.request, self.words, self.name = request, words, name
-
-    def test(self) -> bool:
-        return bool(self.request.test())
-
-    def wait(self) -> None:
-        self.request.wait()
-        _check_name(self.words, self.name)
-
-
 class _World:
     """This process among the ranks; `comm` is None in a world of one."""
 
@@ -129,33 +118,101 @@ class _World:
         self.objects = 0  # that were sent so far, by all ranks in the same order
         self.lock = threading.RLock()
         self.steps: list[Any] = []  # weak references to what STEP i reduces: .answer() for a joined rank, .detach() at the end
+        self.started: list[Any] = []  # requests that nobody has waited for, oldest first
 
     # ---- calls ----
 
-    def words(self, kind: int, dtype: str = "uint8", count: int = 0, op: str = "sum", extra: int = 0, mine: int = 0) -> array.array:
-        words = array.array("q", bytes(8 * (_WORDS + self.size)))
-        words[0:5] = array.array("q", (kind, _TYPES.index(dtype), count, _WORDS_OF_OPS.index(op), extra))
-        code = _hash(getattr(_called, "name", None)) if kind else _NO_WORD
-        words[5], words[6] = code, -code if kind else _NO_WORD
-        words[_WORDS + self.rank] = 2 * mine + (kind == 0)
-        return words
+    def _rows(self, kind: int, dtype: str, shape: tuple[int, ...], op: str, extra: int, count: int, answered: int) -> array.array:
+        rows, at = array.array("q", bytes(8 * _ROW * self.size)), _ROW * self.rank
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("unisono.horovod: at most %d dimensions, not %d" % (_MOST_DIMENSIONS, len(shape)))
+        rows[at:at + _SHAPE] = array.array("q", (kind, _TYPES.index(dtype), _WORDS_OF_OPS.index(op), extra, count, len(shape)))
+        rows[at + _SHAPE:at + _SHAPE + len(shape)] = array.array("q", shape)
+        rows[at + _ANSWERED] = answered
+        rows[at + _NAME] = _hash(getattr(_called, "name", None)) if kind else 0
+        return rows
 
-    def call(self, kind: int, dtype: str = "uint8", count: int = 0, op: str = "sum", extra: int = 0, mine: int = 0) -> array.array:
-        """Says what this rank does next; what each rank said, by rank, is in the last places."""
-        words = self.words(kind, dtype, count, op, extra, mine)
-        self.comm.all_reduce(words, words, "int64", "max")
+    def call(self, kind: int, dtype: str = "uint8", shape: tuple[int, ...] = (), op: str = "sum", extra: int = 0, count: int = 0,
+             answered: int = 0) -> list[array.array]:
+        """Says what this rank does next, and hears it of the others: their rows, by rank. HorovodInternalError when they do not fit together."""
+        table = self._rows(kind, dtype, shape, op, extra, count, answered)
+        self.comm.all_reduce(table, table, "int64", "max")
+        rows = [table[_ROW * rank:_ROW * (rank + 1)] for rank in range(self.size)]
         if kind:
-            _check_name(words, getattr(_called, "name", None))
-        return words
+            _check(rows)
+        return rows
 
-    def call_start(self, kind: int, dtype: str = "uint8", count: int = 0, op: str = "sum", extra: int = 0) -> Any:
-        """The same without waiting: somebody must wait for the request."""
-        words = self.words(kind, dtype, count, op, extra)
-        return _Call(self.comm.all_reduce_start(words, words, "int64", "max"), words, getattr(_called, "name", None))
+    def call_start(self, kind: int, extra: int = 0) -> Any:
+        """The same without waiting, and without comparing: somebody must wait for the request."""
+        table = self._rows(kind, "uint8", (), "sum", extra, 0, 0)
+        return self.comm.all_reduce_start(table, table, "int64", "max")
 
-    def sizes(self, words: array.array) -> list[int]:
-        """What each rank brings; 0 for those that have joined."""
-        return [0 if word & 1 else word >> 1 for word in words[_WORDS:]]
+    def start(self, request: Any) -> Any:
+        """Notes a request. The oldest ones end when there are many, as long as that takes."""
+        self.started = [each for each in self.started if not each.done]
+        while len(self.started) >= _MOST_STARTED:
+            self.started.pop(0).wait()
+        started = _Started(request)
+        self.started.append(started)
+        return started
+
+
+class _Started:
+    """A request that may be ended by somebody else than the one who asked."""
+
+    def __init__(self, request: Any):
+        self.request, self.done = request, False
+
+    def test(self) -> bool:
+        self.done = self.done or self.request.test()
+        return self.done
+
+    def wait(self) -> None:
+        if not self.done:
+            self.request.wait()
+            self.done = True
+
+
+def _described(row: array.array) -> str:
+    kind = row[_KIND]
+    if kind in (BARRIER, STEP):
+        return _NAMES[kind]
+    shape = tuple(row[_SHAPE:_SHAPE + row[_DIMENSIONS]])
+    out = "%s of %s %s" % (_NAMES.get(kind, "call %d" % kind), _TYPES[row[_TYPE]], "x".join(map(str, shape)) if shape else "(no dimensions)")
+    if kind in (REDUCE, SCATTER):
+        out += " with %s" % _WORDS_OF_OPS[row[_OP]]
+    return out + (" from rank %d" % row[_EXTRA] if kind == BROADCAST else "")
+
+
+def _what(row: array.array) -> tuple[Any, ...]:
+    """What must be the same on all ranks."""
+    kind, shape = row[_KIND], tuple(row[_SHAPE:_SHAPE + row[_DIMENSIONS]])
+    if kind in (GATHER, ALL_TO_ALL):  # first dimensions may differ
+        return kind, row[_TYPE], len(shape), shape[1:]
+    if kind == BROADCAST and row[_DIMENSIONS] == 0 and row[_TYPE] == 0:  # of an object: only the root knows its size
+        return kind, row[_EXTRA], 0
+    return kind, row[_TYPE], row[_OP], row[_EXTRA], shape
+
+
+def _check(rows: list[array.array]) -> None:
+    """All ranks see the same rows and come to the same end."""
+    active = [(rank, row) for rank, row in enumerate(rows) if row[_KIND]]
+    first, own = active[0]
+    for rank, row in active[1:]:
+        if _what(row) != _what(own):
+            raise HorovodInternalError("the ranks do not call the same: rank %d calls %s, rank %d calls %s. No data was moved, and the group can be used "
+                                       "again; let all ranks call the same operation with tensors of the same type and shape"
+                                       % (first, _described(own), rank, _described(row)))
+        if row[_KIND] == REDUCE and row[_BYTES] != own[_BYTES]:
+            raise HorovodInternalError("the ranks do not reduce the same tensors: those of rank %d and of rank %d have other shapes" % (first, rank))
+        if row[_NAME] != own[_NAME]:
+            mine = getattr(_called, "name", None)
+            raise HorovodInternalError("rank %d and rank %d called operations of another name, this rank one %s: all ranks must call the same operations in the "
+                                       "same order, because unisono.horovod brings them together by their order"
+                                       % (first, rank, "without a name" if mine is None else "named %r" % mine))
+    joined = [rank for rank, row in enumerate(rows) if not row[_KIND]]
+    if own[_KIND] == BROADCAST and own[_EXTRA] in joined:
+        raise HorovodInternalError("broadcast from rank %d, which has joined and has nothing to send" % own[_EXTRA])
 
 
 _world: _World | None = None
@@ -244,7 +301,7 @@ def _view(data: Any) -> memoryview:
     return memoryview(data).cast("B")
 
 
-def reduce(source: Any, target: Any, dtype: str, op: ReduceOp) -> None:
+def reduce(source: Any, target: Any, dtype: str, op: ReduceOp, shape: tuple[int, ...] | None = None) -> None:
     """target = the reduction of all ranks' source (the same object: in place). Integers are averaged by the caller."""
     here = world()
     if here.comm is None:
@@ -252,29 +309,34 @@ def reduce(source: Any, target: Any, dtype: str, op: ReduceOp) -> None:
             _view(target)[:] = _view(source)
         return
     with here.lock:
-        here.call(REDUCE, dtype, memoryview(source).nbytes // SIZES[dtype], op.word)
+        here.call(REDUCE, dtype, _shape_of(source, dtype, shape), op.word)
         here.comm.all_reduce(source, target, dtype, op.word)
 
 
-def reduce_start(source: Any, target: Any, dtype: str, op: ReduceOp) -> list[Any]:
-    """The same without waiting; what is returned must be waited for."""
+def _shape_of(source: Any, dtype: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    return tuple(shape) if shape is not None else (memoryview(source).nbytes // SIZES[dtype],)
+
+
+def reduce_start(source: Any, target: Any, dtype: str, op: ReduceOp, shape: tuple[int, ...] | None = None) -> list[Any]:
+    """The same without waiting for the result (but for the others to come this far); what is returned must be waited for."""
     here = world()
     if here.comm is None:
         reduce(source, target, dtype, op)
         return []
     with here.lock:
-        call = here.call_start(REDUCE, dtype, memoryview(source).nbytes // SIZES[dtype], op.word)
-        return [here.comm.all_reduce_start(source, target, dtype, op.word), call]  # the call is waited for last: it may raise
+        here.call(REDUCE, dtype, _shape_of(source, dtype, shape), op.word)
+        return [here.start(here.comm.all_reduce_start(source, target, dtype, op.word))]
 
 
-def gather(source: Any) -> tuple[bytearray, list[int]]:
-    """The bytes of all ranks one after the other, and how many each brought."""
+def gather(source: Any, dtype: str = "uint8", shape: tuple[int, ...] | None = None) -> tuple[bytearray, list[int]]:
+    """The bytes of all ranks one after the other, and how many rows (of bytes alone: bytes) each brought."""
     here, bytes_ = world(), _view(source)
+    given = _shape_of(source, dtype, shape)
     if here.comm is None:
-        return bytearray(bytes_), [len(bytes_)]
+        return bytearray(bytes_), [given[0]]
     with here.lock:
-        sizes = here.sizes(here.call(GATHER, mine=len(bytes_)))
-        return _gather(here, bytes_, sizes), sizes
+        rows = here.call(GATHER, dtype, given, count=len(bytes_))
+        return _gather(here, bytes_, [row[_BYTES] for row in rows]), [row[_SHAPE] if row[_KIND] else 0 for row in rows]
 
 
 def _gather(here: _World, mine: memoryview, sizes: list[int]) -> bytearray:
@@ -292,14 +354,15 @@ def _gather(here: _World, mine: memoryview, sizes: list[int]) -> bytearray:
     return bytearray(b"".join(memoryview(out)[i * most:i * most + size] for i, size in enumerate(sizes)))
 
 
-def broadcast(data: Any, root: int) -> None:
+def broadcast(data: Any, root: int, dtype: str, shape: tuple[int, ...]) -> None:
     """The root's bytes for everybody, in place."""
     here, view = world(), _view(data)
     _check_root(here, root)
     if here.comm is None:
         return
     with here.lock:
-        here.call(BROADCAST, count=len(view), extra=root, mine=len(view))
+        # An offset, so that a tensor without dimensions is not taken for an object.
+        here.call(BROADCAST, dtype, (*shape, 1), extra=root, count=len(view))
         if len(view):
             here.comm.broadcast(view, root)
 
@@ -312,8 +375,8 @@ def broadcast_bytes(data: bytes | None, root: int) -> bytes:
         return data or b""
     with here.lock:
         count = len(data) if here.rank == root and data is not None else 0
-        words = here.call(BROADCAST, count=count, extra=root, mine=count)
-        buffer = bytearray(data) if here.rank == root and data is not None else bytearray(words[2])
+        rows = here.call(BROADCAST, extra=root, count=count)
+        buffer = bytearray(data) if here.rank == root and data is not None else bytearray(rows[root][_BYTES])
         if buffer:
             here.comm.broadcast(buffer, root)
         return bytes(buffer)
@@ -324,42 +387,42 @@ def _check_root(here: _World, root: int) -> None:
         raise ValueError("root_rank %r is not one of the ranks 0 to %d" % (root, here.size - 1))
 
 
-def all_to_all(source: Any, splits: list[int]) -> tuple[bytearray, list[int]]:
-    """splits[r] bytes of source go to rank r; what came, by rank, and how much from each."""
+def all_to_all(source: Any, splits: list[int], dtype: str, shape: tuple[int, ...]) -> tuple[bytearray, list[int]]:
+    """splits[r] rows of source go to rank r; what came, by rank, and how many rows from each."""
     here, view = world(), _view(source)
-    if len(splits) != here.size or sum(splits) != len(view) or min(splits) < 0:
+    if len(splits) != here.size or sum(splits) != shape[0] or min(splits) < 0:
         raise ValueError("alltoall: splits must be %d numbers that add up to the first dimension" % here.size)
     if here.comm is None:
         return bytearray(view), list(splits)
     with here.lock:
-        here.call(ALL_TO_ALL)
-        return _all_to_all(here, view, splits)
+        here.call(ALL_TO_ALL, dtype, shape)
+        return _all_to_all(here, view, splits, SIZES[dtype] * row_width(shape))
 
 
-def _all_to_all(here: _World, view: memoryview, splits: list[int]) -> tuple[bytearray, list[int]]:
+def _all_to_all(here: _World, view: memoryview, splits: list[int], width: int) -> tuple[bytearray, list[int]]:
     n = here.size
     table = array.array("q", bytes(8 * n * n))
     here.comm.all_gather(array.array("q", splits), table, "int64")
     came = [table[r * n + here.rank] for r in range(n)]
-    most = max(table)
+    most = max(table) * width
     if not most:
         return bytearray(), came
     sent, got, at = bytearray(most * n), bytearray(most * n), 0
-    for r, length in enumerate(splits):
+    for r, length in enumerate(count * width for count in splits):
         sent[r * most:r * most + length] = view[at:at + length]
         at += length
     here.comm.all_to_all(sent, got, "uint8")
-    return bytearray(b"".join(memoryview(got)[r * most:r * most + length] for r, length in enumerate(came))), came
+    return bytearray(b"".join(memoryview(got)[r * most:r * most + count * width] for r, count in enumerate(came))), came
 
 
-def reduce_scatter(source: Any, target: Any, dtype: str, op: ReduceOp) -> None:
+def reduce_scatter(source: Any, target: Any, dtype: str, op: ReduceOp, shape: tuple[int, ...] | None = None) -> None:
     """Part r of the reduction for rank r; the parts are equal."""
     here = world()
     if here.comm is None:
         _view(target)[:] = _view(source)
         return
     with here.lock:
-        here.call(SCATTER, dtype, memoryview(source).nbytes // SIZES[dtype], op.word)
+        here.call(SCATTER, dtype, _shape_of(source, dtype, shape), op.word)
         here.comm.reduce_scatter(source, target, dtype, op.word)
 
 
@@ -370,6 +433,11 @@ def barrier(process_set: Any = None) -> None:
     if here.comm is not None:
         with here.lock:
             here.call(BARRIER)
+
+
+def row_width(shape: Sequence[int]) -> int:
+    """Elements of one row of a tensor, whether it has rows or not."""
+    return math.prod(shape[1:])
 
 
 def _authenticated(here: _World, data: bytes, sender: int) -> bytes:
@@ -427,21 +495,22 @@ def _neutral(dtype: str, count: int, op: str) -> bytearray:
     return bytearray(array.array(letter, [high if op == "min" else low]).tobytes() * count)
 
 
-def _answer(here: _World, words: array.array) -> None:
+def _answer(here: _World, rows: list[array.array]) -> None:
     """Takes part in what the others do."""
-    kind, dtype, count, op, extra = words[0], _TYPES[words[1]], words[2], _WORDS_OF_OPS[words[3]], words[4]
+    row = next(row for row in rows if row[_KIND])
+    kind, dtype, op, extra = row[_KIND], _TYPES[row[_TYPE]], _WORDS_OF_OPS[row[_OP]], row[_EXTRA]
+    count = math.prod(row[_SHAPE:_SHAPE + row[_DIMENSIONS]])
     if kind == REDUCE:
         data = _neutral(dtype, count, op)
         here.comm.all_reduce(data, data, dtype, op)
     elif kind == GATHER:
-        _gather(here, memoryview(b""), here.sizes(words))
+        _gather(here, memoryview(b""), [each[_BYTES] for each in rows])
     elif kind == BROADCAST:
-        if extra == here.rank:
-            here.comm.abort("rank %d has joined: it cannot be the root of a broadcast" % here.rank)
-        if count:
-            here.comm.broadcast(bytearray(count), extra)
+        if rows[extra][_BYTES]:
+            here.comm.broadcast(bytearray(rows[extra][_BYTES]), extra)
     elif kind == ALL_TO_ALL:
-        _all_to_all(here, memoryview(b""), [0] * here.size)
+        width = SIZES[dtype] * math.prod(row[_SHAPE + 1:_SHAPE + row[_DIMENSIONS]])
+        _all_to_all(here, memoryview(b""), [0] * here.size, width)
     elif kind == SCATTER:
         here.comm.reduce_scatter(_neutral(dtype, count, op), bytearray(count // here.size * SIZES[dtype]), dtype, op)
     elif kind == STEP:
@@ -456,12 +525,15 @@ def join(device: Any = -1) -> int:
     answered = 0  # how many operations of the others; 0 on all ranks that joined last
     with here.lock:
         while True:
-            words = here.call(0, mine=answered)
-            places = words[_WORDS:]
-            if all(word & 1 for word in places):
-                return max(r for r, word in enumerate(places) if word == 1)
-            _answer(here, words)
+            rows = here.call(0, answered=answered + 1)
+            if not any(row[_KIND] for row in rows):
+                return max(rank for rank, row in enumerate(rows) if row[_ANSWERED] == 1)
             answered += 1
+            try:
+                _check(rows)
+            except HorovodInternalError:  # the others hear of it, too
+                continue
+            _answer(here, rows)
 
 
 # ---- what Horovod was built with, for scripts that ask ----
@@ -473,7 +545,7 @@ def _no() -> bool:
 
 mpi_threads_supported = mpi_enabled = mpi_built = gloo_enabled = gloo_built = nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _no
 
-__all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "ReduceOp", "allgather_object", "barrier", "broadcast_object", "ccl_built", "cross_rank",
+__all__ = ["Adasum", "Average", "HorovodInternalError", "Max", "Min", "Product", "Sum", "ReduceOp", "allgather_object", "barrier", "broadcast_object", "ccl_built", "cross_rank",
            "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized",
            "join", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "rocm_built", "shutdown",
            "size"]

@@ -36,14 +36,19 @@ class _Broadcast:
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None):
         super().__init__()
         self.root_rank, self.broadcast_done = root_rank, False
+        self.local = {id(variable) for variable in local_variables or ()}  # of this rank alone
+        self.local_variables = local_variables  # which keeps them, and so their ids
+
+    def _shared(self, variables: Any) -> list[Any]:
+        return [variable for variable in variables if id(variable) not in self.local]
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self.broadcast_done and self.model.weights:
-            broadcast_variables(self.model.weights, self.root_rank)
+            broadcast_variables(self._shared(self.model.weights), self.root_rank)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self.broadcast_done:
-            broadcast_variables(variables_of(self.model), self.root_rank)
+            broadcast_variables(self._shared(variables_of(self.model)), self.root_rank)
             self.broadcast_done = True
 
 

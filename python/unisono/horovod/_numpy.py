@@ -48,19 +48,45 @@ def flat(array: Any) -> Any:
     return array.reshape(-1).view(numpy.uint8)
 
 
-def reduce_array(array: Any, op: ReduceOp, in_place: bool = False) -> Any:
-    """The reduction of all ranks' arrays, in the array's own type."""
+def scaled(array: Any, factor: float) -> Any:
+    """array times factor in the array's type. Integers are multiplied as float64 and lose their fraction, as in Horovod."""
+    import numpy
+
+    if factor == 1.0:
+        return array
+    if array.dtype.kind in "iub":
+        return numpy.trunc(array.astype(numpy.float64) * factor).astype(array.dtype)
+    return (array * array.dtype.type(factor)).astype(array.dtype)
+
+
+def name_of(dtype: Any) -> str:
+    """The type's name; a TypeError when ranks cannot exchange it."""
+    if dtype.name not in _core.SIZES:
+        raise TypeError("unisono.horovod does not move %s: convert it to one of %s" % (dtype.name, ", ".join(sorted(_core.SIZES))))
+    return dtype.name
+
+
+def _averaged(total: Any, postscale: float) -> Any:
+    """Integers: the sum over the number of ranks, without its fraction."""
+    import numpy
+
+    size = _core.size()
+    return scaled(total, postscale / size) if postscale != 1.0 else numpy.sign(total) * (numpy.abs(total) // size)
+
+
+def reduce_array(array: Any, op: ReduceOp, in_place: bool = False, postscale: float = 1.0) -> Any:
+    """The reduction of all ranks' arrays, times postscale, in the array's own type."""
     import numpy
 
     array = numpy.ascontiguousarray(array).reshape(array.shape)
-    name = array.dtype.name
+    name = name_of(array.dtype)
     if name not in _core.REDUCIBLE:  # 16-bit floats and small integers are added up in a wider type
         wide = array.astype(numpy.float32 if array.dtype.kind not in "iub" else numpy.int64)
-        return reduce_array(wide, op, True).astype(array.dtype)
+        return reduce_array(wide, op, True, postscale).astype(array.dtype)
     out = array if in_place and array.flags.writeable else numpy.empty_like(array)
     whole = op is Average and array.dtype.kind != "f"
-    _core.reduce(flat(array), flat(out), name, Sum if whole else op)
-    return out // _core.size() if whole else out
+    _core.reduce(flat(array), flat(out), name, Sum if whole else op, array.shape)
+    return _averaged(out, postscale) if whole else scaled(out, postscale)
 
 
 @_core.named
@@ -72,11 +98,7 @@ def allreduce(tensor: Any, average: bool | None = None, name: str | None = None,
     check_process_set(process_set)
     chosen = choose_op(average, op)
     array, context = compression.compress(numpy.asarray(tensor))
-    if prescale_factor != 1.0:
-        array = (array * prescale_factor).astype(array.dtype)
-    out = reduce_array(array, chosen)
-    if postscale_factor != 1.0:
-        out = (out * postscale_factor).astype(out.dtype)
+    out = reduce_array(scaled(array, prescale_factor), chosen, False, postscale_factor)
     return compression.decompress(out, context)
 
 
@@ -86,15 +108,12 @@ def grouped_allreduce(tensors: Sequence[Any], average: bool | None = None, name:
     return [allreduce(tensor, average, name, compression, op, prescale_factor, postscale_factor, process_set) for tensor in tensors]
 
 
-def rows(data: bytearray, dtype: Any, rest: tuple[int, ...]) -> Any:
-    """Bytes as an array whose further dimensions are known."""
+def rows(data: bytearray, dtype: Any, count: int, rest: tuple[int, ...]) -> Any:
+    """Bytes as an array of so many rows."""
     import numpy
 
     out = numpy.frombuffer(data, numpy.uint8).view(dtype) if data else numpy.empty(0, dtype)
-    width = 1
-    for length in rest:
-        width *= length
-    return out.reshape((out.size // width if width else 0,) + tuple(rest))
+    return out.reshape((count,) + tuple(rest))
 
 
 @_core.named
@@ -104,8 +123,8 @@ def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> 
 
     check_process_set(process_set)
     array = numpy.ascontiguousarray(tensor)
-    data, _ = _core.gather(flat(array))
-    return rows(data, array.dtype, array.shape[1:])
+    data, counts = _core.gather(flat(array), name_of(array.dtype), array.shape)
+    return rows(data, array.dtype, sum(counts), array.shape[1:])
 
 
 def grouped_allgather(tensors: Sequence[Any], name: str | None = None, process_set: Any = None) -> list[Any]:
@@ -120,18 +139,18 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set:
 
     check_process_set(process_set)
     out = numpy.array(tensor, order="C")
-    _core.broadcast(flat(out), root_rank)
+    _core.broadcast(flat(out), root_rank, name_of(out.dtype), out.shape)
     return out
 
 
-def split_bytes(splits: Any, count: int, width: int) -> list[int]:
-    """Rows for each rank as bytes; None: equal parts."""
+def split_rows(splits: Any, count: int) -> list[int]:
+    """Rows for each rank; None: equal parts."""
     size = _core.size()
     if splits is None:
         if count % size:
             raise ValueError("alltoall: %d rows cannot be cut in %d equal parts; give splits" % (count, size))
-        return [count // size * width] * size
-    return [int(rows_) * width for rows_ in splits]
+        return [count // size] * size
+    return [int(rows_) for rows_ in splits]
 
 
 @_core.named
@@ -141,10 +160,9 @@ def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_s
 
     check_process_set(process_set)
     array = numpy.ascontiguousarray(tensor)
-    width = array.itemsize * (array[0].size if len(array) else 1)
-    data, came = _core.all_to_all(flat(array), split_bytes(splits, len(array), width))
-    out = rows(data, array.dtype, array.shape[1:])
-    return out if splits is None else (out, numpy.array([length // width for length in came], numpy.int32))
+    data, came = _core.all_to_all(flat(array), split_rows(splits, len(array)), name_of(array.dtype), array.shape)
+    out = rows(data, array.dtype, sum(came), array.shape[1:])
+    return out if splits is None else (out, numpy.array(came, numpy.int32))
 
 
 @_core.named
@@ -156,13 +174,12 @@ def reducescatter(tensor: Any, op: ReduceOp = Average, name: str | None = None, 
     check_process_set(process_set)
     op, size, rank = choose_op(None, op), _core.size(), _core.rank()
     array = numpy.ascontiguousarray(tensor)
-    if prescale_factor != 1.0:
-        array = (array * prescale_factor).astype(array.dtype)
+    array = scaled(array, prescale_factor)
     if len(array) % size or array.dtype.name not in _core.REDUCIBLE or (op is Average and array.dtype.kind != "f"):
         base, more = divmod(len(array), size)
         first = rank * base + min(rank, more)
-        out = reduce_array(array, op)[first:first + base + (rank < more)]
+        return reduce_array(array, op, False, postscale_factor)[first:first + base + (rank < more)]
     else:
         out = numpy.empty((len(array) // size,) + array.shape[1:], array.dtype)
-        _core.reduce_scatter(flat(array), flat(out), array.dtype.name, op)
-    return out if postscale_factor == 1.0 else (out * postscale_factor).astype(out.dtype)
+        _core.reduce_scatter(flat(array), flat(out), array.dtype.name, op, array.shape)
+    return scaled(out, postscale_factor)

@@ -7,6 +7,7 @@ all ranks have the same order.
 
 from __future__ import annotations
 
+import zlib
 from typing import Any, Sequence
 
 from unisono.horovod import _core, _numpy
@@ -67,7 +68,8 @@ class Flat:
                 self._lay_out(world, arrays)
             for piece, array in zip(self.pieces, arrays):
                 piece[...] = array
-            world.call(_core.REDUCE, arrays[0].dtype.name, self.memory.size, op.word)
+            # count tells layouts apart that have as many elements.
+            world.call(_core.REDUCE, arrays[0].dtype.name, (self.memory.size,), op.word, count=zlib.crc32(repr(self.layout).encode()))
             world.comm.all_reduce(self.memory, self.memory, arrays[0].dtype.name, op.word)
             return [piece.copy() for piece in self.pieces] if copy else list(self.pieces)
 
@@ -92,6 +94,13 @@ class Reducer:
         return out
 
 
+def _scaled(tf: Any, tensor: Any, factor: float) -> Any:
+    """Integers are multiplied as float64 and lose their fraction, as in Horovod."""
+    if tensor.dtype.is_floating:
+        return tensor * tf.cast(factor, tensor.dtype)
+    return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+
+
 def _dense(tf: Any, gradient: Any) -> Any:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
@@ -109,7 +118,7 @@ def reduce_tensors(tensors: Sequence[Any], op: ReduceOp, reducer: Reducer, copy:
     if compression is not None:
         given, contexts = map(list, zip(*(compression.compress(tensor) for tensor in given)))
     if prescale != 1.0:
-        given = [tensor * tf.cast(prescale, tensor.dtype) for tensor in given]
+        given = [_scaled(tf, tensor, prescale) for tensor in given]
 
     def run(*arrays: Any) -> list[Any]:
         return reducer(arrays, op, copy)
@@ -123,7 +132,7 @@ def reduce_tensors(tensors: Sequence[Any], op: ReduceOp, reducer: Reducer, copy:
     for index, source, tensor, context in zip(places, given, done, contexts):
         tensor.set_shape(source.shape)
         if postscale != 1.0:
-            tensor = tensor * tf.cast(postscale, tensor.dtype)
+            tensor = _scaled(tf, tensor, postscale)
         out[index] = tensor if compression is None else compression.decompress(tensor, context)
     return out
 

@@ -52,12 +52,24 @@ class Compression:
 
 
 def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).rpartition(".")[2]
+    name = str(tensor.dtype).rpartition(".")[2]
+    if name not in _core.SIZES:
+        raise TypeError("unisono.horovod does not move %s: convert it to one of %s" % (tensor.dtype, ", ".join(sorted(_core.SIZES))))
+    return name
+
+
+def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    """Integers are multiplied as float64 and lose their fraction, as in Horovod."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_floating_point:
+        return tensor * factor
+    return (tensor.to(torch.float64) * factor).trunc().to(tensor.dtype)
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
     """The memory of a contiguous CPU tensor; nothing is copied."""
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy() if tensor.numel() else bytearray()
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,17 +113,17 @@ def _start(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float
     source = _host(tensor)
     if _dtype(source) not in _core.REDUCIBLE:  # 16-bit floats and small integers are added up in a wider type
         source = source.to(torch.float32 if source.dtype.is_floating_point else torch.int64)
-    if prescale != 1.0:
-        source = source * prescale
+    source = _scaled(source, prescale)
     whole = op is Average and not source.dtype.is_floating_point
     own = target if target is not None and target.device.type == "cpu" and target.is_contiguous() and target.dtype == source.dtype else None
     out = own.detach() if own is not None else torch.empty_like(source)
-    requests = _core.reduce_start(_bytes(source), _bytes(out), _dtype(source), Sum if whole else op)
+    requests = _core.reduce_start(_bytes(source), _bytes(out), _dtype(source), Sum if whole else op, tuple(source.shape))
 
     def finish() -> torch.Tensor:
-        result = torch.div(out, _core.size(), rounding_mode="floor") if whole else out
-        if postscale != 1.0:
-            result = result * postscale
+        if whole and postscale == 1.0:
+            result = torch.div(out, _core.size(), rounding_mode="trunc")
+        else:
+            result = _scaled(out, postscale / _core.size() if whole else postscale)
         if target is not None:
             if result is not own:
                 with torch.no_grad():
@@ -196,26 +208,87 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: Re
 # ---- what moves data ----
 
 
-def _rows(data: bytearray, like: torch.Tensor) -> torch.Tensor:
-    rest = tuple(like.shape[1:])
+def _rows(data: bytearray, like: torch.Tensor, count: int) -> torch.Tensor:
     out = torch.frombuffer(data, dtype=like.dtype) if data else torch.empty(0, dtype=like.dtype)
-    width = 1
-    for length in rest:
-        width *= length
-    return out.reshape((out.numel() // width if width else 0,) + rest).to(like.device)
+    return out.reshape((count, *like.shape[1:]))
+
+
+def _gathered(tensor: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    """All ranks' rows, and how many of them each brought."""
+    source = _host(tensor if tensor.dim() else tensor.reshape(1))
+    data, counts = _core.gather(_bytes(source), _dtype(source), tuple(source.shape))
+    return _rows(data, source, sum(counts)).to(tensor.device), counts
+
+
+class _AllGather(torch.autograd.Function):
+    """The gradient, as Horovod has it: this rank's rows of the average of all ranks' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        out, counts = _gathered(tensor)
+        ctx.first, ctx.shape = sum(counts[:_core.rank()]), tensor.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        rows = ctx.shape[0] if len(ctx.shape) else 1
+        return _start(gradient, Average, 1.0, 1.0, None).wait()[ctx.first:ctx.first + rows].reshape(ctx.shape)
+
+
+class _Broadcast(torch.autograd.Function):
+    """The gradient, as Horovod has it: the average of all ranks' gradients on the root, zero elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, root: int) -> torch.Tensor:
+        ctx.root = root
+        return broadcast_(tensor.detach().clone(), root)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        reduced = _start(gradient, Average, 1.0, 1.0, None).wait()
+        return (reduced if _core.rank() == ctx.root else torch.zeros_like(reduced)), None
+
+
+class _AllToAll(torch.autograd.Function):
+    """The gradient goes back the way that the rows came."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any) -> Any:
+        out, came = _all_to_all(tensor, splits)
+        ctx.came = came
+        ctx.mark_non_differentiable(came)
+        return out, came
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:
+        return _all_to_all(gradient, ctx.came)[0], None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    """The gradient, as Horovod has it: all ranks' gradients one after the other, times the number of ranks for a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float) -> torch.Tensor:
+        ctx.op, ctx.factor = op, prescale * postscale
+        return _reduce_scatter(tensor, op, prescale, postscale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        factor = ctx.factor * (_core.size() if ctx.op is Sum else 1)
+        return _gathered(_scaled(gradient, factor))[0], None, None, None
 
 
 @_core.named
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """All ranks' tensors, one after the other along the first dimension, which may differ."""
     check_process_set(process_set)
-    source = _host(tensor if tensor.dim() else tensor.reshape(1))
-    return _rows(_core.gather(_bytes(source))[0], source).to(tensor.device)
+    return _AllGather.apply(tensor)
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """The root's tensor for everybody, as a new one."""
-    return broadcast_(tensor.detach().clone(), root_rank, name, process_set)
+    check_process_set(process_set)
+    return _Broadcast.apply(tensor, root_rank)
 
 
 @_core.named
@@ -224,7 +297,7 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, pr
     check_process_set(process_set)
     own = tensor.device.type == "cpu" and tensor.is_contiguous()
     memory = tensor.detach() if own else _host(tensor).clone()
-    _core.broadcast(_bytes(memory), root_rank)
+    _core.broadcast(_bytes(memory), root_rank, _dtype(memory), tuple(memory.shape))
     if not own:
         with torch.no_grad():
             tensor.copy_(memory)
@@ -235,11 +308,14 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, pr
 def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = None) -> Any:
     """Row blocks for every rank, in order; what the others had for this one (with splits: and how many rows from each)."""
     check_process_set(process_set)
+    out, came = _AllToAll.apply(tensor, splits)
+    return out if splits is None else (out, came)
+
+
+def _all_to_all(tensor: torch.Tensor, splits: Any) -> tuple[torch.Tensor, torch.Tensor]:
     source = _host(tensor)
-    width = source.element_size() * (source[0].numel() if len(source) else 1)
-    data, came = _core.all_to_all(_bytes(source), _numpy.split_bytes(splits, len(source), width))
-    out = _rows(data, source).to(tensor.device)
-    return out if splits is None else (out, torch.tensor([length // width for length in came], dtype=torch.int32))
+    data, came = _core.all_to_all(_bytes(source), _numpy.split_rows(splits, len(source)), _dtype(source), tuple(source.shape))
+    return _rows(data, source, sum(came)).to(tensor.device), torch.tensor(came, dtype=torch.int32)
 
 
 @_core.named
@@ -247,19 +323,20 @@ def reducescatter(tensor: torch.Tensor, op: ReduceOp = Average, name: str | None
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> torch.Tensor:
     """This rank's rows of the reduction; the first ranks have one more when they do not divide evenly."""
     check_process_set(process_set)
-    op, size, rank = choose_op(None, op), _core.size(), _core.rank()
-    source, context = compression.compress(_host(tensor))
-    if prescale_factor != 1.0:
-        source = source * prescale_factor
+    small, context = compression.compress(tensor)
+    return compression.decompress(_ReduceScatter.apply(small, choose_op(None, op), prescale_factor, postscale_factor), context)
+
+
+def _reduce_scatter(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float) -> torch.Tensor:
+    size, rank, source = _core.size(), _core.rank(), _host(tensor)
     if len(source) % size or not source.dtype.is_floating_point or _dtype(source) not in _core.REDUCIBLE:
         base, more = divmod(len(source), size)
         first = rank * base + min(rank, more)
-        out = _start(source, op, 1.0, 1.0, None).wait()[first:first + base + (rank < more)].clone()
-    else:
-        out = torch.empty((len(source) // size,) + tuple(source.shape[1:]), dtype=source.dtype)
-        _core.reduce_scatter(_bytes(source), _bytes(out), _dtype(source), op)
-    out = compression.decompress(out, context)
-    return (out if postscale_factor == 1.0 else out * postscale_factor).to(tensor.device)
+        return _start(source, op, prescale, postscale, None).wait()[first:first + base + (rank < more)].clone().to(tensor.device)
+    source = _scaled(source, prescale)
+    out = torch.empty((len(source) // size,) + tuple(source.shape[1:]), dtype=source.dtype)
+    _core.reduce_scatter(_bytes(source), _bytes(out), _dtype(source), op, tuple(source.shape))
+    return _scaled(out, postscale).to(tensor.device)
 
 
 # These are done when they return: only reductions run beside the program.

@@ -20,10 +20,6 @@ def _plain(compression: Any) -> Any:
     return None if compression in (None, Compression.none) else compression
 
 
-def _numpy_compression(compression: Any) -> Any:
-    return _numpy.Compression.none if _plain(compression) is None else _numpy.Compression.fp16
-
-
 def allreduce(tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
               op: ReduceOp | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
               process_set: Any = None) -> Any:
@@ -60,40 +56,90 @@ def _moved(function: Any, tensor: Any, shape: Any) -> Any:
     return out
 
 
+def _averaged(gradient: Any) -> Any:
+    return _tensorflow.reduce_tensors([tf.convert_to_tensor(gradient)], Average, _tensorflow.Reducer())[0]
+
+
+def _rows_of(value: Any) -> list[Any]:
+    return [None] + value.shape[1:].as_list()
+
+
 def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> Any:
-    """All ranks' tensors, one after the other along the first dimension, which may differ. No gradient flows through it."""
+    """All ranks' tensors, one after the other along the first dimension, which may differ."""
     check_process_set(process_set)
-    return _moved(lambda array: _numpy.allgather(array, name), tensor, lambda value: [None] + value.shape[1:].as_list())
+
+    @tf.custom_gradient
+    def with_gradient(value: Any) -> Any:
+        def own_rows(gradient: Any) -> Any:  # as Horovod has it: this rank's rows of the average
+            counts = _moved(_numpy.allgather, tf.reshape(tf.shape(value)[0], [1]), lambda _: [_core.size()])
+            first = tf.reduce_sum(counts[:_core.rank()])
+            return tf.ensure_shape(_averaged(gradient)[first:first + tf.shape(value)[0]], value.shape)
+
+        return _moved(lambda array: _numpy.allgather(array, name), value, _rows_of), own_rows
+
+    return with_gradient(tf.convert_to_tensor(tensor))
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: Any = None) -> Any:
     """The root's tensor for everybody."""
     check_process_set(process_set)
-    return _moved(lambda array: _numpy.broadcast(array, root_rank, name), tensor, lambda value: value.shape)
+
+    @tf.custom_gradient
+    def with_gradient(value: Any) -> Any:
+        def of_root(gradient: Any) -> Any:  # as Horovod has it: the average on the root, zero elsewhere
+            reduced = _averaged(gradient)
+            return reduced if _core.rank() == root_rank else reduced * 0
+
+        return _moved(lambda array: _numpy.broadcast(array, root_rank, name), value, lambda given: given.shape), of_root
+
+    return with_gradient(tf.convert_to_tensor(tensor))
 
 
 def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_set: Any = None) -> Any:
     """Row blocks for every rank, in order; what the others had for this one (with splits: and how many rows from each)."""
     check_process_set(process_set)
     tensor = tf.convert_to_tensor(tensor)
-    if splits is None:
-        return _moved(lambda array: _numpy.alltoall(array, None, name), tensor, lambda value: [None] + value.shape[1:].as_list())
-    out, came = tf.numpy_function(lambda array, counts: _numpy.alltoall(array, counts, name), [tensor, tf.convert_to_tensor(splits)], [tensor.dtype, tf.int32])
-    out.set_shape([None] + tensor.shape[1:].as_list())
-    return out, came
+    given = tf.convert_to_tensor(splits) if splits is not None else tf.fill([_core.size()], tf.shape(tensor)[0] // _core.size())
+    if splits is None and tensor.shape[0] is not None and tensor.shape[0] % _core.size():
+        raise ValueError("alltoall: %d rows cannot be cut in %d equal parts; give splits" % (tensor.shape[0], _core.size()))
+    out, came = _alltoall(tensor, given, name)
+    return out if splits is None else (out, came)
+
+
+def _alltoall(tensor: Any, splits: Any, name: str | None) -> Any:
+    @tf.custom_gradient
+    def with_gradient(value: Any) -> Any:
+        out, came = tf.numpy_function(lambda array, counts: _numpy.alltoall(array, counts, name), [value, splits], [value.dtype, tf.int32])
+        out.set_shape(_rows_of(value))
+
+        def back(gradient: Any, _: Any = None) -> Any:  # the way that the rows came
+            returned, _ = tf.numpy_function(_numpy.alltoall, [gradient, came], [value.dtype, tf.int32])
+            return tf.ensure_shape(returned, value.shape)
+
+        return (out, came), back
+
+    return with_gradient(tensor)
 
 
 def reducescatter(tensor: Any, device_dense: str = "", compression: Any = Compression.none, op: ReduceOp = Average, name: str | None = None,
                   process_set: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
     """This rank's rows of the reduction."""
     check_process_set(process_set)
+    chosen, small = choose_op(None, op), _plain(compression)
 
-    def scattered(array: Any) -> Any:
-        small, context = _numpy_compression(compression).compress(array)
-        out = _numpy.reducescatter(small, op, name, prescale_factor=prescale_factor, postscale_factor=postscale_factor)
-        return _numpy_compression(compression).decompress(out, context)
+    @tf.custom_gradient
+    def with_gradient(value: Any) -> Any:
+        def gathered(gradient: Any) -> Any:  # as Horovod has it: times the number of ranks for a sum
+            factor = prescale_factor * postscale_factor * (_core.size() if chosen is Sum else 1)
+            out = _moved(_numpy.allgather, gradient * tf.cast(factor, gradient.dtype), _rows_of)
+            return tf.ensure_shape(out, value.shape)
 
-    return _moved(scattered, tensor, lambda value: [None] + value.shape[1:].as_list())
+        return _moved(lambda array: _numpy.reducescatter(array, chosen, name, prescale_factor=prescale_factor, postscale_factor=postscale_factor), value,
+                      _rows_of), gathered
+
+    value, context = (tf.convert_to_tensor(tensor), None) if small is None else small.compress(tf.convert_to_tensor(tensor))
+    out = with_gradient(value)
+    return out if small is None else small.decompress(out, context)
 
 
 class DistributedGradientTape:
