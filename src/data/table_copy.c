@@ -246,9 +246,9 @@ static int join_varying(const struct join *join, struct uni__reader *reader, uni
     for (int i = 0; i < join->count; i++) {
         const int64_t *from = uni_array_data(joined(join, i)->offsets);
         size_t size = (size_t)(from[uni_table_num_rows(join->tables[i])] - from[0]) * width;
-        if (size > 0)
-            memcpy(to, (char *)uni_array_data(joined(join, i)->values) + (size_t)from[0] * width,
-                   size);
+        if (size == 0)
+            continue; /* all may be empty: then there is no `to` */
+        memcpy(to, (char *)uni_array_data(joined(join, i)->values) + (size_t)from[0] * width, size);
         to += size;
     }
     return 0;
