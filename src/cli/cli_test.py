@@ -384,6 +384,10 @@ class Looking(Base):
     def test_why_of_others(self):
         self.make_run("good")
         self.assertIn("every rank succeeded", self.call("why", "good").stdout)
+        # The victims in run.json are of the failure before: nobody was ended because the controller died.
+        self.failed_run(name="died", status="running", attempt=3)
+        self.assertNotIn("victims", self.call("why", "died").stdout)
+        self.assertEqual(json.loads(self.call("why", "--json", "died").stdout)["victims"], "")
         self.make_run("killed", status="running")
         text = self.call("why", "killed").stdout
         self.assertIn("controller", text)
