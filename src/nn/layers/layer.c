@@ -280,7 +280,8 @@ uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, un
 {
     for (size_t i = 0; i < layer->num_slots; i++) {
         const uni__slot *slot = &layer->slots[i];
-        if (slot->regularizer.l1 != 0 || slot->regularizer.l2 != 0)
+        bool has = slot->regularizer.l1 != 0 || slot->regularizer.l2 != 0;
+        if (has && !uni_parameter_is_frozen(slot->parameter)) /* as Keras: only what trains */
             sum = add_penalty(tape, sum, uni_tape_parameter(tape, slot->parameter),
                               slot->regularizer);
     }
