@@ -32,7 +32,7 @@ def python(storage, script, *words, executable=sys.executable, more=""):
     with open(path, "w", encoding="utf-8") as file:
         file.write("import os, sys\nfrom unisono import train, tune\nplace = sys.argv[1]\n" + script)
     done = subprocess.run([executable, path, storage, *words], capture_output=True, text=True, errors="replace", timeout=120, check=False,
-                          env=support.environment(storage, HOME=storage, XDG_CONFIG_HOME=os.path.join(storage, "config"), PYTHONPATH=os.path.join(support.BUILD, "python") + more))
+                          env=support.environment(storage, HOME=storage, TMPDIR=storage, XDG_CONFIG_HOME=os.path.join(storage, "config"), PYTHONPATH=os.path.join(support.BUILD, "python") + more))
     if "No module named" in done.stderr:
         raise support.Skip(done.stderr.strip().splitlines()[-1])
     return done
