@@ -63,8 +63,6 @@ class Loss:
     reduction: Any
 
 MAX_INPUTS: int
-NO_EPOCHS: int
-SEED_ZERO: int
 
 class Metric:
     def __init__(self, *arguments: Any, **keywords: Any) -> None: ...
