@@ -135,7 +135,7 @@ def test_a_dead_tuner_does_not_run(storage):
 def test_refused(storage):
     for changes, words in (({"space": {}}, "the space is empty"), ({"space": {"x": {"$uniform": [2, 1]}}}, "above the upper end"),
                            ({"mode": None}, "has no mode"), ({"program": None}, 'has no "program", for example'),
-                           ({"metrik": "loss"}, 'no option "metrik"'), ({"name": "-rf"}, "begin with a dot or a dash"), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
+                           ({"metrik": "loss"}, 'no option "metrik"'), ({"name": "-rf"}, "begins with a dash"), ({"sinks": ["print"]}, "there are tensorboard and mlflow"), ({"program": ["/no/such/program"]}, "/no/such/program")):
         _, err = run(storage, "tune", write(storage, **changes), code=1 if "program" in changes and changes["program"] else 64)
         assert words in err, (changes, err)
     _, err = run(storage, "tune", "show", "nothing", code=1)
