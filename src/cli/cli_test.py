@@ -465,6 +465,16 @@ class Looking(Base):
         self.assertIn("no finite numbers", self.call("plot", "all").stdout)
         self.assertIn("NaN", self.call("show", "all").stdout)
 
+    def test_plot_of_a_diverged_run(self):
+        self.make_run(values=lambda rank, iteration: {"loss": 1e30 if iteration == 20 else 3 / iteration}, workers=1, iterations=30)
+        text = self.call("plot", "--height", "10", env={"LANG": "C"}).stdout
+        self.assertIn("1 outside the axis", text)
+        self.assertIn("max 1e+30", text)
+        self.assertGreater(sum("*" in line for line in text.splitlines()), 6, text)  # a curve, not a flat line
+        page = self.call("plot", "--html", "-").stdout
+        self.assertIn("1 point outside the axis", page)
+        self.assertNotIn("outside the axis", self.call("plot", "--log").stdout)
+
     def test_plot_of_nothing(self):
         self.make_run(iterations=0)
         self.assertIn("no reports", self.call("plot", code=1).stderr)

@@ -32,6 +32,11 @@ void cli_page_escape(uni__text *out, const char *text)
     uni__text_free(&safe);
 }
 
+void cli_page_edge_mark(uni__text *out, double x, double y, bool above)
+{
+    uni__text_add_format(out, "M%.1f %.1fl4 %dh-8z", x, y, above ? 8 : -8);
+}
+
 static int write_through(const char *path, const uni__text *page, uni_error *err)
 {
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);

@@ -7,6 +7,8 @@
 
 /* Text between tags or in quotes; control characters are left out. */
 void cli_page_escape(uni__text *out, const char *text);
+/* The outline of the mark for a point outside of the axis, its tip at x and y: SVG path data. */
+void cli_page_edge_mark(uni__text *out, double x, double y, bool above);
 /* Writes the page to path and says so: at once or not at all, readable as the umask allows. "-", a pipe, a device or a link
  * (/dev/stdout) is written to as it is. */
 int cli_page_write(cli_context *context, const char *path, const uni__text *page,

@@ -5,6 +5,7 @@
 #define UNISONO_CLI_PLOT_H
 
 #include "base/text.h"
+#include "cli/format.h"
 #include "cli/terminal.h"
 
 typedef struct cli_series {
@@ -30,22 +31,34 @@ typedef struct cli_range {
     double low, high;
 } cli_range;
 
-/* What the finite points cover (positive y only with log_y), a little widened when it is one point.
- * false when there is none. */
+/* The limits of an axis for these values, which are sorted in place: what they cover, a little widened
+ * when it is one value. When that would squeeze the middle half of them, and `keep` (may be NULL), into
+ * less than a hundredth of the axis, the values far from the middle are left outside. A logarithmic
+ * axis covers all positive values. false when there is no value. */
+bool cli_axis_range(double *values, size_t count, const cli_range *keep, bool log, cli_range *out);
+/* The axes of a plot. y leaves out diverged values, never the usual first ones: a loss that falls is
+ * seen to fall. false when there is nothing finite. */
 bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y);
+/* Points outside of the axis are drawn at its edge with a mark. CLI_GAP: cannot be drawn at all. */
+typedef enum cli_side { CLI_BELOW = -1, CLI_INSIDE, CLI_ABOVE, CLI_GAP } cli_side;
+cli_side cli_side_of(cli_range y, bool log, double value);
 /* At most `most` round numbers in the range (powers of ten and halves with log); returns how many.
  */
 int cli_ticks(cli_range range, bool log, int most, double *out);
+/* The label of a tick, at most 9 characters. */
+const char *cli_tick(double value, char out[CLI_SHORT]);
 /* For what is counted (x_label "iteration"): whole numbers only. */
 int cli_ticks_of_x(const cli_plot *plot, cli_range x, int most, double *out);
-/* Where value lies in the range, 0..1. */
+/* Where value lies in the range, from 0 to 1; values outside are at its ends. */
 double cli_place(cli_range range, bool log, double value);
-/* last, smallest and largest finite y; the number of points that are not finite. */
 typedef struct cli_series_stats {
+    /* Of the finite values. */
     double last, low, high;
-    size_t gaps;
+    /* Number of points that are not finite, that a logarithmic axis cannot show, and that are
+     * outside of the axis. */
+    size_t gaps, not_positive, outside;
 } cli_series_stats;
-cli_series_stats cli_series_stats_of(const cli_series *series);
+cli_series_stats cli_series_stats_of(const cli_plot *plot, size_t index, cli_range y);
 
 /* width x height characters, with axes, title and legend. */
 void cli_plot_text(const cli_plot *plot, const cli_terminal *terminal, int width, int height);

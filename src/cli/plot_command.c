@@ -360,9 +360,11 @@ const cli_command cli_plot_command = {
     .name = "plot",
     .arguments = "[RUN...]",
     .summary = "draw a metric over the iterations",
-    .description = "Draws curves in the terminal, or writes them as SVG or HTML. Works while the "
-                   "run goes on. NaN and infinity "
-                   "are gaps, and are counted in the legend.",
+    .description =
+        "Draws curves in the terminal, or writes them as SVG or HTML. Works while the "
+        "run goes on. NaN and infinity "
+        "are gaps, and are counted in the legend. When a few diverged values would flatten "
+        "everything else, the y axis leaves them out: they are drawn at its edge and counted.",
     .options = plot_options,
     .values_size = sizeof(plot_values),
     .max_args = -1,

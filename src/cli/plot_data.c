@@ -51,35 +51,116 @@ static void widen(cli_range *range, double value)
     range->high = value > range->high ? value : range->high;
 }
 
-bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y)
+static int by_value(const void *one, const void *other)
 {
-    *x = *y = (cli_range){ INFINITY, -INFINITY };
-    for (size_t i = 0; i < plot->num_series; i++) {
-        const cli_series *series = &plot->series[i];
-        for (size_t j = 0; j < series->count; j++) {
-            if (!isfinite(series->y[j]) || (plot->log_y && series->y[j] <= 0))
-                continue;
-            widen(x, series->x[j]);
-            widen(y, series->y[j]);
-        }
+    double a = *(const double *)one, b = *(const double *)other;
+    return a < b ? -1 : a > b;
+}
+
+/* Half of the length: the whole one may overflow. */
+static double half_length(cli_range range)
+{
+    return range.high / 2 - range.low / 2;
+}
+
+/* The axis is at most this many times as long as what must be seen on it. */
+#define MOST_STRETCH 100
+/* How far from the middle, in its lengths, values stay on an axis that leaves some out. */
+#define REACH 10
+
+static cli_range quartiles(const double *sorted, size_t count)
+{
+    return (cli_range){ sorted[count / 4], sorted[count - 1 - count / 4] };
+}
+
+static cli_range limits_of(const double *sorted, size_t count, const cli_range *keep)
+{
+    cli_range all = { sorted[0], sorted[count - 1] }, core = quartiles(sorted, count);
+    if (keep) {
+        widen(&core, keep->low);
+        widen(&core, keep->high);
     }
-    if (!(x->low <= x->high))
+    double length = half_length(core) > 0 ? half_length(core) : fabs(core.low) / 2;
+    if (!(length > 0) || half_length(all) <= MOST_STRETCH * length)
+        return all;
+    cli_range inside = core;
+    for (size_t i = 0; i < count; i++)
+        if (sorted[i] >= core.low - 2 * REACH * length &&
+            sorted[i] <= core.high + 2 * REACH * length)
+            widen(&inside, sorted[i]);
+    return inside;
+}
+
+bool cli_axis_range(double *values, size_t count, const cli_range *keep, bool log, cli_range *out)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i]) && (!log || values[i] > 0))
+            values[kept++] = values[i];
+    if (kept == 0)
         return false;
-    if (x->low == x->high)
-        *x = (cli_range){ x->low - 0.5, x->high + 0.5 };
-    if (y->low == y->high) {
-        double room = y->low == 0 ? 1 : fabs(y->low) / 2;
-        *y = plot->log_y ? (cli_range){ y->low / 2, y->high * 2 }
-                         : (cli_range){ y->low - room, y->high + room };
+    qsort(values, kept, sizeof *values, by_value);
+    *out = log ? (cli_range){ values[0], values[kept - 1] } : limits_of(values, kept, keep);
+    if (out->low == out->high) {
+        double room = out->low == 0 ? 1 : fabs(out->low) / 2;
+        *out = log ? (cli_range){ out->low / 2, out->high * 2 }
+                   : (cli_range){ out->low - room, out->high + room };
     }
     return true;
 }
 
+cli_side cli_side_of(cli_range y, bool log, double value)
+{
+    if (!isfinite(value) || (log && value <= 0))
+        return CLI_GAP;
+    return value < y.low ? CLI_BELOW : value > y.high ? CLI_ABOVE : CLI_INSIDE;
+}
+
+static bool is_drawn(const cli_plot *plot, double y)
+{
+    return isfinite(y) && !(plot->log_y && y <= 0);
+}
+
+bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y)
+{
+    size_t total = 0, count = 0, firsts = 0;
+    for (size_t i = 0; i < plot->num_series; i++)
+        total += plot->series[i].count;
+    double *values = malloc((total + plot->num_series + 1) * sizeof *values);
+    double *first = values ? values + total : NULL;
+    *x = *y = (cli_range){ INFINITY, -INFINITY };
+    for (size_t i = 0; values && i < plot->num_series; i++) {
+        const cli_series *series = &plot->series[i];
+        bool begun = false;
+        for (size_t j = 0; j < series->count; j++) {
+            if (!is_drawn(plot, series->y[j]))
+                continue;
+            widen(x, series->x[j]);
+            values[count++] = series->y[j];
+            if (!begun)
+                first[firsts++] = series->y[j];
+            begun = true;
+        }
+    }
+    if (count > 0) {
+        qsort(first, firsts, sizeof *first, by_value);
+        cli_range keep = quartiles(first, firsts);
+        cli_axis_range(values, count, &keep, plot->log_y, y);
+    }
+    free(values);
+    if (count > 0 && x->low == x->high)
+        *x = (cli_range){ x->low - 0.5, x->high + 0.5 };
+    return count > 0;
+}
+
 double cli_place(cli_range range, bool log, double value)
 {
-    if (log)
-        return (log10(value) - log10(range.low)) / (log10(range.high) - log10(range.low));
-    return (value - range.low) / (range.high - range.low);
+    if (log) {
+        value = value > 0 ? log10(value) : -INFINITY;
+        range = (cli_range){ log10(range.low), log10(range.high) };
+    }
+    double place = (value / 2 - range.low / 2) / half_length(range);
+    return place < 0 ? 0 : place > 1 ? 1 : place;
 }
 
 /* 1, 2, 5 times a power of ten, at least the given step. */
@@ -114,6 +195,13 @@ int cli_ticks(cli_range range, bool log, int most, double *out)
     return count;
 }
 
+const char *cli_tick(double value, char out[CLI_SHORT])
+{
+    if (snprintf(out, CLI_SHORT, "%.7g", value) > 8)
+        snprintf(out, CLI_SHORT, "%.2g", value);
+    return out;
+}
+
 int cli_ticks_of_x(const cli_plot *plot, cli_range x, int most, double *out)
 {
     int count = cli_ticks(x, false, most, out), kept = 0;
@@ -124,18 +212,23 @@ int cli_ticks_of_x(const cli_plot *plot, cli_range x, int most, double *out)
     return kept;
 }
 
-cli_series_stats cli_series_stats_of(const cli_series *series)
+cli_series_stats cli_series_stats_of(const cli_plot *plot, size_t index, cli_range y)
 {
-    cli_series_stats stats = { NAN, NAN, NAN, 0 };
+    const cli_series *series = &plot->series[index];
+    cli_series_stats stats = { .last = NAN, .low = NAN, .high = NAN };
     for (size_t i = 0; i < series->count; i++) {
-        double y = series->y[i];
-        if (!isfinite(y)) {
+        double value = series->y[i];
+        if (!isfinite(value)) {
             stats.gaps++;
             continue;
         }
-        stats.last = y;
-        stats.low = !(y >= stats.low) ? y : stats.low;
-        stats.high = !(y <= stats.high) ? y : stats.high;
+        if (!is_drawn(plot, value))
+            stats.not_positive++;
+        else if (cli_side_of(y, plot->log_y, value) != CLI_INSIDE)
+            stats.outside++;
+        stats.last = value;
+        stats.low = !(value >= stats.low) ? value : stats.low;
+        stats.high = !(value <= stats.high) ? value : stats.high;
     }
     return stats;
 }

@@ -39,13 +39,12 @@ static void add_axes(uni__text *out, const cli_plot *plot, cli_range x, cli_rang
                              "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                              "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
                              LEFT, WIDTH - RIGHT, at, at, LEFT - 8, at + 4,
-                             cli_number(ticks[i], text));
+                             cli_tick(ticks[i], text));
     }
     count = cli_ticks_of_x(plot, x, 9, ticks);
     for (int i = 0; i < count; i++)
         uni__text_add_format(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                             pixel_x(x, ticks[i]), HEIGHT - BOTTOM + 18,
-                             cli_number(ticks[i], text));
+                             pixel_x(x, ticks[i]), HEIGHT - BOTTOM + 18, cli_tick(ticks[i], text));
     uni__text_add_format(out,
                          "<path class=\"axis\" d=\"M%d %dV%dH%d\"/><text x=\"%d\" y=\"%d\" "
                          "text-anchor=\"middle\">",
@@ -65,19 +64,21 @@ static void add_point(uni__text *out, double x, double y, bool *joined)
 static void add_curve(uni__text *out, const cli_plot *plot, size_t index, cli_range x, cli_range y)
 {
     const cli_series *series = &plot->series[index];
-    bool joined = false;
+    cli_side before = CLI_GAP;
     size_t i = 0;
     uni__text_add_format(out, "<path class=\"curve\" stroke=\"%s\" d=\"", colours[index % 8]);
     while (i < series->count) {
-        if (!isfinite(series->y[i]) || (plot->log_y && series->y[i] <= 0)) {
-            joined = false;
+        cli_side side = cli_side_of(y, plot->log_y, series->y[i]);
+        bool joined = before != CLI_GAP && (side == CLI_INSIDE || side != before);
+        before = side;
+        if (side == CLI_GAP) {
             i++;
             continue;
         }
         double at = pixel_x(x, series->x[i]), low = series->y[i], high = low;
         size_t next = i + 1;
-        while (next < series->count && isfinite(series->y[next]) &&
-               !(plot->log_y && series->y[next] <= 0) && pixel_x(x, series->x[next]) - at < 0.5) {
+        while (next < series->count && pixel_x(x, series->x[next]) - at < 0.5 &&
+               cli_side_of(y, plot->log_y, series->y[next]) == side) {
             low = series->y[next] < low ? series->y[next] : low;
             high = series->y[next] > high ? series->y[next] : high;
             next++;
@@ -90,6 +91,29 @@ static void add_curve(uni__text *out, const cli_plot *plot, size_t index, cli_ra
         i = next;
     }
     uni__text_add_string(out, "\"/>\n");
+}
+
+/* A mark at the edge for the points outside of the axis, one where they are close together. */
+static size_t add_marks(uni__text *out, const cli_plot *plot, size_t index, cli_range x,
+                        cli_range y)
+{
+    const cli_series *series = &plot->series[index];
+    double last[2] = { -INFINITY, -INFINITY };
+    size_t outside = 0;
+    uni__text_add_format(out, "<path class=\"edge\" fill=\"%s\" d=\"", colours[index % 8]);
+    for (size_t i = 0; i < series->count; i++) {
+        cli_side side = cli_side_of(y, plot->log_y, series->y[i]);
+        if (side == CLI_INSIDE || side == CLI_GAP)
+            continue;
+        double at = pixel_x(x, series->x[i]), *before = &last[side == CLI_ABOVE];
+        outside++;
+        if (fabs(at - *before) < 4)
+            continue;
+        cli_page_edge_mark(out, at, pixel_y(plot, y, series->y[i]), side == CLI_ABOVE);
+        *before = at;
+    }
+    uni__text_add_string(out, "\"/>\n");
+    return outside;
 }
 
 /* Where the legend goes: the corner that the curves leave free, or the one they touch least. */
@@ -173,9 +197,17 @@ void cli_plot_svg(const cli_plot *plot, uni__text *out)
     uni__text_add_string(out, plot->log_y ? " (logarithmic)</text>\n" : "</text>\n");
     if (cli_plot_ranges(plot, &x, &y)) {
         add_axes(out, plot, x, y);
-        for (size_t i = 0; i < plot->num_series; i++)
+        size_t outside = 0;
+        for (size_t i = 0; i < plot->num_series; i++) {
             add_curve(out, plot, i, x, y);
+            outside += add_marks(out, plot, i, x, y);
+        }
         add_legend(out, plot, x, y);
+        if (outside)
+            uni__text_add_format(out,
+                                 "<text x=\"%d\" y=\"26\" text-anchor=\"end\">%zu point%s outside "
+                                 "the axis, drawn at its edge</text>\n",
+                                 WIDTH - RIGHT, outside, outside == 1 ? "" : "s");
     } else {
         uni__text_add_format(out, "<text x=\"%d\" y=\"%d\">no finite numbers to draw</text>\n",
                              LEFT, HEIGHT / 2);
@@ -265,32 +297,38 @@ static void add_data(uni__text *out, const cli_plot *plot, cli_range x)
     uni__text_add_string(out, "</script>\n");
 }
 
-static void add_table(uni__text *out, const cli_plot *plot)
+static void add_table(uni__text *out, const cli_plot *plot, cli_range y)
 {
     uni__text_add_string(
-        out, "<table><tr><th>curve<th>points<th>last<th>min<th>max<th>not finite</tr>\n");
+        out, "<table><tr><th>curve<th>points<th>last<th>min<th>max<th>not finite<th>outside the "
+             "axis");
+    uni__text_add_string(out, plot->log_y ? "<th>not above 0</tr>\n" : "</tr>\n");
     for (size_t i = 0; i < plot->num_series; i++) {
-        cli_series_stats stats = cli_series_stats_of(&plot->series[i]);
+        cli_series_stats stats = cli_series_stats_of(plot, i, y);
         char last[CLI_SHORT], low[CLI_SHORT], high[CLI_SHORT];
         uni__text_add_format(out, "<tr><td><i style=\"background:%s\"></i>", colours[i % 8]);
         cli_page_escape(out, plot->series[i].label);
-        uni__text_add_format(out, "<td>%zu<td>%s<td>%s<td>%s<td>%zu</tr>\n", plot->series[i].count,
+        uni__text_add_format(out, "<td>%zu<td>%s<td>%s<td>%s<td>%zu<td>%zu", plot->series[i].count,
                              cli_number(stats.last, last), cli_number(stats.low, low),
-                             cli_number(stats.high, high), stats.gaps);
+                             cli_number(stats.high, high), stats.gaps, stats.outside);
+        if (plot->log_y)
+            uni__text_add_format(out, "<td>%zu", stats.not_positive);
+        uni__text_add_string(out, "</tr>\n");
     }
     uni__text_add_string(out, "</table>\n");
 }
 
 void cli_plot_html(const cli_plot *plot, uni__text *out)
 {
-    cli_range x = { 0, 1 }, y;
+    cli_range x, y;
     uni__text_add_string(out, page_head);
     cli_page_escape(out, plot->title);
     uni__text_add_string(out, "</title></head><body>\n");
     cli_plot_svg(plot, out);
     uni__text_add_string(out, "<p id=\"now\"></p>\n");
-    add_table(out, plot);
-    if (cli_plot_ranges(plot, &x, &y))
+    bool drawn = cli_plot_ranges(plot, &x, &y);
+    add_table(out, plot, y);
+    if (drawn)
         add_data(out, plot, x);
     uni__text_add_string(out, "</body></html>\n");
 }

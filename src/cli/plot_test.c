@@ -49,6 +49,11 @@ static void test_ticks(void **state)
     assert_true(fabs(ticks[0] - 0.001) < 1e-12 && fabs(ticks[5] - 100) < 1e-9);
     assert_true(cli_ticks((cli_range){ 1e-300, 1e300 }, true, 8, ticks) <= 8);
     assert_true(cli_ticks((cli_range){ -1e308, 1e308 }, false, 8, ticks) <= 8);
+    char text[CLI_SHORT]; /* short enough for the margin, never cut off */
+    assert_string_equal(cli_tick(1000000, text), "1000000");
+    assert_string_equal(cli_tick(1e13, text), "1e+13");
+    assert_string_equal(cli_tick(-0.25, text), "-0.25");
+    assert_true(strlen(cli_tick(-1.0 / 3 * 1e-300, text)) <= 9);
 }
 
 static void test_smoothing_is_tensorboards(void **state)
@@ -109,6 +114,85 @@ static void test_lines_are_no_wider_than_asked(void **state)
     cli_plot_free(&plot);
 }
 
+/* 21 points that fall from 2 to 1, one of which is another value. */
+static cli_plot plot_with(double odd)
+{
+    double y[21];
+    for (int i = 0; i < 21; i++)
+        y[i] = i == 12 ? odd : 2 - i / 20.0;
+    return plot_of(21, y);
+}
+
+static void test_a_diverged_value_does_not_stretch_the_axis(void **state)
+{
+    (void)state;
+    const double odd[] = { 1e30, -1e30, 1e308, -1e308 };
+    for (int i = 0; i < 4; i++) {
+        cli_range x, y;
+        cli_plot plot = plot_with(odd[i]);
+        assert_true(cli_plot_ranges(&plot, &x, &y));
+        assert_true(y.low == 1 && y.high == 2 && x.low == 1 && x.high == 21);
+        assert_int_equal(cli_side_of(y, false, odd[i]), odd[i] > 0 ? CLI_ABOVE : CLI_BELOW);
+        assert_true(cli_place(y, false, odd[i]) == (odd[i] > 0));
+        cli_series_stats stats = cli_series_stats_of(&plot, 0, y);
+        assert_true(stats.outside == 1 && stats.gaps == 0 && stats.last == 1);
+        assert_true(stats.high == (odd[i] > 0 ? odd[i] : 2)); /* the legend still says it */
+        cli_plot_free(&plot);
+    }
+}
+
+static void test_usual_values_stay_on_the_axis(void **state)
+{
+    (void)state;
+    cli_range x, y;
+    double falling[1000], step[20] = { 0 };
+    for (int i = 0; i < 1000; i++) /* most of it is nearly 0, and still it is seen to fall */
+        falling[i] = 2.3 * exp(-i / 10.0);
+    cli_plot plot = plot_of(1000, falling);
+    assert_true(cli_plot_ranges(&plot, &x, &y) && y.high == 2.3);
+    cli_plot_free(&plot);
+    step[19] = 1;
+    plot = plot_of(20, step);
+    assert_true(cli_plot_ranges(&plot, &x, &y) && y.low == 0 && y.high == 1);
+    cli_plot_free(&plot);
+    plot = plot_with(50); /* far, but the others are not yet a flat line */
+    assert_true(cli_plot_ranges(&plot, &x, &y) && y.high == 50);
+    cli_plot_free(&plot);
+    plot = plot_with(1e30);
+    plot.log_y = true; /* as asked: everything */
+    assert_true(cli_plot_ranges(&plot, &x, &y) && cli_side_of(y, true, 1e30) == CLI_INSIDE);
+    assert_int_equal(cli_series_stats_of(&plot, 0, y).outside, 0);
+    cli_plot_free(&plot);
+}
+
+static void test_points_outside_are_marked_and_counted(void **state)
+{
+    (void)state;
+    uni__text svg = { 0 };
+    cli_plot plot = plot_with(1e30);
+    char *text = drawn(&plot, false, 60, 8);
+    assert_non_null(strstr(text, "^"));
+    assert_non_null(strstr(text, "1 outside the axis"));
+    int rows = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        rows += strchr(line, '*') != NULL;
+    assert_int_equal(rows, 8 + 1); /* every row of the drawing, and the legend */
+    free(text);
+    cli_plot_svg(&plot, &svg);
+    assert_non_null(strstr(svg.data, "1 point outside the axis"));
+    assert_non_null(
+        strstr(svg.data, "d=\"M532.0 44.0l4 8h-8z\"")); /* x: 12 of 20 parts; y: the top */
+    assert_null(strstr(svg.data, "inf"));
+    uni__text_free(&svg);
+    cli_plot_free(&plot);
+    plot = plot_with(-3);
+    plot.log_y = true;
+    text = drawn(&plot, true, 60, 8);
+    assert_non_null(strstr(text, "1 not above 0"));
+    free(text);
+    cli_plot_free(&plot);
+}
+
 static void test_pages_hide_nothing(void **state)
 {
     (void)state;
@@ -132,6 +216,9 @@ int main(void)
         cmocka_unit_test(test_smoothing_is_tensorboards),
         cmocka_unit_test(test_a_falling_line_falls),
         cmocka_unit_test(test_lines_are_no_wider_than_asked),
+        cmocka_unit_test(test_a_diverged_value_does_not_stretch_the_axis),
+        cmocka_unit_test(test_usual_values_stay_on_the_axis),
+        cmocka_unit_test(test_points_outside_are_marked_and_counted),
         cmocka_unit_test(test_pages_hide_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

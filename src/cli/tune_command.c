@@ -12,7 +12,7 @@
 typedef struct tune_values {
     const char *storage, *color, *metric, *mode, *scope, *output, *name;
     long long samples, concurrent, seed;
-    bool json, retry, restart, csv;
+    bool json, retry, restart, csv, log;
 } tune_values;
 
 static const cli_option tune_options[] = {
@@ -36,6 +36,8 @@ static const cli_option tune_options[] = {
       "last|all|avg", "best: by the last report, the best of all, or the average" },
     { NULL, "output", 'o', CLI_STRING, offsetof(tune_values, output), "FILE", NULL, NULL, "<file>",
       "plot: where the HTML page goes, tune.html in the experiment's directory unless given" },
+    { NULL, "log", 'l', CLI_FLAG, offsetof(tune_values, log), NULL, NULL, NULL, NULL,
+      "plot: logarithmic axes of the metric" },
     { NULL, "csv", 0, CLI_FLAG, offsetof(tune_values, csv), NULL, NULL, NULL, NULL,
       "show: the whole table as CSV" },
     CLI_STORAGE_OPTION(tune_values),
@@ -243,16 +245,20 @@ static int best(cli_context *context, const tune_values *values, const uni_tune_
 
 static int plot(cli_context *context, const tune_values *values, const uni_tune_results *results)
 {
-    uni__text page = { 0 };
+    uni__text page = { 0 }, notes = { 0 };
     uni_error err = { 0 };
     char *path = values->output ? strdup(values->output)
                                 : uni__path_join(uni_tune_results_dir(results), "tune.html", NULL);
-    int status = tune_page(results, values->metric, values->mode, &page, &err);
+    const tune_page_options options = { values->metric, values->mode, values->log };
+    int status = tune_page_make(results, &options, &page, &notes, &err);
     if (status == 0 && !path)
         status = uni_error_set(&err, UNI_ENOMEM, "no memory for the page");
     if (status == 0)
         status = cli_page_write(context, path, &page, &err);
+    if (status == 0 && notes.data)
+        fputs(notes.data, context->err.out); /* the page may be on stdout */
     uni__text_free(&page);
+    uni__text_free(&notes);
     free(path);
     return status < 0 ? cli_fail(context, "tune", &err) : UNI_EXIT_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * tune_page.c - an experiment as one HTML page: parallel coordinates of all parameters and the metric, and the learning curves, coloured from the worst trial to the best.
+ * tune_page.c - an experiment as one HTML page: parallel coordinates of all parameters and the metric, and the best trials; the learning curves are tune_curves.c's. Coloured from the worst trial to the best.
  * Self-contained: no script, font or style from elsewhere. Thread: main.
  */
 #include <math.h>
@@ -9,45 +9,19 @@
 #include "cli/format.h"
 #include "cli/page.h"
 #include "cli/plot.h"
-#include "cli/tune_view.h"
+#include "cli/tune_page.h"
 
-enum {
-    WIDTH = 960,
-    HEIGHT = 420,
-    LEFT = 70,
-    RIGHT = 110,
-    TOP = 40,
-    BOTTOM = 30,
-    MOST_LINES = 1000,
-    MOST_ROWS = 30
-};
-#define MAX_AXES 16
-
-typedef struct axis {
-    char name[160];
-    bool log, words;
-    double low, high;
-    char *choices[64]; /* of words */
-    int count;
-} axis;
-
-typedef struct page {
-    const uni_tune_results *results;
-    axis axes[MAX_AXES];
-    int num_axes;
-    const char *metric;
-    int sign;
-    double worst, best; /* values of the metric */
-} page;
+#define MOST_ROWS 30
+#define MOST_NAMES 10
 
 /* ---- axes ---- */
 
-static const uni_value *leaf(const page *p, int64_t trial, int index)
+static const uni_value *leaf(const tune_page *p, int64_t trial, int index)
 {
     return uni_value_path(uni_trial_config(p->results, trial), p->axes[index].name);
 }
 
-static void collect_axes(page *p, const uni_value *config, const char *prefix)
+static void collect_axes(tune_page *p, const uni_value *config, const char *prefix)
 {
     for (size_t i = 0; i < uni_dict_size(config) && p->num_axes < MAX_AXES - 1; i++) {
         const uni_value *value = uni_dict_value_at(config, i);
@@ -72,7 +46,7 @@ static char *word_of(const uni_value *value)
     return uni_json_write(&text, NULL, value, 0, NULL) == 0 ? text : NULL;
 }
 
-static int place_of_word(axis *a, const uni_value *value, bool add)
+static int place_of_word(tune_axis *a, const uni_value *value, bool add)
 {
     char *word = word_of(value);
     for (int i = 0; word && i < a->count; i++)
@@ -88,9 +62,9 @@ static int place_of_word(axis *a, const uni_value *value, bool add)
     return a->count++;
 }
 
-static void measure_axis(page *p, int index)
+static void measure_axis(tune_page *p, int index)
 {
-    axis *a = &p->axes[index];
+    tune_axis *a = &p->axes[index];
     int64_t count = uni_tune_count(p->results);
     a->low = INFINITY;
     a->high = -INFINITY;
@@ -111,11 +85,11 @@ static void measure_axis(page *p, int index)
 }
 
 /* A parameter that is the same everywhere says nothing. */
-static void drop_constants(page *p)
+static void drop_constants(tune_page *p)
 {
     int kept = 0;
     for (int i = 0; i < p->num_axes; i++) {
-        axis *a = &p->axes[i];
+        tune_axis *a = &p->axes[i];
         if (a->words ? a->count > 1 : a->high > a->low) {
             if (kept != i)
                 p->axes[kept] = *a;
@@ -128,7 +102,7 @@ static void drop_constants(page *p)
     p->num_axes = kept;
 }
 
-static double share(const axis *a, double value)
+static double share(const tune_axis *a, double value)
 {
     if (a->high <= a->low)
         return 0.5;
@@ -136,92 +110,135 @@ static double share(const axis *a, double value)
                   : (value - a->low) / (a->high - a->low);
 }
 
-static double at_x(const page *p, int index)
+static double at_x(const tune_page *p, int index)
 {
-    return LEFT + (WIDTH - LEFT - RIGHT) * (p->num_axes > 0 ? (double)index / p->num_axes : 0.5);
+    return TUNE_LEFT + (TUNE_WIDTH - TUNE_LEFT - TUNE_RIGHT) *
+                           (p->num_axes > 0 ? (double)index / p->num_axes : 0.5);
 }
 
-static double at_y(double part)
+double tune_page_y(double part)
 {
-    return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
+    return TUNE_HEIGHT - TUNE_BOTTOM - part * (TUNE_HEIGHT - TUNE_TOP - TUNE_BOTTOM);
 }
 
-/* From grey blue (worst) over green to orange (best). */
-static void add_colour(uni__text *out, const page *p, double value)
+/* Where the value is on the metric's axis: from 0, the worst end, to 1, the best. */
+static double part_of(const tune_page *p, double value)
 {
-    double part = p->best != p->worst ? (value - p->worst) / (p->best - p->worst) : 1;
-    part = isnan(part) ? 0 : fmin(fmax(part, 0), 1);
+    double part = cli_place(p->scale, p->log, value);
+    return isnan(value) ? 0 : p->sign > 0 ? part : 1 - part;
+}
+
+void tune_page_colour(uni__text *out, const tune_page *p, double value)
+{
+    double part = part_of(p, value);
     uni__text_add_format(out, "hsl(%.0f %.0f%% %.0f%%)", 215 - 185 * part * part, 25 + 65 * part,
                          62 - 14 * part);
 }
 
-static double value_of(const page *p, int64_t trial)
+double tune_page_value(const tune_page *p, int64_t trial)
 {
     return uni_trial_value(p->results, trial, p->metric, p->sign > 0 ? "max" : "min",
                            UNI_SCOPE_LAST);
 }
 
+/* A logarithmic axis has everything that is not above 0 below it. */
+static cli_side side_of(const tune_page *p, double value)
+{
+    cli_side side = cli_side_of(p->scale, p->log, value);
+    return side == CLI_GAP && isfinite(value) ? CLI_BELOW : side;
+}
+
 /* ---- drawing ---- */
 
-static void add_axis(uni__text *out, const page *p, int index)
+static void add_axis(uni__text *out, const tune_page *p, int index)
 {
-    const axis *a = &p->axes[index];
+    const tune_axis *a = &p->axes[index];
     double x = at_x(p, index), ticks[8];
     char text[CLI_SHORT];
     uni__text_add_format(out,
                          "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">",
-                         x, x, TOP, HEIGHT - BOTTOM, x, TOP - 14);
+                         x, x, TUNE_TOP, TUNE_HEIGHT - TUNE_BOTTOM, x, TUNE_TOP - 14);
     cli_page_escape(out, a->name);
     uni__text_add_string(out, "</text>\n");
     int count = a->words ? a->count : cli_ticks((cli_range){ a->low, a->high }, a->log, 5, ticks);
     for (int i = 0; i < count && i < 12; i++) {
         uni__text_add_format(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", x + 6,
-                             at_y(share(a, a->words ? i : ticks[i])) + 4);
+                             tune_page_y(share(a, a->words ? i : ticks[i])) + 4);
         if (a->words)
             cli_page_escape(out, a->choices[i]);
         else
-            uni__text_add_string(out, cli_number(ticks[i], text));
+            uni__text_add_string(out, cli_tick(ticks[i], text));
         uni__text_add_string(out, "</text>\n");
     }
 }
 
-static void add_line(uni__text *out, page *p, int64_t trial)
+static void add_name(uni__text *out, const tune_page *p, int64_t trial, double value)
 {
-    double value = value_of(p, trial);
+    char text[CLI_SHORT];
+    uni__text_add_format(out, "trial %lld: ", (long long)trial);
+    cli_page_escape(out, p->metric);
+    uni__text_add_format(out, " %s", cli_number(value, text));
+}
+
+static void add_line(uni__text *out, tune_page *p, int64_t trial)
+{
+    double value = tune_page_value(p, trial);
     if (!isfinite(value))
         return;
     uni__text_add_string(out, "<path class=\"trial\" stroke=\"");
-    add_colour(out, p, value);
+    tune_page_colour(out, p, value);
     uni__text_add_string(out, "\" d=\"");
     for (int i = 0; i < p->num_axes; i++) {
         const uni_value *at = leaf(p, trial, i);
         double number = p->axes[i].words ? place_of_word(&p->axes[i], at, false)
                                          : uni_value_as_float(at, p->axes[i].low);
         uni__text_add_format(out, "%c%.1f %.1f", i ? 'L' : 'M', at_x(p, i),
-                             at_y(share(&p->axes[i], number)));
+                             tune_page_y(share(&p->axes[i], number)));
     }
-    double part = p->best != p->worst ? (value - p->worst) / (p->best - p->worst) : 0.5;
-    uni__text_add_format(out, "%c%.1f %.1f\"><title>trial %lld: ", p->num_axes ? 'L' : 'M',
-                         at_x(p, p->num_axes), at_y(fmin(fmax(part, 0), 1)), (long long)trial);
-    cli_page_escape(out, p->metric);
-    char text[CLI_SHORT];
-    uni__text_add_format(out, " %s</title></path>\n", cli_number(value, text));
+    double x = at_x(p, p->num_axes), y = tune_page_y(part_of(p, value));
+    uni__text_add_format(out, "%c%.1f %.1f\"><title>", p->num_axes ? 'L' : 'M', x, y);
+    add_name(out, p, trial, value);
+    uni__text_add_string(out, "</title></path>\n");
+    if (side_of(p, value) == CLI_INSIDE)
+        return;
+    uni__text_add_string(out, "<path class=\"edge\" d=\"");
+    cli_page_edge_mark(out, x, y, y <= TUNE_TOP);
+    uni__text_add_string(out, "\"><title>");
+    add_name(out, p, trial, value);
+    uni__text_add_string(out, "</title></path>\n");
 }
 
-static void begin_svg(uni__text *out)
+void tune_page_begin_svg(uni__text *out)
 {
     uni__text_add_format(out,
                          "<svg viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" "
                          "font-size=\"12\" role=\"img\">\n",
-                         WIDTH, HEIGHT);
+                         TUNE_WIDTH, TUNE_HEIGHT);
 }
 
-static void add_coordinates(uni__text *out, page *p)
+static void add_metric_ticks(uni__text *out, const tune_page *p, double x)
 {
     char text[CLI_SHORT];
-    int64_t count = uni_tune_count(p->results), step = count / MOST_LINES + 1;
-    begin_svg(out);
+    double ends[2] = { p->sign > 0 ? p->scale.low : p->scale.high,
+                       p->sign > 0 ? p->scale.high : p->scale.low };
+    double ticks[8];
+    int count = cli_ticks(p->scale, p->log, 5, ticks);
+    for (int end = 0; end < 2; end++)
+        uni__text_add_format(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%s%s</text>\n", x + 6,
+                             tune_page_y(end) + 4, cli_tick(ends[end], text), end ? " (best)" : "");
+    for (int i = 0; i < count; i++) {
+        double y = tune_page_y(part_of(p, ticks[i]));
+        if (y > TUNE_TOP + 14 && y < TUNE_HEIGHT - TUNE_BOTTOM - 14)
+            uni__text_add_format(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                                 x + 6, y + 4, cli_tick(ticks[i], text));
+    }
+}
+
+static void add_coordinates(uni__text *out, tune_page *p)
+{
+    int64_t count = uni_tune_count(p->results), step = count / TUNE_MOST_LINES + 1;
+    tune_page_begin_svg(out);
     for (int64_t i = 0; i < count; i += step)
         add_line(out, p, i);
     for (int i = 0; i < p->num_axes; i++)
@@ -230,106 +247,70 @@ static void add_coordinates(uni__text *out, page *p)
     uni__text_add_format(out,
                          "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                          "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">",
-                         x, x, TOP, HEIGHT - BOTTOM, x, TOP - 14);
+                         x, x, TUNE_TOP, TUNE_HEIGHT - TUNE_BOTTOM, x, TUNE_TOP - 14);
     cli_page_escape(out, p->metric);
-    uni__text_add_format(out, "</text><text class=\"tick\" x=\"%.1f\" y=\"%d\">%s (best)</text>",
-                         x + 6, TOP + 4, cli_number(p->best, text));
-    uni__text_add_format(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\">%s</text></svg>\n", x + 6,
-                         HEIGHT - BOTTOM + 4, cli_number(p->worst, text));
+    uni__text_add_format(out, "%s</text>", p->log ? " (logarithmic)" : "");
+    add_metric_ticks(out, p, x);
+    uni__text_add_string(out, "</svg>\n");
     if (step > 1)
         uni__text_add_format(out, "<p>Every %lldth trial of %lld is drawn.</p>\n", (long long)step,
                              (long long)count);
 }
 
-/* ---- curves ---- */
+/* ---- what is not seen ---- */
 
-typedef struct curves {
-    page *p;
-    uni__text *out;
-    cli_series *series; /* by trial */
-    int64_t count;
-} curves;
+typedef enum unseen { SEEN, OUTSIDE, NOT_FINITE, NOT_REPORTED } unseen;
 
-static int add_report(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
-                      uni_error *err)
+static unseen unseen_of(const tune_page *p, int64_t trial)
 {
-    curves *c = context;
-    double value = trial < c->count ? uni_tune_metric(metrics, c->p->metric) : NAN;
-    if (!isnan(value) && !cli_series_add(&c->series[trial], (double)iteration, value))
-        return uni_error_set(err, UNI_ENOMEM, "no memory for the curves");
-    return 0;
+    double value = tune_page_value(p, trial);
+    if (isfinite(value))
+        return side_of(p, value) == CLI_INSIDE ? SEEN : OUTSIDE;
+    return uni_trial_iterations(p->results, trial) > 0 ? NOT_FINITE : NOT_REPORTED;
 }
 
-static void draw_curves(curves *c)
+/* A line for each reason: how many trials, and the first ones by name. */
+static void add_notes(uni__text *notes, const tune_page *p)
 {
-    char text[CLI_SHORT];
-    double ticks[16];
-    cli_range x = { INFINITY, -INFINITY }, y = { INFINITY, -INFINITY };
-    for (int64_t i = 0; i < c->count; i++)
-        for (size_t n = 0; n < c->series[i].count; n++) {
-            if (!isfinite(c->series[i].y[n]))
+    static const char *const reasons[] = {
+        [OUTSIDE] = "outside the axis, drawn at its edge",
+        [NOT_FINITE] = "not drawn, because the last value is not finite",
+        [NOT_REPORTED] = "not drawn, because nothing is reported yet",
+    };
+    int64_t count = uni_tune_count(p->results);
+    for (unseen reason = OUTSIDE; reason <= NOT_REPORTED; reason++) {
+        char text[CLI_SHORT];
+        uni__text names = { 0 };
+        int64_t found = 0;
+        for (int64_t i = 0; i < count; i++) {
+            if (unseen_of(p, i) != reason || found++ >= MOST_NAMES)
                 continue;
-            x.low = fmin(x.low, c->series[i].x[n]);
-            x.high = fmax(x.high, c->series[i].x[n]);
-            y.low = fmin(y.low, c->series[i].y[n]);
-            y.high = fmax(y.high, c->series[i].y[n]);
+            uni__text_add_format(&names, "%strial %lld", found > 1 ? ", " : "", (long long)i);
+            if (reason != NOT_REPORTED)
+                uni__text_add_format(&names, " (%s)", cli_number(tune_page_value(p, i), text));
         }
-    if (!(x.high > x.low)) /* at most one report a trial: the table has it */
-        return;
-    uni__text_add_string(c->out, "<h2>Learning curves: ");
-    cli_page_escape(c->out, c->p->metric);
-    uni__text_add_string(c->out, " by iteration</h2>\n");
-    begin_svg(c->out);
-    y.high = y.high > y.low ? y.high : y.low + 1;
-    int count = cli_ticks(y, false, 7, ticks);
-    for (int i = 0; i < count; i++) {
-        double at = at_y((ticks[i] - y.low) / (y.high - y.low));
-        uni__text_add_format(c->out,
-                             "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
-                             "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-                             LEFT, WIDTH - 20, at, at, LEFT - 8, at + 4,
-                             cli_number(ticks[i], text));
+        if (found)
+            uni__text_add_format(notes, "%s: %lld of %lld trials %s: %s%s%s\n", p->metric,
+                                 (long long)found, (long long)count, reasons[reason],
+                                 names.data ? names.data : "", found > MOST_NAMES ? ", ..." : "",
+                                 reason == OUTSIDE && !p->log && p->scale.low > 0
+                                     ? "; --log shows the whole range"
+                                     : "");
+        notes->failed = notes->failed || names.failed;
+        uni__text_free(&names);
     }
-    count = cli_ticks_of_x(&(cli_plot){ .x_label = "iteration" }, x, 9, ticks);
-    for (int i = 0; i < count; i++)
-        uni__text_add_format(c->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                             LEFT + (ticks[i] - x.low) / (x.high - x.low) * (WIDTH - LEFT - 20),
-                             HEIGHT - BOTTOM + 18, cli_number(ticks[i], text));
-    int64_t step = c->count / MOST_LINES + 1;
-    for (int64_t i = 0; i < c->count; i += step) {
-        bool joined = false, dot = c->series[i].count == 1;
-        uni__text_add_format(c->out, "<path class=\"trial%s\" stroke=\"", dot ? " dot" : "");
-        add_colour(c->out, c->p, value_of(c->p, i));
-        uni__text_add_string(c->out, "\" d=\"");
-        for (size_t n = 0; n < c->series[i].count; n++) {
-            if (!isfinite(c->series[i].y[n]))
-                continue;
-            double px = LEFT + (c->series[i].x[n] - x.low) / (x.high - x.low) * (WIDTH - LEFT - 20);
-            double py = at_y((c->series[i].y[n] - y.low) / (y.high - y.low));
-            uni__text_add_format(c->out, "%c%.1f %.1f", joined ? 'L' : 'M', px, py);
-            joined = true;
-        }
-        if (dot && joined) /* a line of no length: its round ends are seen */
-            uni__text_add_string(c->out, "h0");
-        uni__text_add_format(c->out, "\"><title>trial %lld</title></path>\n", (long long)i);
-    }
-    uni__text_add_string(c->out, "</svg>\n");
 }
 
-static int add_curves(uni__text *out, page *p, uni_error *err)
+/* A paragraph a line. */
+static void show_notes(uni__text *out, const uni__text *notes)
 {
-    curves c = { .p = p, .out = out, .count = uni_tune_count(p->results) };
-    c.series = calloc((size_t)c.count + 1, sizeof *c.series);
-    int status = c.series ? uni_tune_reports(p->results, add_report, &c, err)
-                          : uni_error_set(err, UNI_ENOMEM, "no memory for the curves");
-    if (status == 0)
-        draw_curves(&c);
-    for (int64_t i = 0; c.series && i < c.count; i++) {
-        free(c.series[i].x);
-        free(c.series[i].y);
+    for (const char *from = notes->data, *end; from && (end = strchr(from, '\n')); from = end + 1) {
+        char *line = strndup(from, (size_t)(end - from));
+        uni__text_add_string(out, "<p>");
+        cli_page_escape(out, line ? line : "");
+        uni__text_add_string(out, "</p>\n");
+        free(line);
     }
-    free(c.series);
-    return status;
 }
 
 /* ---- the best ones ---- */
@@ -345,11 +326,11 @@ static int better_first(const void *one, const void *other)
     return a > b ? -1 : a < b;
 }
 
-static void add_row(uni__text *out, const page *p, int64_t trial)
+static void add_row(uni__text *out, const tune_page *p, int64_t trial)
 {
     char text[CLI_SHORT];
     uni__text_add_format(out, "<tr><td>%lld<td>%s", (long long)trial,
-                         cli_number(value_of(p, trial), text));
+                         cli_number(tune_page_value(p, trial), text));
     for (int i = 0; i < p->num_axes; i++) {
         const uni_value *value = leaf(p, trial, i);
         char *word = p->axes[i].words ? word_of(value) : NULL;
@@ -361,14 +342,14 @@ static void add_row(uni__text *out, const page *p, int64_t trial)
     uni__text_add_string(out, "</tr>\n");
 }
 
-static int add_table(uni__text *out, const page *p, uni_error *err)
+static int add_table(uni__text *out, const tune_page *p, uni_error *err)
 {
     int64_t count = uni_tune_count(p->results), finite = 0;
     ranked *order = calloc((size_t)count + 1, sizeof *order);
     if (!order)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the table");
     for (int64_t i = 0; i < count; i++) {
-        double value = p->sign * value_of(p, i);
+        double value = p->sign * tune_page_value(p, i);
         if (isfinite(value))
             order[finite++] = (ranked){ i, value };
     }
@@ -409,26 +390,31 @@ static const char head[] =
     "paint-order:stroke;stroke:#fff;stroke-width:3px}.axis{stroke:#555}.grid{stroke:#ddd}"
     ".trial{fill:none;stroke-width:1.4;stroke-opacity:.65;stroke-linejoin:round;stroke-linecap:"
     "round}"
-    ".dot{stroke-width:5}.trial:hover{stroke:#000;stroke-width:3;stroke-opacity:1}h2{margin-bottom:"
+    ".edge{fill:#b3261e}.dot{stroke-width:5}.trial:hover{stroke:#000;"
+    "stroke-width:3;stroke-opacity:1}h2{margin-bottom:"
     "0}"
     "table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px "
     "solid #8884}"
     "@media(prefers-color-scheme:dark){body{background:#16181c;color:#ccc}text{fill:#ccc}"
     ".tick{stroke:#16181c}.axis{stroke:#999}.grid{stroke:#333}.trial:hover{stroke:#fff}}</style>\n";
 
-static int prepare(page *p, const char *mode, uni_error *err)
+static int prepare(tune_page *p, const char *mode, uni_error *err)
 {
     int64_t best, count = uni_tune_count(p->results);
     UNI_TRY(uni_tune_best(p->results, p->metric, mode, UNI_SCOPE_LAST, &best, err));
     if (!mode)
         mode = uni_dict_get_string(uni_tune_results_spec(p->results), "mode", "min");
     p->sign = strcmp(mode, "max") == 0 ? 1 : -1;
-    p->best = p->worst = value_of(p, best);
-    for (int64_t i = 0; i < count; i++) {
-        double value = value_of(p, i);
-        if (isfinite(value) && p->sign * value < p->sign * p->worst)
-            p->worst = value;
-    }
+    double *values = malloc((size_t)(count + 1) * sizeof *values);
+    if (!values)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the page");
+    for (int64_t i = 0; i < count; i++)
+        values[i] = tune_page_value(p, i);
+    bool drawn = cli_axis_range(values, (size_t)count, NULL, p->log, &p->scale);
+    free(values);
+    if (!drawn)
+        return uni_error_set(err, UNI_EINVAL,
+                             "--log: no value of %s is above 0; plot without --log", p->metric);
     collect_axes(p, uni_trial_config(p->results, best), "");
     for (int i = 0; i < p->num_axes; i++)
         measure_axis(p, i);
@@ -436,16 +422,18 @@ static int prepare(page *p, const char *mode, uni_error *err)
     return 0;
 }
 
-int tune_page(const uni_tune_results *results, const char *metric, const char *mode, uni__text *out,
-              uni_error *err)
+int tune_page_make(const uni_tune_results *results, const tune_page_options *options,
+                   uni__text *out, uni__text *notes, uni_error *err)
 {
-    page *p = calloc(1, sizeof *p);
+    tune_page *p = calloc(1, sizeof *p);
     if (!p)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the page");
     p->results = results;
-    p->metric =
-        metric ? metric : uni_dict_get_string(uni_tune_results_spec(results), "metric", NULL);
-    int status = p->metric ? prepare(p, mode, err)
+    p->log = options->log;
+    p->metric = options->metric
+                    ? options->metric
+                    : uni_dict_get_string(uni_tune_results_spec(results), "metric", NULL);
+    int status = p->metric ? prepare(p, options->mode, err)
                            : uni_error_set(err, UNI_EINVAL,
                                            "plot by which metric? The experiment has none: give "
                                            "--metric and --mode");
@@ -458,9 +446,11 @@ int tune_page(const uni_tune_results *results, const char *metric, const char *m
         uni__text_add_format(out, ": %lld trials</h1>\n<h2>Parameters and ",
                              (long long)uni_tune_count(results));
         cli_page_escape(out, p->metric);
-        uni__text_add_string(out, "</h2>\n");
+        uni__text_add_format(out, " (%s is best)</h2>\n", p->sign > 0 ? "max" : "min");
         add_coordinates(out, p);
-        status = add_curves(out, p, err);
+        add_notes(notes, p);
+        show_notes(out, notes);
+        status = tune_page_curves(out, p, err);
         if (status == 0)
             status = add_table(out, p, err);
         uni__text_add_string(out, "</body></html>\n");

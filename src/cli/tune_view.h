@@ -23,8 +23,15 @@ void tune_view_end(tune_view *view, const uni_tune_results *results);
 int tune_view_table(const cli_terminal *terminal, const uni_tune_results *results,
                     const char *metric, const char *mode, int most);
 
-/* tune_page.c */
-int tune_page(const uni_tune_results *results, const char *metric, const char *mode, uni__text *out,
-              uni_error *err) UNI_MUST_USE;
+typedef struct tune_page_options {
+    /* NULL: the experiment's. */
+    const char *metric, *mode;
+    /* Logarithmic axes of the metric. */
+    bool log;
+} tune_page_options;
+
+/* tune_page.c: the page, and in notes a line for each kind of trial that it cannot show. */
+int tune_page_make(const uni_tune_results *results, const tune_page_options *options,
+                   uni__text *out, uni__text *notes, uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -369,7 +369,11 @@ static void on_line(void *context, int member, const char *line, size_t size)
     size_t length = 0;
     if (!line || !from->busy || uni_json_read(&parsed, line, size, NULL) < 0 ||
         uni_value_type_of(parsed) != UNI_TYPE_DICT) {
-        uni__warn("member %d wrote a report line that is left out: it is no JSON object", member);
+        uni__warn(
+            "member %d wrote a report line that is left out: it is not a JSON object (for NaN, "
+            "which JSON does not have, write {\"metrics\": {\"loss\": null}, \"nonfinite\": "
+            "{\"loss\": \"NaN\"}})",
+            member);
         uni_value_free(parsed);
         return;
     }

@@ -84,6 +84,33 @@ def test_run_and_look(storage):
     assert "3 of 3 trials done" in out, out
 
 
+def test_plot_of_diverged_trials(storage):
+    program = os.path.join(storage, "train.sh")  # 20 good trials, one that explodes, one with NaN, one that is silent
+    with open(program, "w", encoding="utf-8") as file:
+        file.write("""for i in 1 2 3; do case $1-$i in
+            20-[23]) echo '{"loss": 1e30, "accuracy": 0.1}';;
+            21-3) echo '{"metrics": {"loss": null, "accuracy": 0.2}, "nonfinite": {"loss": "NaN"}}';;
+            22-*) ;;
+            *) echo "{\\"loss\\": $((300 / i + $1)), \\"accuracy\\": 0.$((i + $1))}";;
+            esac >&$UNISONO_REPORT_FD; done""")
+    run(storage, "tune", write(storage, program=["sh", program, "{x}"], space={"x": {"$grid_search": list(range(23))}}, name="wild"))
+    page, err = run(storage, "tune", "plot", "wild", "-o", "-")
+    assert "loss: 1 of 23 trials outside the axis, drawn at its edge: trial 20 (1e+30); --log shows the whole range\n" in err, err
+    assert "loss: 1 of 23 trials not drawn, because the last value is not finite: trial 21 (NaN)\n" in err, err
+    assert "loss: 1 of 23 trials not drawn, because nothing is reported yet: trial 22\n" in err, err
+    for line in err.splitlines():
+        assert "<p>%s</p>" % line in page, (line, page)
+    # The metric's axis ends at the worst of the good trials, and these are spread over it.
+    assert ">100 (best)</text>" in page and ">119</text>" in page and "(min is best)" in page, page
+    ends = {part.split('"><title>trial ')[0].split("L")[-1] for part in page.split('class="trial"')[1:] if ": loss " in part[:200]}
+    assert len(ends) == 20, ends  # the diverged one is at the end of the worst
+    assert "2 points of 1 trial outside the axis" in page and "1 value not drawn: not finite." in page, page
+    page, err = run(storage, "tune", "plot", "wild", "--log", "-o", "-")
+    assert "outside" not in err + page and ">1e+30</text>" in page and "(logarithmic)" in page, err
+    page, err = run(storage, "tune", "plot", "wild", "--metric", "accuracy", "--mode", "max", "-o", "-")
+    assert "outside" not in err and "Learning curves: accuracy" in page and "loss" not in page and "(max is best)" in page, err
+
+
 def test_values_are_data_for_the_shell(storage):
     values = ["plain", "two words", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "a\nb"]
     space = {"v": {"$grid_search": values}, "n": 0.5}
