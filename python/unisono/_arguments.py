@@ -41,6 +41,14 @@ HARMLESS: dict[str, dict[str, str]] = {
         "scheduling_strategy": _SCHEDULING, "max_retries": _SCHEDULING, "resources": _SCHEDULING,
         "zero_copy_batch": "whether a batch may be a view of memory: the values are the same",
     },
+    "unisono.data.ActorPoolStrategy": {name: _SCHEDULING for name in (
+        "initial_size", "max_tasks_in_flight_per_actor", "max_concurrent_calls_per_actor", "enable_true_multi_threading")},
+    **{"unisono.data.%s.%s" % (kind, name): {"fetch_if_missing": "the columns are always known: there is no answer without them"}
+       for kind in ("Dataset", "DataIterator", "DatasetPipeline") for name in ("schema", "columns")},
+    "unisono.data.ReadTask": {"metadata": "what is known of a block before it is read: the rows are those of the block",
+                              "schema": "what is known of a block before it is read: the columns are those of the block"},
+    "unisono.data.read_json": {"lines": "whether a file is one list or has an object a line is read from the file"},
+    "unisono.data.preprocessors.Concatenator": {"raise_if_missing": "a column that is missing is an error either way, as in Ray"},
     "unisono.horovod.*": {
         "device_dense": "where TensorFlow places the operation: only speed",
         "device_sparse": "where TensorFlow places the operation: only speed",
@@ -53,6 +61,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     "unisono.horovod.torch.broadcast_optimizer_state": {"model": "the state travels as a whole: no step of the model is needed to make it first"},
     **{"unisono.tune." + name: {"base": "the base of a logarithm does not change the distribution"}
        for name in ("loguniform", "qloguniform", "lograndint", "qlograndint")},
+    "unisono.tune.search.BasicVariantGenerator.set_search_properties": {"config": "the library has the space from the experiment itself"},
     "unisono.tune.schedulers.PopulationBasedTraining": {"log_config": "the experiment's journal has every config that a trial ran with"},
     "unisono.init": {
         "ignore_reinit_error": "init may be called again at any time",

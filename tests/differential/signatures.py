@@ -43,8 +43,23 @@ with open(os.path.join(peers.HERE, "signatures_shown.json"), encoding="utf-8") a
     SHOWN: dict[str, str] = json.load(_file)
 
 
+class Rows:
+    """A Datasource that takes no arguments of its own."""
+
+    def prepare_read(self, parallelism: int) -> list[Any]:
+        return [lambda: [[{"id": 1}]]]
+
+
 # What a call needs besides the argument in question, where a placeholder does not do: by function, then by the name of the argument.
-SAMPLES: dict[str, dict[str, Any]] = {"unisono.train.report": {"metrics": {}}, "unisono.tune.report": {"metrics": {}}}
+SAMPLES: dict[str, dict[str, Any]] = {
+    "unisono.train.report": {"metrics": {}}, "unisono.tune.report": {"metrics": {}}, "unisono.tune.with_parameters": {"trainable": lambda config: None},
+    "unisono.tune.schedulers.create_scheduler": {"scheduler": "fifo"}, "unisono.data.read_datasource": {"datasource": Rows()},
+}
+# Functions whose keywords are the user's own words, here as in the peer: any name is taken.
+OWN_WORDS = {
+    "unisono.tune.report": "keywords are metrics", "unisono.data.Datasource.create_reader": "keywords are the arguments of the user's own source",
+    "unisono.data.Datasource.prepare_read": "keywords are the arguments of the user's own source",
+}
 VALUES: dict[str, Any] = {
     "paths": "/nothing/here", "path": "/nothing/here", "filepath": "/nothing/here", "cols": "id", "columns": ["id"], "fn": lambda row: row, "on": "id",
     "col": "id", "key": "id", "batch_size": 2, "n": 2, "num_blocks": 2, "count": 2, "limit": 2, "units": 2, "filters": 2, "kernel_size": 3, "rate": 0.5,
@@ -237,7 +252,7 @@ def compare() -> tuple[dict[str, dict[str, Any]], list[tuple[str, str]]]:
     table, wrong = {}, []
     for pair in peers.pairs():
         offered = peers.explicit(pair.ours)
-        problem = call(pair, UNKNOWN)
+        problem = None if pair.name in OWN_WORDS else call(pair, UNKNOWN)
         if problem is not None:
             wrong.append((pair.name, "an unknown argument is not refused by name: %s" % problem))
         rows = {argument: status(pair, argument, offered) for argument in pair.arguments}

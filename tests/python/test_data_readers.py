@@ -40,7 +40,7 @@ class Readers(InDirectory):
             with self.assertRaisesRegex(TypeError, r"read_csv\(%s=.*%s" % (next(iter(options)), what)):
                 data.read_csv(path, **options)
         for call, words in ((lambda: data.read_csv(path, delimeter=","), "'delimeter'; did you mean 'delimiter'"), (lambda: data.read_csv(path, delimeter=None), "delimiter"),
-                            (lambda: data.read_json(path, lines=False), "lines"), (lambda: data.read_tfrecords(path, tf_schema=object()), "types="),
+                            (lambda: data.read_tfrecords(path, tf_schema=object()), "types="),
                             (lambda: data.range(3).map(len, concurency=2), "did you mean 'concurrency'"), (lambda: data.range(3).repeat(2).rewindow(blocks_per_window=2, preserve_epoch=False), "preserve"),
                             (lambda: data.range(3).repeat(2).random_shuffle_each_window(num_blocks=3), "repartition_each_window"), (lambda: data.ActorPoolStrategy(sizes=3), "'size'")):
             with self.assertRaisesRegex(TypeError, words):

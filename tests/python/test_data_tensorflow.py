@@ -20,6 +20,25 @@ from unisono.train.tensorflow.keras import ReportCheckpointCallback
 
 
 class Tensors(unittest.TestCase):
+    def test_each_argument(self):
+        ds = data.range(50)
+
+        def rows(batches):
+            return [int(value) for batch in batches for value in batch]
+
+        one = [batch["id"] for batch in ds.iter_tf_batches(batch_size=20, prefetch_batches=2, drop_last=True)]
+        two = list(ds.to_tf("id", batch_size=20, prefetch_batches=2, drop_last=True))
+        self.assertEqual((rows(one), rows(two)), (list(range(40)), list(range(40))))
+        mixed = [rows(batch["id"] for batch in ds.iter_tf_batches(batch_size=20, local_shuffle_buffer_size=20, local_shuffle_seed=seed)) for seed in (0, 1)]
+        mixed += [rows(ds.to_tf("id", batch_size=20, local_shuffle_buffer_size=20, local_shuffle_seed=seed)) for seed in (0, 1)]
+        for each in mixed:
+            self.assertEqual(sorted(each), list(range(50)))
+            self.assertNotEqual(each, list(range(50)))
+        self.assertNotEqual(mixed[0], mixed[1])
+        self.assertNotEqual(mixed[2], mixed[3])
+        with self.assertRaisesRegex(TypeError, r"to_tf\(label_type_spec=.*output_signature"):
+            ds.to_tf("id", label_type_spec=tf.TensorSpec((None,), tf.int64))
+
     def test_to_tf(self):
         x = numpy.arange(10, dtype=numpy.float32)
         ds = data.from_numpy({"x": x, "y": 2 * x})

@@ -36,6 +36,27 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(KeyError, "no column"):
             ds.to_torch(label_column="nothing")
 
+    def test_each_argument(self):
+        ds = data.range(50)
+
+        def rows(batches):
+            return [int(value) for batch in batches for value in batch]
+
+        for make in (lambda **given: [batch["id"] for batch in ds.iter_torch_batches(batch_size=20, **given)],
+                     lambda **given: [batch[0][:, 0] for batch in ds.to_torch(feature_columns=["id"], batch_size=20, **given)]):
+            self.assertEqual(rows(make()), list(range(50)))
+            self.assertNotEqual(rows(make(local_shuffle_buffer_size=20, local_shuffle_seed=0)), rows(make(local_shuffle_buffer_size=20, local_shuffle_seed=1)))
+        one = list(ds.iter_torch_batches(batch_size=20, prefetch_batches=2, drop_last=True, local_shuffle_buffer_size=20, local_shuffle_seed=0))
+        two = list(ds.to_torch(feature_columns=["id"], batch_size=20, prefetch_batches=2, drop_last=True, local_shuffle_buffer_size=20, local_shuffle_seed=0))
+        self.assertEqual((len(one), len(two)), (2, 2))
+        mixed = rows(batch["id"] for batch in one)
+        self.assertEqual(len(set(mixed)), 40)
+        self.assertNotEqual(mixed, sorted(mixed))
+        typed = next(iter(two_columns().to_torch(label_column="label", feature_columns=["x"], label_column_dtype=torch.float64, batch_size=4)))
+        self.assertEqual((typed[0].dtype, typed[1].dtype, tuple(typed[0].shape)), (torch.float32, torch.float64, (4, 1)))
+        flat = next(iter(two_columns().to_torch(label_column="label", feature_columns=["x"], unsqueeze_feature_tensors=False, batch_size=4)))
+        self.assertEqual(tuple(flat[0].shape), (4,))
+
     def test_many_columns_and_what_is_missing(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -36,6 +36,11 @@ def check_split(n: int, locality_hints: Any) -> None:
         raise ValueError("split(%d) needs as many locality_hints, not %d" % (n, len(locality_hints)))
 
 
+def _given(options: dict[str, Any], *arguments: Any) -> dict[str, Any]:
+    """A user's arguments for a function, besides the other options."""
+    return dict(options, **dict(zip(("fn_args", "fn_kwargs", "fn_constructor_args", "fn_constructor_kwargs"), arguments)))
+
+
 class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
     """Rows, lazily. Made by the functions of unisono.data (read_csv, from_items ...)."""
 
@@ -129,21 +134,29 @@ class Dataset(Iterating, Asking, TorchBatches, TensorflowBatches):
         return self._map(call, name, batch_size, changes, in_order)
 
     def map_batches(self, fn: Callable, *, batch_size: int | str | None = None, batch_format: str | None = "default", compute: Any = None,
-                    concurrency: int | tuple[int, int] | None = None, in_order: bool = False, **options: Any) -> "Dataset":
+                    concurrency: int | tuple[int, int] | None = None, in_order: bool = False, fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None,
+                    fn_constructor_kwargs: Any = None, **options: Any) -> "Dataset":
         """fn takes a batch (a dictionary of arrays, or as batch_format says: "numpy", "pandas", "pyarrow") and returns one; it may have another number of rows. A class is
-        made once a process. Options: fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs.
+        made once a process, with fn_constructor_args and fn_constructor_kwargs; fn_args and fn_kwargs go along with every call.
 
         concurrency > 1: that many processes of their own, for functions that compute in Python; otherwise it runs on the reading threads."""
         size = 0 if batch_size in (None, "default") else whole("batch_size", batch_size, 1)
-        return self._function(Batches("map_batches", fn, batch_format, options), compute, concurrency, size, True, in_order)
+        given = _given(options, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
+        return self._function(Batches("map_batches", fn, batch_format, given), compute, concurrency, size, True, in_order)
 
-    def map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None, **options: Any) -> "Dataset":
+    def map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None,
+            fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None,
+            **options: Any) -> "Dataset":
         """fn takes a row (a dictionary) and returns one. Options as of map_batches."""
-        return self._function(Rows("map", fn, options), compute, concurrency, 0, False)
+        given = _given(options, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
+        return self._function(Rows("map", fn, given), compute, concurrency, 0, False)
 
-    def flat_map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None, **options: Any) -> "Dataset":
+    def flat_map(self, fn: Callable, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None,
+                 fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None,
+                 **options: Any) -> "Dataset":
         """fn takes a row and returns a list of rows. Options as of map_batches."""
-        return self._function(Rows("flat_map", fn, options), compute, concurrency, 0, True)
+        given = _given(options, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
+        return self._function(Rows("flat_map", fn, given), compute, concurrency, 0, True)
 
     def filter(self, fn: Callable | None = None, *, compute: Any = None, concurrency: int | tuple[int, int] | None = None, **options: Any) -> "Dataset":
         """The rows for which fn(row) is true. Options as of map_batches."""

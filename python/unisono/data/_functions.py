@@ -30,9 +30,12 @@ class UserFunction:
         if not callable(function):
             raise TypeError("%s needs a function or a class, not %s" % (what, type(function).__name__))
         self.what, self.function = what, function
-        self.arguments, self.keywords = _tuple(options, "fn_args"), options.pop("fn_kwargs", None) or {}
-        self.constructor = _tuple(options, "fn_constructor_args"), options.pop("fn_constructor_kwargs", None) or {}
+        self.arguments, self.keywords = _tuple(options, "fn_args"), _dictionary(options, "fn_kwargs")
+        self.constructor = _tuple(options, "fn_constructor_args"), _dictionary(options, "fn_constructor_kwargs")
         self.made: Any = None
+        if any(self.constructor) and not isinstance(function, type):
+            raise TypeError("%s: fn_constructor_args and fn_constructor_kwargs are for a class, and %s is not one; fn_args and fn_kwargs go to a function"
+                            % (what, name_of(function)))
         drop_hints(what, options)
 
     def __getstate__(self) -> dict:
@@ -46,10 +49,17 @@ class UserFunction:
 
 
 def _tuple(options: dict[str, Any], name: str) -> tuple:
-    given = options.pop(name, None) or ()
-    if not isinstance(given, (list, tuple)):
+    given = options.pop(name, None)
+    if given is not None and not isinstance(given, (list, tuple)):
         raise TypeError("%s must be a list, not %r" % (name, given))
-    return tuple(given)
+    return tuple(given or ())
+
+
+def _dictionary(options: dict[str, Any], name: str) -> dict[str, Any]:
+    given = options.pop(name, None)
+    if given is not None and (not isinstance(given, dict) or any(not isinstance(key, str) for key in given)):
+        raise TypeError("%s must be a dictionary of names and values, not %r" % (name, given))
+    return dict(given or {})
 
 
 class Batches(UserFunction):

@@ -64,6 +64,7 @@ OTHERS = {"filesystem": "files are those of this machine; mount the file system 
           "ignore_missing_paths": "leave out the paths that are not there",
           "file_extensions": "give a glob such as directory/*.csv",
           "arrow_open_stream_args": "files are opened by their names: .gz and .zst are unpacked, nothing else",
+          "tf_schema": "say the types of features with types={name: dtype}",
           "expr": "give a function of a row, such as lambda row: row[\"x\"] > 0"}
 
 

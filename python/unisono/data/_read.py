@@ -15,7 +15,7 @@ import numpy
 from unisono._unisono import Table
 from unisono.data import _csv, _incoming
 from unisono.data._dataset import Dataset
-from unisono.data._options import drop_hints, refuse, some_names, whole
+from unisono.data._options import drop_hints, some_names, whole
 from unisono.data._sources import from_arrow, of_stream, of_table
 
 _ERRORS = ("raise", "skip")
@@ -100,10 +100,9 @@ def read_csv(paths: Any, *, delimiter: str | None = None, sep: str | None = None
 
 
 def read_json(paths: Any, *, columns: Any = None, types: Any = None, block_bytes: int | None = None, infer_rows: int | None = None,
-              lines: bool = True, on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
-    """JSON lines, or one file with a list of objects, which is found out."""
+              lines: bool = False, on_error: str = "raise", max_errors: int | None = None, **more: Any) -> Dataset:
+    """JSON lines, or one file with a list of objects; which of them, is read from the file, whatever `lines` says."""
     drop_hints("read_json", more)
-    refuse("read_json", "lines", lines, True, "whether a file is one list is found out by itself; leave it out")
     return _read("json", paths, **_bad(dict(columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows), on_error,
                                        max_errors))
 
@@ -118,11 +117,10 @@ def read_text(paths: Any, *, column: str = "text", drop_empty_lines: bool = True
 
 
 def read_tfrecords(paths: Any, *, raw: bool = False, columns: Any = None, types: Any = None, block_bytes: int | None = None,
-                   infer_rows: int | None = None, tf_schema: Any = None, on_error: str = "raise", max_errors: int | None = None,
+                   infer_rows: int | None = None, on_error: str = "raise", max_errors: int | None = None,
                    **more: Any) -> Dataset:
     """tf.train.Example records; raw=True: the records as they are, in the column "bytes"."""
     drop_hints("read_tfrecords", more)
-    refuse("read_tfrecords", "tf_schema", tf_schema, None, "say the types of features with types={name: dtype}")
     return _read("tfrecords", paths, **_bad(dict(raw=raw, columns=columns, types=_types(types), block_bytes=block_bytes, infer_rows=infer_rows),
                                             on_error, max_errors))
 

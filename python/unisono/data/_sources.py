@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator
 
 import numpy
 
+from unisono._arguments import Refused, check
 from unisono._unisono import Table
 from unisono.data import _convert, _incoming
 from unisono.data._dataset import Dataset
@@ -23,24 +24,25 @@ def of_table(table: Table) -> Dataset:
     return Dataset(("table", TableHolder(table)))
 
 
-def _in_blocks(function: str, dataset: Dataset, hints: dict[str, Any]) -> Dataset:
+def _in_blocks(dataset: Dataset, hints: dict[str, Any]) -> Dataset:
     """A dataset in memory, in as many blocks as Ray's hints say: windows count in them."""
-    drop_hints(function, hints)
     blocks = num_blocks_of(hints)
     return dataset if blocks is None else dataset.repartition(blocks)
 
 
 def from_items(items: Iterable[Any], **hints: Any) -> Dataset:
     """Dictionaries by their keys; numbers and text in the column "item"; any other objects as they are."""
+    drop_hints("from_items", hints)
     if isinstance(items, (str, bytes, dict)) or not isinstance(items, Iterable):
         raise TypeError("from_items needs a list of rows, not %s%s" % (type(items).__name__,
                                                                        " (from_numpy takes a dictionary of columns)" if isinstance(items, dict) else ""))
-    return _in_blocks("from_items", of_table(_incoming.from_rows(items)), hints)
+    return _in_blocks(of_table(_incoming.from_rows(items)), hints)
 
 
 def range(n: int, **hints: Any) -> Dataset:
     """One column "id" with 0 to n - 1."""
-    return _in_blocks("range", Dataset(("read", "range", [], {"n": whole("n", n)})), hints)
+    drop_hints("range", hints)
+    return _in_blocks(Dataset(("read", "range", [], {"n": whole("n", n)})), hints)
 
 
 def range_tensor(n: int, *, shape: int | tuple[int, ...] = (1,), **hints: Any) -> Dataset:
@@ -58,36 +60,39 @@ class _Fill:
         return _incoming.from_columns({"data": numpy.ones((len(ids),) + self.shape, numpy.int64) * ids.reshape((-1,) + (1,) * len(self.shape))})
 
 
-def from_numpy(arrays: Any, column: str = "data", **hints: Any) -> Dataset:
+def from_numpy(ndarrays: Any, column: str = "data", **hints: Any) -> Dataset:
     """An array, a list of arrays (one below the other) or a dictionary of arrays; shared, not copied."""
-    if not isinstance(arrays, dict):
-        given = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+    drop_hints("from_numpy", hints)
+    if not isinstance(ndarrays, dict):
+        given = list(ndarrays) if isinstance(ndarrays, (list, tuple)) else [ndarrays]
         parts = [part for part in map(_incoming.as_array, given) if part is not None and part.ndim > 0]
         if not parts or len(parts) < len(given):
             raise TypeError("from_numpy needs an array of rows, a list of such arrays or a dictionary of columns, not %s"
-                            % ("an empty list" if not given else repr(arrays)))
+                            % ("an empty list" if not given else repr(ndarrays)))
         if len({part.shape[1:] for part in parts}) > 1:
             raise ValueError("the rows of the arrays have different shapes: %s" % ", ".join(str(part.shape[1:]) for part in parts))
-        arrays = {column: parts[0] if len(parts) == 1 else numpy.concatenate(parts)}
-    return _in_blocks("from_numpy", of_table(_incoming.from_columns(arrays)), hints)
+        ndarrays = {column: parts[0] if len(parts) == 1 else numpy.concatenate(parts)}
+    return _in_blocks(of_table(_incoming.from_columns(ndarrays)), hints)
 
 
 from_numpy_refs = from_numpy
 
 
-def from_pandas(frames: Any, **hints: Any) -> Dataset:
+def from_pandas(dfs: Any, **hints: Any) -> Dataset:
     """A pandas data frame, or several, one below the other."""
-    if isinstance(frames, (list, tuple)):
+    drop_hints("from_pandas", hints)
+    if isinstance(dfs, (list, tuple)):
         import pandas
 
-        if not frames:
+        if not dfs:
             raise ValueError("from_pandas needs at least one data frame, not an empty list")
-        frames = pandas.concat(frames, ignore_index=True)
-    return _in_blocks("from_pandas", of_table(_incoming.from_pandas(frames)), hints)
+        dfs = pandas.concat(dfs, ignore_index=True)
+    return _in_blocks(of_table(_incoming.from_pandas(dfs)), hints)
 
 
 def from_arrow(tables: Any, **hints: Any) -> Dataset:
     """A pyarrow table, or several, one below the other; shared, not copied, where Arrow's layout is the library's."""
+    drop_hints("from_arrow", hints)
     if isinstance(tables, (list, tuple)):
         import pyarrow
 
@@ -96,7 +101,7 @@ def from_arrow(tables: Any, **hints: Any) -> Dataset:
         tables = pyarrow.concat_tables(tables)
     from unisono.data import _arrow
 
-    return _in_blocks("from_arrow", of_table(_arrow.from_arrow(tables)), hints)
+    return _in_blocks(of_table(_arrow.from_arrow(tables)), hints)
 
 
 class _TorchItems:
@@ -229,9 +234,16 @@ def _looks_like_a_batch(item: dict) -> bool:
     return bool(item) and len(arrays) == len(item) and len({len(value) for value in arrays}) == 1 and len(arrays[0]) > 1
 
 
+_PLACES = "tasks run on the reading threads of this process"
+_OF_RAY = {"label_selector": Refused(None, _PLACES), "fallback_strategy": Refused(None, _PLACES), "max_calls": Refused(None, _PLACES),
+           "runtime_env": Refused(None, "tasks run in this process: set up its environment")}
+
+
 def read_datasource(datasource: Any, *, parallelism: int = -1, override_num_blocks: Any = None, ray_remote_args: Any = None,
-                    concurrency: Any = None, **read_args: Any) -> Dataset:
-    """A Datasource: its read tasks give blocks of rows."""
+                    concurrency: Any = None, num_cpus: Any = None, num_gpus: Any = None, memory: Any = None, **read_args: Any) -> Dataset:
+    """A Datasource: its read tasks give blocks of rows. read_args go to a Datasource that is a class, or has create_reader or prepare_read."""
     from unisono.data.datasource import blocks_of
 
+    check("unisono.data.read_datasource", {name: value for name, value in read_args.items() if name in _OF_RAY}, (), _OF_RAY)
+    read_args = {name: value for name, value in read_args.items() if name not in _OF_RAY}
     return of_stream(blocks_of(datasource, parallelism, read_args), type(datasource).__name__)

@@ -13,11 +13,14 @@ from typing import Any, Callable, Iterator
 
 import numpy
 
+from unisono._arguments import Refused, strict
 from unisono._unisono import Table
 from unisono.data import _convert
 from unisono.data._cursor import Cursor
 from unisono.data._iterating import Batches
-from unisono.data._options import check_columns, names_of, refuse, whole
+from unisono.data._options import check_columns, names_of, whole
+
+_TYPES = "types follow from the columns: cast() them, or give output_signature"
 
 _CHUNK_BYTES = 4 << 20  # in one call from TensorFlow
 _CHUNK_BATCHES = 256
@@ -54,6 +57,7 @@ class TensorflowBatches:
 
         return Batches(epoch)
 
+    @strict({"feature_type_spec": Refused(None, _TYPES), "label_type_spec": Refused(None, _TYPES)}, name="unisono.data.Dataset.to_tf")
     def to_tf(self, feature_columns: Any = None, label_columns: Any = None, *, label_column: Any = None, output_signature: Any = None,
               batch_size: int = 1, prefetch_batches: int | None = None, prefetch_blocks: int | None = None, drop_last: bool = False,
               local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None, feature_type_spec: Any = None,
@@ -62,8 +66,6 @@ class TensorflowBatches:
         features alone, and without arguments all columns as a dictionary."""
         import tensorflow as tf
 
-        for name, value in (("feature_type_spec", feature_type_spec), ("label_type_spec", label_type_spec)):
-            refuse("Dataset.to_tf", name, value, None, "types follow from the columns: cast() them, or give output_signature")
         schema = self.schema()
         labels = label_columns if label_columns is not None else label_column
         if feature_columns is None:

@@ -21,7 +21,7 @@ class ReadTask:
     """A function without arguments that returns blocks: lists of rows, dictionaries of arrays, data frames, pyarrow tables."""
 
     def __init__(self, read_fn: Any, metadata: Any = None, schema: Any = None) -> None:
-        self.read_fn, self.metadata = read_fn, metadata
+        self.read_fn, self.metadata, self.schema = read_fn, metadata, schema
 
     def __call__(self) -> Any:
         return self.read_fn()
@@ -117,6 +117,9 @@ class blocks_of:
         if isinstance(source, type):
             source = source(**self.read_args)
         if hasattr(source, "get_read_tasks"):
+            if self.read_args and source is self.datasource:
+                raise TypeError("read_datasource() got an unexpected keyword argument %r: get_read_tasks of %s takes none; give it to the constructor"
+                                % (next(iter(self.read_args)), type(source).__name__))
             return source.get_read_tasks(count)
         if hasattr(source, "create_reader"):
             return source.create_reader(**self.read_args).get_read_tasks(count)

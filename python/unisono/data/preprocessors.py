@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeAlias
 
 import numpy
 
+from unisono._arguments import Refused, strict_class
 from unisono._unisono import Preprocessor as _Library
 from unisono._unisono import Table
 from unisono.data import _convert, _incoming
@@ -291,6 +292,7 @@ class Concatenator(_InLibrary):
 # ---- categories and text ----
 
 
+@strict_class({"encode_lists": Refused(True, "a list is not one value; make text of it with map first")})
 class OrdinalEncoder(_InLibrary):
     """Values to whole numbers in sorted order; a value that was not there becomes missing."""
 

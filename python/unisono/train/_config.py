@@ -225,9 +225,9 @@ class RunConfig(_Shown):
                 setattr(self, key, None)
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError("RunConfig(name=) must be text, not %r" % (self.name,))
-        self.failure_config = self.failure_config or FailureConfig()
-        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
-        self.sync_config = self.sync_config or SyncConfig()
+        self.failure_config = config_of(FailureConfig, self.failure_config)
+        self.checkpoint_config = config_of(CheckpointConfig, self.checkpoint_config)
+        self.sync_config = config_of(SyncConfig, self.sync_config)
         if self.storage_path is not None:
             self.storage_path = _paths.local(self.storage_path, "RunConfig(storage_path=)")
 

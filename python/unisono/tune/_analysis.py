@@ -256,8 +256,8 @@ class ExperimentAnalysis:
             return None
         return best_of(found, metric or self.default_metric or "training_iteration", mode or self.default_mode or "max")
 
-    def get_last_checkpoint(self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None) -> str | None:
-        """The newest checkpoint of a trial (the best one when none is given)."""
+    def get_last_checkpoint(self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max") -> str | None:
+        """The newest checkpoint of a trial; when none is given, of the best one by the metric, which is the one that trained longest."""
         trial = trial or self.get_best_trial(metric, mode)
         return trial.checkpoint.value
 
@@ -318,7 +318,9 @@ class ExperimentAnalysis:
         return _pandas().DataFrame(self._results.rows(metric, mode or self._results.mode))
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Configs by the trial's directory."""
+        """Configs by the trial's directory; prefix: flat, with "config/" before the names."""
+        if prefix:
+            return {trial.logdir: {"config/" + key: value for key, value in flat(trial.config).items()} for trial in self.trials}
         return {trial.logdir: trial.config for trial in self.trials}
 
     def stats(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import time
 from typing import Any, Self
 
 from unisono import _codec, _key, _safe, _unisono
-from unisono._arguments import Refused, strict, strict_class
+from unisono._arguments import Refused, check, strict, strict_class
 from unisono._unisono import Error
 from unisono.train._config import CheckpointConfig, FailureConfig, RunConfig, config_of
 from unisono.tune._analysis import ExperimentAnalysis, ResultGrid, Results, Trial, TuneError
@@ -207,7 +207,7 @@ _REFUSED = {
 def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None = None, mode: str | None = None, stop: Any = None,
         time_budget_s: float | None = None, config: dict[str, Any] | None = None, resources_per_trial: Any = None, num_samples: int = 1,
         storage_path: Any = None, search_alg: Any = None, scheduler: Any = None, checkpoint_config: Any = None, verbose: Any = None,
-        sync_config: Any = None, max_failures: int = 0, fail_fast: Any = False, resume: Any = False, reuse_actors: Any = None,
+        sync_config: Any = None, max_failures: int = 0, fail_fast: Any = False, resume: Any = None, reuse_actors: Any = None,
         raise_on_failed_trial: bool = True, callbacks: Any = None, max_concurrent_trials: int | None = None, keep_checkpoints_num: int | None = None,
         checkpoint_score_attr: str | None = None, checkpoint_freq: int = 0, checkpoint_at_end: bool = False, local_dir: Any = None,
         seed: int | None = None) -> ExperimentAnalysis:
@@ -252,10 +252,23 @@ def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None =
 # ---- helpers of Ray's ----
 
 
+def _check_parameters(function, parameters):
+    """A parameter that the train function (or setup) does not take is an error now, not in every trial."""
+    import inspect
+
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if not any(each.kind is each.VAR_KEYWORD for each in known):
+        check("unisono.tune.with_parameters", parameters, [each.name for each in known][1:])
+
+
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """The trainable with large objects that do not belong into the config."""
     import inspect
 
+    _check_parameters(trainable.setup if inspect.isclass(trainable) and hasattr(trainable, "setup") else trainable, parameters)
     if inspect.isclass(trainable):
         kind = type(trainable.__name__, (trainable,), {})
         setup = trainable.setup

@@ -15,11 +15,11 @@ class TrialScheduler:
     kind = "fifo"
     pauses = False  # trials go on from a checkpoint
 
-    def __init__(self, metric: str | None = None, mode: str | None = None, **options: Any):
+    def __init__(self, metric: str | None = None, mode: str | None = None, options: dict[str, Any] | None = None):
         if mode not in (None, "min", "max"):
             raise ValueError('mode must be "min" or "max", not %r' % (mode,))
         self.metric, self.mode = metric, mode
-        self.options = {key: value for key, value in options.items() if value is not None}
+        self.options = {key: value for key, value in (options or {}).items() if value is not None}
 
     def _spec(self, table):
         return dict({key: table.encode(value) for key, value in self.options.items()}, type=self.kind)
@@ -44,8 +44,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
 
     def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 100,
                  grace_period: int = 1, reduction_factor: int = 4, brackets: int = 1, stop_last_trials: bool = True):
-        super().__init__(metric, mode, time_attr=time_attr, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor,
-                         brackets=brackets)
+        super().__init__(metric, mode, dict(time_attr=time_attr, max_t=max_t, grace_period=grace_period, reduction_factor=reduction_factor,
+                                           brackets=brackets))
 
 
 ASHAScheduler = AsyncHyperBandScheduler
@@ -59,7 +59,7 @@ class MedianStoppingRule(TrialScheduler):
 
     def __init__(self, time_attr: str = "time_total_s", metric: str | None = None, mode: str | None = None, grace_period: float = 60.0,
                  min_samples_required: int = 3, min_time_slice: int = 0, hard_stop: bool = True):
-        super().__init__(metric, mode, time_attr=time_attr, grace_period=grace_period, min_samples_required=min_samples_required)
+        super().__init__(metric, mode, dict(time_attr=time_attr, grace_period=grace_period, min_samples_required=min_samples_required))
 
 
 @strict_class({"stop_last_trials": Refused(True, _TO_THE_END)})
@@ -71,7 +71,7 @@ class HyperBandScheduler(TrialScheduler):
 
     def __init__(self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None, max_t: int = 81,
                  reduction_factor: int = 3, stop_last_trials: bool = True):
-        super().__init__(metric, mode, time_attr=time_attr, max_t=max_t, reduction_factor=reduction_factor)
+        super().__init__(metric, mode, dict(time_attr=time_attr, max_t=max_t, reduction_factor=reduction_factor))
 
 
 @strict_class({"burn_in_period": Refused(0.0, "trials are compared from the first perturbation_interval on", (0,)),
@@ -92,8 +92,8 @@ class PopulationBasedTraining(TrialScheduler):
         for name, how in (hyperparam_mutations or {}).items():
             if callable(how):
                 raise NotImplementedError("PopulationBasedTraining: the mutation of %r is a function; give a list or a tune.uniform and the like" % name)
-        super().__init__(metric, mode, time_attr=time_attr, perturbation_interval=perturbation_interval, quantile_fraction=quantile_fraction,
-                         resample_probability=resample_probability, mutations=hyperparam_mutations or {})
+        super().__init__(metric, mode, dict(time_attr=time_attr, perturbation_interval=perturbation_interval, quantile_fraction=quantile_fraction,
+                                           resample_probability=resample_probability, mutations=hyperparam_mutations or {}))
 
 
 def create_scheduler(scheduler: Any, **keywords: Any) -> Any:

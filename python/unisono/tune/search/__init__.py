@@ -17,7 +17,7 @@ class Searcher:
             raise ValueError('mode must be "min" or "max", not %r' % (mode,))
         self.metric, self.mode = metric, mode
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None, **spec: Any) -> Any:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None) -> Any:
         """Called once with what the tuner has; False: this searcher has its own already."""
         self.metric, self.mode = self.metric or metric, self.mode or mode
         return True

@@ -100,7 +100,7 @@ class OptunaSearch(Searcher):
         self.space, self.sampler, self.seed = space, sampler, seed
         self.points, self.study, self.trials = points_to_evaluate or [], None, {}
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None, **spec: Any) -> Any:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any] | None) -> Any:
         """Metric, mode and space, from the Tuner."""
         import optuna
 
