@@ -42,8 +42,8 @@ bool cli_plot_ranges(const cli_plot *plot, cli_range *x, cli_range *y);
 /* Points outside of the axis are drawn at its edge with a mark. CLI_GAP: cannot be drawn at all. */
 typedef enum cli_side { CLI_BELOW = -1, CLI_INSIDE, CLI_ABOVE, CLI_GAP } cli_side;
 cli_side cli_side_of(cli_range y, bool log, double value);
-/* At most `most` round numbers in the range (powers of ten and halves with log); returns how many.
- */
+/* Round numbers in the range, its ends included, in at most `most` steps (powers of ten with log): out has
+ * room for most + 1. Returns how many. */
 int cli_ticks(cli_range range, bool log, int most, double *out);
 /* The label of a tick, at most 9 characters. */
 const char *cli_tick(double value, char out[CLI_SHORT]);

@@ -178,7 +178,7 @@ static int linear_ticks(cli_range range, int most, double *out)
     if (!(step > 0) || !isfinite(step))
         return 0;
     double first = ceil(range.low / step - 1e-9);
-    for (double i = first; i * step <= range.high + step * 1e-9 && count < most; i++)
+    for (double i = first; i * step <= range.high + step * 1e-9 && count <= most; i++)
         out[count++] = i * step == 0 ? 0 : i * step;
     return count;
 }
@@ -190,7 +190,7 @@ int cli_ticks(cli_range range, bool log, int most, double *out)
         return linear_ticks(range, most, out);
     int step = (int)ceil(decades / most), count = 0;
     for (int power = (int)ceil(log10(range.low) - 1e-9);
-         power <= log10(range.high) + 1e-9 && count<most; power += step> 0 ? step : 1)
+         power <= log10(range.high) + 1e-9 && count <= most; power += step > 0 ? step : 1)
         out[count++] = pow(10, power);
     return count;
 }

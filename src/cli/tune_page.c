@@ -226,7 +226,8 @@ static void add_metric_ticks(uni__text *out, const tune_page *p, double x)
     int count = cli_ticks(p->scale, p->log, 5, ticks);
     for (int end = 0; end < 2; end++)
         uni__text_add_format(out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%s%s</text>\n", x + 6,
-                             tune_page_y(end) + 4, cli_tick(ends[end], text), end ? " (best)" : "");
+                             tune_page_y(end) + 4, cli_number(ends[end], text),
+                             end ? " (best)" : "");
     for (int i = 0; i < count; i++) {
         double y = tune_page_y(part_of(p, ticks[i]));
         if (y > TUNE_TOP + 14 && y < TUNE_HEIGHT - TUNE_BOTTOM - 14)
