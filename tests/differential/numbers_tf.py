@@ -95,8 +95,10 @@ SOURCES = ["slices", "tensors", "generator", "typed generator", "range"]
 
 
 def make_dataset(r):
-    return dict(source=r.choice(SOURCES), rows=r.randint(1, 7), steps=[(name, STEPS[name](r)) for name in r.sample(list(STEPS), r.randint(0, 3))],
-                needs=["source", "rows"])
+    names = r.sample(list(STEPS), r.randint(0, 3))
+    if "batch" not in names[:names.index("unbatch")] if "unbatch" in names else False:
+        names.remove("unbatch")  # TensorFlow refuses single numbers when the pipeline is made, unisono when it is read
+    return dict(source=r.choice(SOURCES), rows=r.randint(1, 7), steps=[(name, STEPS[name](r)) for name in names], needs=["source", "rows"])
 
 
 def source_of(tf, case):
