@@ -94,7 +94,12 @@ HARMLESS: dict[str, dict[str, str]] = {
        for name in ("map", "batch", "shuffle", "filter", "prefetch", "repeat", "take", "skip", "from_generator", "from_tensor_slices", "from_tensors", "unbatch",
                     "padded_batch", "concatenate", "shard", "zip", "range", "cache", "enumerate", "with_options")},
     "unisono.tf.data.Dataset.prefetch": {"buffer_size": "only speed", "name": "only a name"},
-    "unisono.keras.Model.compile": {"auto_scale_loss": "float32 needs no loss scaling"},
+    "unisono.keras.Model.compile": {
+        "auto_scale_loss": "float32 needs no loss scaling", "run_eagerly": "operations run at once: there is no graph that it could change",
+        "jit_compile": "only speed", "steps_per_execution": "only speed: callbacks are called after every batch",
+    },
+    "unisono.keras.Model.predict": {"verbose": "predict prints no progress bar"},
+    "unisono.keras.utils.clear_session": {"free_memory": "memory is freed with the last reference to a model"},
     "unisono.keras.layers.TextVectorization.adapt": {"batch_size": "the texts are read at once"},
     "unisono.keras.Model.summary": {"line_length": "the table has a width of its own", "positions": "the table has a width of its own"},
     "unisono.keras.models.load_model": {"safe_mode": "no code of a file is ever run"},

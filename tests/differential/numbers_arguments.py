@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numbers_layers import images, numbers, rows, series
+from numbers_layers import images, numbers, rows, series, some
 
 # ---- functions ----
 
@@ -102,16 +102,18 @@ WHERE = {
                                                             activity_regularizer=SUMS, data_format=FORMATS, groups=[1, 2])),
     "DepthwiseConv2D": (dict(kernel_size=2), images, dict(depthwise_initializer=FIXED, bias_initializer=FIXED, depthwise_regularizer=SUMS, bias_regularizer=SUMS,
                                                           activity_regularizer=SUMS, data_format=FORMATS, dilation_rate=[1, 2], activation=["relu", "tanh"])),
-    "Embedding": (dict(input_dim=8, output_dim=3), lambda r: [2, 3], dict(embeddings_initializer=FIXED, embeddings_regularizer=SUMS, mask_zero=[True, False])),
+    "Embedding": (dict(input_dim=8, output_dim=3), lambda r: [2, 3], dict(embeddings_initializer=FIXED, embeddings_regularizer=SUMS, activity_regularizer=SUMS, mask_zero=[True, False])),
     "LSTM": (dict(units=2), series, dict(kernel_initializer=FIXED, recurrent_initializer=FIXED, bias_initializer=FIXED, kernel_regularizer=SUMS, recurrent_regularizer=SUMS,
-                                         bias_regularizer=SUMS, dropout=[0.0, 0.4])),
+                                         bias_regularizer=SUMS, activity_regularizer=SUMS, dropout=[0.0, 0.4])),
     "GRU": (dict(units=2), series, dict(kernel_initializer=FIXED, recurrent_initializer=FIXED, bias_initializer=FIXED, kernel_regularizer=SUMS, recurrent_regularizer=SUMS,
-                                        bias_regularizer=SUMS, dropout=[0.0, 0.4])),
+                                        bias_regularizer=SUMS, activity_regularizer=SUMS, dropout=[0.0, 0.4])),
     "BatchNormalization": (dict(), images, dict(axis=[-1, 1, 2], beta_initializer=FIXED, gamma_initializer=FIXED, beta_regularizer=SUMS, gamma_regularizer=SUMS)),
     "LayerNormalization": (dict(), series, dict(axis=[-1, 1, [1, 2]], beta_initializer=FIXED, gamma_initializer=FIXED, beta_regularizer=SUMS, gamma_regularizer=SUMS)),
     "Softmax": (dict(), series, dict(axis=[-1, 1])),
     "Flatten": (dict(), images, dict(data_format=FORMATS)),
-    "MultiHeadAttention": (dict(num_heads=1, key_dim=2), lambda r: [2, 3, 4], dict(dropout=[0.0, 0.4])),
+    "MultiHeadAttention": (dict(num_heads=1, key_dim=2), lambda r: [2, 3, 4], dict(
+        dropout=[0.0, 0.4], output_shape=[3, [5]], attention_axes=[[1], 1], kernel_initializer=FIXED, bias_initializer=FIXED, kernel_regularizer=SUMS,
+        bias_regularizer=SUMS)),
     "ZeroPadding2D": (dict(), images, dict(data_format=FORMATS)),
     **{name: (dict(pool_size=2), images, dict(data_format=FORMATS)) for name in ("MaxPooling2D", "AveragePooling2D")},
     **{name: (dict(pool_size=2), series, dict(data_format=FORMATS)) for name in ("MaxPooling1D", "AveragePooling1D")},
@@ -140,10 +142,42 @@ def run_detail(keras, case):
     layer.set_weights([numbers(case["seed"] + 7 + index, each.shape, low=0.1 if "variance" in each.name else -1) for index, each in enumerate(layer.weights)])
     out["out"] = np.asarray(call())
     if any("regularizer" in name for name in case["config"]):
-        model = keras.Sequential([keras.Input(tuple(case["shape"][1:]), dtype=x.dtype.name), layer])
+        inputs = keras.Input(tuple(case["shape"][1:]), dtype=x.dtype.name)
+        model = keras.Model(inputs, layer(inputs, inputs) if case["layer"] == "MultiHeadAttention" else layer(inputs))
         model.compile("sgd", "mse")
         out["loss"] = float(model.evaluate(x, np.zeros(out["out"].shape, "float32"), verbose=0))
     return out
+
+
+# ---- text ----
+
+TEXTS = ["The cat sat.", "the CAT, the dog!", "a dog", "cat dog bird; cat"]
+WORDS = ["the", "cat", "dog"]
+
+
+def make_text(r):
+    mode = r.choice(["int", "multi_hot", "count", "tf_idf"])
+    config = dict(output_mode=mode, **some(r, max_tokens=[None, 4, 20], standardize=["lower", "strip_punctuation", "lower_and_strip_punctuation", None],
+                                          split=["whitespace", "character", None], ngrams=[None, 2]))
+    if mode == "int":
+        config.update(some(r, output_sequence_length=[None, 3]))
+    elif config.get("max_tokens"):
+        config.update(some(r, pad_to_max_tokens=[True, False]))
+    if mode != "tf_idf" and not config.get("max_tokens") and r.random() < 0.3:
+        config["vocabulary"] = WORDS
+    return dict(layer="TextVectorization", config=config, special=r.random() < 0.5, later=r.random() < 0.2, needs=["layer", "config"])
+
+
+def run_text(keras, case):
+    config, later = dict(case["config"]), case.get("later")
+    words = config.pop("vocabulary", None) if later else None
+    layer = keras.layers.TextVectorization(**config)
+    if words:
+        layer.set_vocabulary(vocabulary=words)
+    elif "vocabulary" not in config:
+        layer.adapt(np.asarray(TEXTS))
+    texts = np.asarray([[each] for each in TEXTS[1:]]) if config.get("split", 1) is None else np.asarray(TEXTS[1:])
+    return {"out": np.asarray(layer(texts)).astype("float64"), "words": list(layer.get_vocabulary(include_special_tokens=bool(case.get("special"))))}
 
 
 # ---- names ----
@@ -184,6 +218,7 @@ KINDS = {
     "op": (1e-4, make_op, run_op, 3),
     "activation by keyword": (1e-4, make_activation, run_activation, 1),
     "layer in detail": (2e-4, make_detail, run_detail, 4),
+    "text": (1e-5, make_text, run_text, 2),
     "name": (0.0, make_name, run_name, 2),
     "regularizer": (1e-5, make_regularizer, run_regularizer, 1),
 }

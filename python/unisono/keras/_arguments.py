@@ -6,7 +6,7 @@ from typing import Any
 
 from unisono._arguments import Refused, check
 
-__all__ = ["Configured", "check_float32", "named_arguments"]
+__all__ = ["Configured", "check_float32", "dtype_name", "named_arguments"]
 
 
 def _rebuild(kind: type, config: dict[str, Any]) -> Any:
@@ -29,11 +29,16 @@ class Configured:
         return (_rebuild, (type(self), self.get_config()))
 
 
-def check_float32(what: str, dtype: Any) -> None:
-    """A TypeError unless the type (or policy) is float32, which is what the engine computes in."""
+def dtype_name(dtype: Any) -> Any:
+    """float32 of "float32", numpy.float32, a policy, and what a config has for one."""
     if isinstance(dtype, dict):  # a policy in a config
         dtype = (dtype.get("config") or {}).get("name", dtype)
-    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+    return getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+
+
+def check_float32(what: str, dtype: Any) -> None:
+    """A TypeError unless the type (or policy) is float32, which is what the engine computes in."""
+    name = dtype_name(dtype)
     if name is not None and name != "float32":
         raise TypeError("%s(dtype=%r) is not supported: the engine computes in float32; leave dtype out, or convert the data" % (what, name))
 

@@ -81,13 +81,20 @@ def _combine(kind, a, b, scale):
     return layers.Rescaling(*scale(float(b)))(a)
 
 
-@strict({"tensor": Refused(None, "give the shape"), "sparse": Refused(None, "tensors are dense", (False,)),
+def open_batch(what: str, batch_shape: Any) -> tuple:
+    """A shape with its batch, which must be open."""
+    if len(batch_shape) == 0 or batch_shape[0] is not None:
+        raise TypeError("%s(batch_shape=%.60r) is not supported: batches may have any size; begin it with None" % (what, tuple(batch_shape)))
+    return tuple(batch_shape)
+
+
+@strict({"tensor": Refused(None, "give the shape"), "batch_size": Refused(None, "batches may have any size"), "sparse": Refused(None, "tensors are dense", (False,)),
          "ragged": Refused(None, "tensors are rectangular: pad the rows", (False,)), "optional": Refused(False, "every input of a model is needed")},
         name="unisono.keras.Input")
 def Input(shape: Any = None, batch_size: int | None = None, dtype: Any = "float32", name: str | None = None, batch_shape: Any = None) -> KerasTensor:
     """The beginning of a graph: samples of this shape (without the batch)."""
     if batch_shape is not None:
-        shape = batch_shape[1:]
+        shape = open_batch("Input", batch_shape)[1:]
     if shape is None:
         raise ValueError("Input needs the shape of a sample")
     dtype = getattr(dtype, "name", dtype) or "float32"

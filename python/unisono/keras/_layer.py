@@ -305,6 +305,13 @@ class EngineLayer(Layer):
 
     _class = "Layer"
     _refused: dict = {}
+    _none_counts: tuple = ()  # arguments whose None is not the default's other name
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        made: Any = vars(cls).get("__init__")
+        if made is not None:
+            made.__refused__ = cls._refused  # as @strict does, for the list of arguments
 
     def __init__(self, config: dict | None = None, common: dict | None = None):
         common = dict(common or {})
@@ -313,12 +320,13 @@ class EngineLayer(Layer):
             shape = common.pop("batch_input_shape")[1:]
         if common.get("input_dim") is not None and self._class != "Embedding":
             shape = (common.pop("input_dim"),)
-        check("unisono.keras.layers." + type(self).__name__, common, [*(config or {}), "name", "trainable", "dtype", "input_shape"],
+        declared = {key: value for key, value in (config or {}).items() if key in self._refused}
+        check("unisono.keras.layers." + type(self).__name__, dict(common, **declared), [*(config or {}), "name", "trainable", "dtype", "input_shape"],
               dict(_COMMON, **self._refused))
-        if self._class not in ("InputLayer", "TextVectorization", "SentenceEmbedding"):
+        if self._class not in ("InputLayer", "TextVectorization") and not (self._class == "SentenceEmbedding" and common.get("dtype") == "string"):
             check_float32(type(self).__name__, common.get("dtype"))
         super().__init__(name=common.get("name"), trainable=common.get("trainable") is not False, dtype=common.get("dtype"), input_shape=shape)
-        self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None}, **self._config)
+        self._config = dict({key: _plain(value) for key, value in (config or {}).items() if value is not None or key in self._none_counts}, **self._config)
         self._native()  # wrong arguments are errors here
 
     def build(self, input_shape: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono._arguments import check
+from unisono._arguments import check, strict
 from unisono.keras._arguments import Configured
 
 __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomNormal", "TruncatedNormal", "GlorotUniform", "GlorotNormal", "HeUniform",
@@ -14,8 +14,11 @@ __all__ = ["Initializer", "Zeros", "Ones", "Constant", "RandomUniform", "RandomN
 class Initializer(Configured):
     """Base of the initialisers."""
 
-    def __init__(self, **config: Any):
-        self._config = config
+    _config: dict = {}
+
+    @strict(name="unisono.keras.initializers.Initializer")
+    def __init__(self):
+        self._config = {}
 
     def get_config(self) -> dict:
         """Its arguments."""
@@ -31,7 +34,7 @@ def _make(name, **defaults):
             raise TypeError("%s() takes at most %d arguments, got %d" % (name, len(defaults), len(arguments)))
         check("unisono.keras.initializers." + name, given, defaults)
         given = dict(defaults, **dict(zip(defaults, arguments)), **given)
-        Initializer.__init__(self, **{key: value for key, value in given.items() if value is not None})
+        self._config = {key: value for key, value in given.items() if value is not None}
     return type(name, (Initializer,), {"__init__": __init__, "__doc__": "Keras's %s." % name, "__module__": __name__})
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from unisono import _engine
 from unisono._arguments import Refused, strict
-from unisono.keras._graph import Input
+from unisono.keras._arguments import dtype_name
+from unisono.keras._graph import Input, open_batch
 from unisono.keras._layer import EngineLayer, Layer
 from unisono.keras._tensor import as_array
 
@@ -26,6 +27,12 @@ def _constraints(*names):
     return {name + "_constraint": _CONSTRAINT for name in names}
 
 
+def _initializer_name(value: Any) -> Any:
+    """zeros of "zeros", Zeros() and what a config has for it; others as they are."""
+    kind = value.get("class_name") if isinstance(value, dict) else type(value).__name__ if hasattr(value, "_object") else value
+    return kind.lower() if kind in ("Zeros", "Ones") else value
+
+
 class InputLayer(EngineLayer):
     """The shape and type of a model's input."""
 
@@ -38,7 +45,7 @@ class InputLayer(EngineLayer):
         shape = shape if shape is not None else input_shape
         if batch_shape is None:
             batch_shape = (None,) + tuple([shape] if isinstance(shape, int) else shape or ())
-        config = {"batch_shape": [each for each in batch_shape], "dtype": str(getattr(dtype, "name", dtype) or "float32")}
+        config = {"batch_shape": list(open_batch("InputLayer", batch_shape)), "dtype": str(getattr(dtype, "name", dtype) or "float32")}
         super().__init__(config, dict(common, name=name))
 
 
@@ -126,6 +133,7 @@ class Dropout(EngineLayer):
     """Sets a part of the numbers to 0 while training."""
 
     _class = "Dropout"
+    _refused = {"noise_shape": Refused(None, "every number is dropped by itself")}
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None, **common: Any):
         super().__init__(dict(rate=rate, noise_shape=noise_shape, seed=seed), common)
@@ -273,14 +281,16 @@ class BatchNormalization(EngineLayer):
     _class = "BatchNormalization"
 
     _refused = {**_constraints("beta", "gamma"), "renorm": Refused(False, "use smaller learning rates, or LayerNormalization"),
-                "renorm_clipping": Refused(None, "there is no renorm"), "renorm_momentum": Refused(0.99, "there is no renorm")}
+                "renorm_clipping": Refused(None, "there is no renorm"), "renorm_momentum": Refused(0.99, "there is no renorm"),
+                "moving_mean_initializer": Refused("zeros", "the moving mean begins with zeros; call set_weights"),
+                "moving_variance_initializer": Refused("ones", "the moving variance begins with ones; call set_weights")}
 
     def __init__(self, axis: Any = -1, momentum: float = 0.99, epsilon: float = 0.001, center: bool = True, scale: bool = True,
                  beta_initializer: Any = "zeros", gamma_initializer: Any = "ones", moving_mean_initializer: Any = "zeros",
                  moving_variance_initializer: Any = "ones", beta_regularizer: Any = None, gamma_regularizer: Any = None, **common: Any):
         super().__init__(dict(axis=axis, momentum=momentum, epsilon=epsilon, center=center, scale=scale, beta_initializer=beta_initializer,
-                              gamma_initializer=gamma_initializer, moving_mean_initializer=moving_mean_initializer,
-                              moving_variance_initializer=moving_variance_initializer, beta_regularizer=beta_regularizer,
+                              gamma_initializer=gamma_initializer, moving_mean_initializer=_initializer_name(moving_mean_initializer),
+                              moving_variance_initializer=_initializer_name(moving_variance_initializer), beta_regularizer=beta_regularizer,
                               gamma_regularizer=gamma_regularizer), common)
 
 
@@ -301,6 +311,7 @@ class Normalization(EngineLayer):
     """(x - mean) / sqrt(variance), learnt by adapt or given."""
 
     _class = "Normalization"
+    _refused = {"axis": Refused(-1, "a mean and a variance are of one place on the last axis; move that axis to the end with Permute", ([-1], (-1,)))}
 
     def __init__(self, axis: Any = -1, mean: float | None = None, variance: Any = None, invert: bool = False, **common: Any):
         def floats(value):
@@ -369,6 +380,7 @@ class MultiHeadAttention(EngineLayer):
 
     _class = "MultiHeadAttention"
     _refused = {**_constraints("kernel", "bias"), "use_gate": Refused(False, "multiply by a Dense with a sigmoid"),
+                "activity_regularizer": Refused(None, "use ActivityRegularization after the layer; Keras also adds the activity of the projections inside"),
                 "sliding_window": Refused(None, "attention sees the whole sequence")}
 
     def __init__(self, num_heads: int, key_dim: int, value_dim: Any = None, dropout: float = 0.0, use_bias: bool = True, output_shape: Any = None,
@@ -437,11 +449,16 @@ def concatenate(inputs: Any, axis: Any = -1) -> Any:
 # ---- text ----
 
 
+def _without_special(words: list) -> list:
+    """Without "" (of padding, which only output_mode="int" has) and "[UNK]"."""
+    return words[2:] if words[:1] == [""] else words[1:]
+
+
 class _Text(EngineLayer):
     def get_vocabulary(self, include_special_tokens: bool = True) -> list:
         """The words in the order of their numbers."""
         words = self._native().vocabulary()
-        return words if include_special_tokens else words[2:]
+        return words if include_special_tokens else _without_special(words)
 
     def vocabulary_size(self) -> int:
         return len(self._native().vocabulary())
@@ -451,12 +468,18 @@ class TextVectorization(_Text):
     """Text to numbers of words; adapt learns the words."""
 
     _class = "TextVectorization"
+    _none_counts = ("standardize", "split")
     _refused = {"idf_weights": Refused(None, "call adapt"), "sparse": Refused(False, "tensors are dense"), "ragged": Refused(False, "set output_sequence_length"),
                 "encoding": Refused("utf-8", "text is UTF-8")}
 
     def __init__(self, max_tokens: Any = None, standardize: Any = "lower_and_strip_punctuation", split: Any = "whitespace", ngrams: Any = None,
                  output_mode: str = "int", output_sequence_length: Any = None, pad_to_max_tokens: bool = False, vocabulary: Any = None,
                  **common: Any):
+        kind = "int64" if output_mode == "int" else "float32"
+        dtype = dtype_name(common.get("dtype"))
+        if dtype not in (None, "string", "float32", kind):  # float32 is in every config, and in Keras, too, class numbers are int64 all the same
+            raise TypeError("TextVectorization(dtype=%r) is not supported: output_mode=%r gives %s; leave dtype out, or convert the output"
+                            % (dtype, output_mode, kind))
         super().__init__(dict(max_tokens=max_tokens, standardize=standardize, split=split, ngrams=ngrams, output_mode=output_mode,
                               output_sequence_length=output_sequence_length, pad_to_max_tokens=pad_to_max_tokens,
                               vocabulary=None if vocabulary is None else [str(each) for each in vocabulary]), common)
@@ -479,7 +502,7 @@ class TextVectorization(_Text):
 
     def _copy(self, keep):
         words = self._native().vocabulary()
-        return _engine.Layer(self._class, dict(self._config, vocabulary=words[2:])) if words else super()._copy(keep)
+        return _engine.Layer(self._class, dict(self._config, vocabulary=_without_special(words))) if words else super()._copy(keep)
 
     def set_vocabulary(self, vocabulary: Any) -> None:
         """The words, the frequent ones first."""

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from unisono import _engine
-from unisono._arguments import Refused, strict_class
+from unisono._arguments import Refused, check, strict_class
 from unisono.keras._arguments import Configured
 from unisono.keras._tape import LazyGradient
 from unisono.keras._tensor import Tensor, Variable, context, shared
@@ -102,13 +102,22 @@ def _clip_together(pairs: Any, limit: float) -> list:
     return [(array * scale, variable) for array, (_, variable) in zip(arrays, pairs)]
 
 
+_OWN_WHY = "use SGD, Adam, AdamW, RMSprop or Adagrad, or change the variables in a loop of your own with assign_sub"
+_OWN = {name: Refused(inspect.Parameter.empty, _OWN_WHY) for name in (
+    "learning_rate", "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor",
+    "gradient_accumulation_steps", "name")}
+
+
 class Optimizer(Configured):
     """Base of the optimizers: given to compile, or used in a loop of one's own by apply_gradients."""
 
     _class = None
 
-    def __init__(self, learning_rate: Any, **config: Any):
-        self._rate = learning_rate
+    def __init__(self, *arguments: Any, **config: Any):
+        if self._class is None:
+            check("unisono.keras.Optimizer", config, (), _OWN)
+            raise NotImplementedError("an optimizer of one's own is not supported: %s" % _OWN_WHY)
+        (self._rate,) = arguments
         name = config.pop("name", None)
         self._config = {key: value for key, value in config.items() if value is not None}
         if name:

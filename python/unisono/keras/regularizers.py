@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from unisono._arguments import strict_class
+from unisono._arguments import strict, strict_class
 from unisono.keras._arguments import Configured
 
 __all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]
@@ -13,8 +11,9 @@ __all__ = ["Regularizer", "L1", "L2", "L1L2", "l1", "l2", "l1_l2"]
 class Regularizer(Configured):
     """Base of the regularisers."""
 
-    def __init__(self, **config: Any):
-        self._config = {key: float(value) for key, value in config.items()}
+    @strict(name="unisono.keras.regularizers.Regularizer")
+    def __init__(self):
+        self._config: dict = {}
 
     def get_config(self) -> dict:
         """Its arguments."""
@@ -28,21 +27,21 @@ class L1(Regularizer):
     """l1 * sum |x|."""
 
     def __init__(self, l1: float = 0.01):
-        super().__init__(l1=l1)
+        self._config = {"l1": float(l1)}
 
 
 class L2(Regularizer):
     """l2 * sum x^2."""
 
     def __init__(self, l2: float = 0.01):
-        super().__init__(l2=l2)
+        self._config = {"l2": float(l2)}
 
 
 class L1L2(Regularizer):
     """Both."""
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0):
-        super().__init__(l1=l1, l2=l2)
+        self._config = {"l1": float(l1), "l2": float(l2)}
 
 
 for _cls in (L1, L2, L1L2):

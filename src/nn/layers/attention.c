@@ -211,8 +211,9 @@ static int attention_set_config(uni_layer *layer, void *self, const uni_value *c
                                 uni_error *err)
 {
     struct attention *a = self;
+    /* Keras adds the activity of the four projections inside, too. */
     static const char *const unsupported[] = { "use_gate", "sliding_window", "kernel_constraint",
-                                               "bias_constraint" };
+                                               "bias_constraint", "activity_regularizer" };
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++)
         UNI_TRY(uni__config_refuse(config, unsupported[i], NULL, err));
     int64_t axes[UNI_TENSOR_MAX_DIMS];
@@ -233,7 +234,6 @@ static int attention_set_config(uni_layer *layer, void *self, const uni_value *c
     UNI_TRY(uni__config_get_initializer(&a->bias_initializer, config, "bias_initializer", err));
     UNI_TRY(uni__config_get_regularizer(&a->kernel_regularizer, config, "kernel_regularizer", err));
     UNI_TRY(uni__config_get_regularizer(&a->bias_regularizer, config, "bias_regularizer", err));
-    UNI_TRY(uni__config_get_regularizer(&layer->activity, config, "activity_regularizer", err));
     uni__layer_initializer(layer, &a->kernel_initializer, "glorot_uniform");
     check(layer);
     return 0;

@@ -359,6 +359,9 @@ static void refused_configs(void **state)
         { "Dropout", "{\"rate\": 7}", "7", UNI_EINVAL },
         { "Permute", "{\"dims\": [1, 1]}", "dims", UNI_EINVAL },
         { "Normalization", "{\"mean\": [1], \"variance\": [1, 2]}", "length", UNI_EFORMAT },
+        { "MultiHeadAttention", "{\"activity_regularizer\": \"l2\"}", "activity_regularizer",
+          UNI_EUNSUPPORTED },
+        { "Normalization", "{\"axis\": null}", "axis=None", UNI_EUNSUPPORTED },
         { "InputLayer", "{\"batch_shape\": [null, 3], \"dtype\": \"complex64\"}", "complex64",
           UNI_EUNSUPPORTED },
     };

@@ -366,6 +366,11 @@ static int normalization_set_config(uni_layer *layer, void *self, const uni_valu
     int64_t axis[UNI_TENSOR_MAX_DIMS] = { -1 };
     int axes = 0;
     UNI_TRY(uni__config_refuse(config, "invert", NULL, err));
+    const uni_value *given = uni_dict_get(config, "axis");
+    if (given != NULL && uni_value_type_of(given) == UNI_TYPE_NULL)
+        return uni_error_set(err, UNI_EUNSUPPORTED,
+                             "axis=None is not supported: a mean and a variance are of one place "
+                             "on the last axis; use Rescaling with one scale and offset");
     UNI_TRY(uni__config_get_ints(axis, &axes, UNI_TENSOR_MAX_DIMS, config, "axis", err));
     if (axes > 1 || (axes == 1 && axis[0] != -1))
         return uni_error_set(err, UNI_EUNSUPPORTED,
