@@ -298,21 +298,18 @@ class Callbacks(unittest.TestCase):
         self.assertEqual((backup.model, backup.params), (made, {"epochs": 1}))
 
     def test_tensorboard(self):
-        sizes = {}
-        for name, options in (("plain", {}), ("histogram", dict(histogram_freq=1)), ("batch", dict(update_freq="batch"))):
-            if name == "plain":
-                self.fit(keras.callbacks.TensorBoard(self.at(name)))
-            elif name == "histogram":
-                self.fit(keras.callbacks.TensorBoard(self.at(name), histogram_freq=1))
-            else:
-                self.fit(keras.callbacks.TensorBoard(self.at(name), update_freq="batch"))
+        found = {}
+        for name, callback in (("plain", keras.callbacks.TensorBoard(self.at("plain"))),
+                               ("histogram", keras.callbacks.TensorBoard(self.at("histogram"), histogram_freq=1)),
+                               ("batch", keras.callbacks.TensorBoard(self.at("batch"), update_freq="batch"))):
+            self.fit(callback)
             data = b""
             for where, _, files in os.walk(self.at(name)):
                 for each in files:
                     with open(os.path.join(where, each), "rb") as file:
                         data += file.read()
-            sizes[name] = (b"histogram" in data, b"batch_loss" in data)
-        self.assertEqual(sizes, {"plain": (False, False), "histogram": (True, False), "batch": (False, True)})
+            found[name] = (b"histogram" in data, b"batch_loss" in data)
+        self.assertEqual(found, {"plain": (False, False), "histogram": (True, False), "batch": (False, True)})
 
 
 if __name__ == "__main__":
