@@ -43,6 +43,39 @@ def run(trainable, **settings):
     return tune.run(trainable, verbose=0, **settings)
 
 
+def resumes(config):
+    """Twelve reports of x, also when a scheduler pauses it."""
+    state = train.load_checkpoint() or {"epoch": 0}
+    for epoch in range(state["epoch"], 12):
+        train.save_checkpoint(epoch=epoch + 1)
+        tune.report(loss=config["x"], step=epoch * 2 + 2)
+
+
+def wait_for(path):
+    end = time.monotonic() + 30
+    while not os.path.exists(path):
+        if time.monotonic() > end:
+            raise TimeoutError("the other trial did not report")
+        time.sleep(0.01)
+
+
+def population(config):
+    """The trial with x = 1 begins when the other one has a score, and ends before that one goes on."""
+    first, last = (os.path.join(config["folder"], name) for name in ("first", "last"))
+    state = train.load_checkpoint() or {"epoch": 0}
+    behind = config["x"] != 4
+    for epoch in range(state["epoch"], 6):
+        if behind:
+            wait_for(first)
+        train.save_checkpoint(epoch=epoch + 1)
+        tune.report(loss=config["x"] * config["sign"], x=config["x"])
+        if behind and epoch == 5:
+            open(last, "w", encoding="utf-8").close()
+        elif not behind and epoch >= 2:
+            open(first, "w", encoding="utf-8").close()
+            wait_for(last)
+
+
 class Counter(tune.Trainable):
     """Counts its steps and saves the count."""
 
@@ -262,8 +295,6 @@ class Schedulers(unittest.TestCase):
         self.assertEqual(self.lengths(schedulers.ASHAScheduler(time_attr="training_iteration", metric="loss", mode="min", max_t=10, grace_period=2, reduction_factor=2)), [10, 2, 2, 2])
         self.assertEqual(self.lengths(schedulers.ASHAScheduler(time_attr="step", metric="loss", mode="min", max_t=100, grace_period=4, reduction_factor=2)), [10, 2, 2, 2])
         self.assertEqual(self.lengths(schedulers.ASHAScheduler(metric="loss", mode="max", max_t=10, grace_period=2, reduction_factor=2))[3], 10)
-        one = schedulers.ASHAScheduler(metric="loss", mode="min", max_t=100, grace_period=2, reduction_factor=2, brackets=1)._spec(tune._space.Table())
-        self.assertEqual((one["brackets"], one["reduction_factor"], one["grace_period"]), (1, 2, 2))
         self.assertEqual(self.lengths(schedulers.ASHAScheduler(metric="loss", mode="min", max_t=3)), [3, 1, 1, 1])
 
     def test_median(self):
@@ -272,6 +303,47 @@ class Schedulers(unittest.TestCase):
         self.assertEqual(short, [10, 10, 3, 3])  # two to compare with, and three reports of grace
         self.assertEqual(self.lengths(schedulers.MedianStoppingRule(time_attr="training_iteration", metric="loss", mode="max", grace_period=3, min_samples_required=2)), [10] * 4)
         self.assertEqual(self.lengths(schedulers.MedianStoppingRule(time_attr="training_iteration", metric="loss", mode="min", grace_period=100)), [10] * 4)
+
+    def test_asha_brackets(self):
+        def lengths(brackets):
+            scheduler = schedulers.ASHAScheduler(metric="loss", mode="min", max_t=10, grace_period=1, reduction_factor=2, brackets=brackets)
+            grid = fit(lines, tune.TuneConfig(scheduler=scheduler, max_concurrent_trials=1, seed=1), space={"x": tune.grid_search(list(range(12)))})
+            return {result.metrics["training_iteration"] for result in grid}
+
+        self.assertEqual(lengths(1), {10, 1})
+        self.assertEqual(lengths(3), {10, 1, 2, 4})  # the graces of the brackets: 1, 2 and 4
+
+    def test_hyperband(self):
+        def lengths(scheduler):
+            grid = fit(resumes, tune.TuneConfig(scheduler=scheduler), space={"x": tune.grid_search(list(range(9)))})
+            return [result.metrics["training_iteration"] for result in grid]
+
+        self.assertEqual(lengths(schedulers.HyperBandScheduler(metric="loss", mode="min", max_t=9, reduction_factor=3)), [9, 3, 3, 1, 1, 1, 1, 1, 1])
+        self.assertEqual(lengths(schedulers.HyperBandScheduler(metric="loss", mode="max", max_t=9, reduction_factor=3)), [1, 1, 1, 1, 1, 1, 3, 3, 9])
+        self.assertEqual(max(lengths(schedulers.HyperBandScheduler(metric="loss", mode="min", max_t=3, reduction_factor=3))), 3)
+        self.assertIn(4, lengths(schedulers.HyperBandScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2)))
+        by_step = schedulers.HyperBandScheduler(time_attr="step", metric="loss", mode="min", max_t=9, reduction_factor=3)
+        self.assertLess(max(lengths(by_step)), 9)  # a report counts two steps
+
+    def population(self, scheduler, sign=1):
+        """The last x of the trial that began with 1, the worst for mode="max"."""
+        with tempfile.TemporaryDirectory() as folder:
+            space = {"x": tune.grid_search([1.0, 4.0]), "folder": folder, "sign": sign}
+            grid = fit(tune.with_resources(population, {"cpu": 0.1}), tune.TuneConfig(scheduler=scheduler, max_concurrent_trials=2, seed=1), space=space)
+            self.assertEqual(grid.num_errors, 0, grid.errors)
+            return grid[0].metrics["x"]
+
+    def test_population(self):
+        common = {"time_attr": "training_iteration", "perturbation_interval": 2, "hyperparam_mutations": {"x": tune.uniform(100, 101)}}
+        changed = schedulers.PopulationBasedTraining(metric="loss", mode="max", quantile_fraction=0.25, resample_probability=0, **common)
+        self.assertIn(round(self.population(changed), 3), (3.2, 4.8))  # 4, the better one's, times 0.8 or 1.2
+        drawn = schedulers.PopulationBasedTraining(metric="loss", mode="max", quantile_fraction=0.25, resample_probability=1, **common)
+        self.assertTrue(100 <= self.population(drawn) <= 101)
+        nothing = schedulers.PopulationBasedTraining(metric="loss", mode="max", quantile_fraction=0, resample_probability=1, **common)
+        self.assertEqual(self.population(nothing), 1)
+        least = schedulers.PopulationBasedTraining(metric="loss", mode="min", quantile_fraction=0.25, resample_probability=0, **common)
+        self.assertEqual(self.population(least), 1)  # the best one now
+        self.assertIn(round(self.population(least, -1), 3), (3.2, 4.8))
 
     def test_create(self):
         self.assertEqual(schedulers.create_scheduler(scheduler="asha", max_t=7).options["max_t"], 7)

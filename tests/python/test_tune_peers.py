@@ -82,6 +82,10 @@ class Sinks(unittest.TestCase):
 
 
 @needs("optuna")
+def _score(config):
+    return {"score": config["x"] * 2, "loss": 0}
+
+
 class Optuna(unittest.TestCase):
     def search(self, **asked):
         from unisono.tune.search.optuna import OptunaSearch
@@ -99,6 +103,20 @@ class Optuna(unittest.TestCase):
         self.assertEqual(len(grid), 40)
         self.assertLess(best.metrics["loss"], 1)
         self.assertEqual((best.config["constant"], best.config["kind"], best.config["deep"]["n"]), (7, "good", 0))
+
+    def test_each_argument(self):
+        import optuna
+        from unisono.tune.search.optuna import OptunaSearch
+
+        class Sevens(optuna.samplers.RandomSampler):
+            def sample_independent(self, study, trial, param_name, param_distribution):
+                return 7
+
+        asked = OptunaSearch(space={"x": tune.randint(0, 10)}, metric="score", mode="max", sampler=Sevens())
+        grid = tune.Tuner(_score, tune_config=tune.TuneConfig(search_alg=asked, num_samples=3), run_config=tune.RunConfig(verbose=0)).fit()
+        self.assertEqual([result.config["x"] for result in grid], [7, 7, 7])
+        self.assertEqual(asked.study.direction, optuna.study.StudyDirection.MAXIMIZE)
+        self.assertEqual(sorted(trial.value for trial in asked.study.trials), [14, 14, 14])  # of the metric that it has itself
 
     def test_failures_points_and_two_at_a_time(self):
         def picky(config):
