@@ -170,10 +170,11 @@ static int scan_file(scan *s, uni_error *err)
 static int check_torn_header(const char *path, uni_error *err)
 {
     char start[sizeof header_start - 1] = { 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : pread(fd, start, sizeof start, 0);
-    if (fd >= 0)
-        close(fd);
+    int fd = uni__open_regular(path, err);
+    if (fd < 0)
+        return fd;
+    ssize_t got = pread(fd, start, sizeof start, 0);
+    close(fd);
     if (got < 0)
         return uni_error_set_errno(err, errno, "cannot read \"%s\"", path);
     static const char zeros[sizeof start];

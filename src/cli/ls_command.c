@@ -96,6 +96,13 @@ static void add_row(listing *all, const uni_run *run)
     uni__text_free(&what);
 }
 
+/* Scripts and completion expand what --quiet prints, and in a shared storage names are other
+ * users' words: a name that a shell would split or expand is left out. */
+static bool is_plain(const char *id)
+{
+    return !strpbrk(id, " \t\n\r\v\f$`\"'\\*?[](){}<>|&;!#~");
+}
+
 static int visit_run(void *context, uni_run *run, uni_error *err)
 {
     listing *all = context;
@@ -106,8 +113,12 @@ static int visit_run(void *context, uni_run *run, uni_error *err)
         return 0;
     }
     all->shown++;
-    if (all->values->quiet)
+    if (all->values->quiet && is_plain(uni_run_id(run)))
         fprintf(all->context->out.out, "%s\n", uni_run_id(run));
+    else if (all->values->quiet)
+        fprintf(all->context->err.out,
+                "left out: %s (a shell would split or expand the name; unisono ls --json has it)\n",
+                uni_run_id(run));
     else if (all->json && uni_list_take(all->json, cli_run_json(run)) < 0)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the list");
     else if (all->table)

@@ -37,6 +37,22 @@ void cli_page_edge_mark(uni__text *out, double x, double y, bool above)
     uni__text_add_format(out, "M%.1f %.1fl4 %dh-8z", x, y, above ? 8 : -8);
 }
 
+/* Pages are for others to read, too. The file is opened without following a link: by now another
+ * name may stand there. */
+static int make_readable(const char *path, uni_error *err)
+{
+    struct stat info;
+    mode_t mask = umask(0);
+    umask(mask);
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool done = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 &&
+                info.st_uid == geteuid() && fchmod(fd, 0666 & ~mask) == 0;
+    int saved = errno;
+    if (fd >= 0)
+        close(fd);
+    return done ? 0 : uni_error_set_errno(err, saved, "cannot make %s readable", path);
+}
+
 static int write_through(const char *path, const uni__text *page, uni_error *err)
 {
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
@@ -80,10 +96,7 @@ int cli_page_write(cli_context *context, const char *path, const uni__text *page
         return write_through(path, page, err);
     UNI_TRY(check_folder(path, err));
     UNI_TRY(uni__write_file(path, page->data, page->size, false, err));
-    mode_t mask = umask(0);
-    umask(mask);
-    if (chmod(path, 0666 & ~mask) < 0)
-        return uni_error_set_errno(err, errno, "cannot make %s readable", path);
+    UNI_TRY(make_readable(path, err));
     fprintf(context->out.out, "wrote %s\n", path);
     return 0;
 }

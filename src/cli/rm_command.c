@@ -54,6 +54,9 @@ static int ask(cli_context *context, const uni_run *run, double bytes, uni_error
 static int remove_one(cli_context *context, const char *name, const rm_values *values,
                       uni_error *err)
 {
+    if (name[0] == '\0') /* "$RUN" of a script that did not set it */
+        return uni_error_set(err, UNI_EINVAL,
+                             "the name of a run is empty: say which run to remove");
     uni_run *run = NULL;
     double bytes = 0;
     int status = uni__run_open_own(&run, name, values->storage, err);

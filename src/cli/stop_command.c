@@ -49,6 +49,8 @@ static int wait_for_end(uni_run **run, double timeout, uni_error *err)
 static int stop_one(cli_context *context, const char *name, const stop_values *values,
                     uni_error *err)
 {
+    if (name[0] == '\0') /* "$RUN" of a script that did not set it */
+        return uni_error_set(err, UNI_EINVAL, "the name of a run is empty: say which run to stop");
     uni_run *run = NULL;
     int status = uni_run_open(&run, name, values->storage, err);
     if (status == 0)

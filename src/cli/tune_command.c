@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "cli/command.h"
 #include "cli/page.h"
 #include "cli/tune_view.h"
@@ -243,6 +244,17 @@ static int best(cli_context *context, const tune_values *values, const uni_tune_
     return cli_print_json(context, out);
 }
 
+/* Without -o the page goes into the experiment, which must then be the user's alone: in another
+ * user's directory its name could be a link to any file. */
+static int check_place(const tune_values *values, const uni_tune_results *results, uni_error *err)
+{
+    uni_error why = { 0 };
+    if (values->output || uni__check_owned_place(uni_tune_results_dir(results), &why) == 0)
+        return 0;
+    return uni_error_set(err, UNI_EPERMISSION, "%s; write the page elsewhere: -o FILE",
+                         why.message);
+}
+
 static int plot(cli_context *context, const tune_values *values, const uni_tune_results *results)
 {
     uni__text page = { 0 }, notes = { 0 };
@@ -250,7 +262,9 @@ static int plot(cli_context *context, const tune_values *values, const uni_tune_
     char *path = values->output ? strdup(values->output)
                                 : uni__path_join(uni_tune_results_dir(results), "tune.html", NULL);
     const tune_page_options options = { values->metric, values->mode, values->log };
-    int status = tune_page_make(results, &options, &page, &notes, &err);
+    int status = check_place(values, results, &err);
+    if (status == 0)
+        status = tune_page_make(results, &options, &page, &notes, &err);
     if (status == 0 && !path)
         status = uni_error_set(&err, UNI_ENOMEM, "no memory for the page");
     if (status == 0)

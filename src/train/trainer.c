@@ -14,6 +14,7 @@
 #include "train/hosts_internal.h"
 #include "train/main_internal.h"
 #include "train/trainer_internal.h"
+#include "train/variables.h"
 
 #define SHUTDOWN_WAIT_NS 2000000000ull
 
@@ -320,7 +321,10 @@ static uni_value *plan_of_rank(uni_trainer *trainer, const uni__run *run, int ra
         char *name = inherited ? NULL : strndup(pair, strcspn(pair, "="));
         if (name)
             status |= uni_dict_take(
-                mine, name, uni_value_string(pair + strlen(name) + (pair[strlen(name)] == '=')));
+                mine, name,
+                uni_value_string(uni__variable_is_secret(name)
+                                     ? "***"
+                                     : pair + strlen(name) + (pair[strlen(name)] == '=')));
         free(name);
     }
     uni_value_free(list);

@@ -231,6 +231,60 @@ def test_tune_resume_refuses_the_experiment_of_another_user(storage):
     assert os.listdir(told) == [str(ATTACKER)]
 
 
+def test_names_that_a_shell_would_expand(storage):
+    """`unisono rm $(unisono ls -q)` and completion by TAB: a name is another user's word."""
+    attack.need_root()
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    attack.failed_run(storage, VICTIM, "keepme", "exit 3")
+    attack.failed_run(storage, ATTACKER, "plain", "exit 3")
+    for name in ("y keepme", "$(id>%s)" % "x", "`id`", "a*"):
+        directory = os.path.join(attack.shared(storage), name)
+        subprocess.run(["cp", "-a", os.path.join(attack.shared(storage), "plain"), directory], check=True)
+    done = attack.call(storage, VICTIM, "unisono", "ls", "--quiet")
+    assert sorted(done.stdout.split("\n")) == ["", "keepme/run_001", "plain/run_001"], done.stdout
+    assert done.stderr.count("left out: ") == 4, done.stderr
+    script = "source <(unisono completion bash); COMP_WORDS=(unisono show ''); COMP_CWORD=2; COMP_LINE='unisono show '; COMP_POINT=13; _unisono; echo ${COMPREPLY[@]}"
+    done = attack.call(storage, VICTIM, "bash", "-c", script)
+    assert "keepme/run_001" in done.stdout and "id" not in done.stdout, (done.stdout, done.stderr)
+    assert not os.path.exists(os.path.join(storage, "x")), "completion ran a program that a name holds"
+
+
+def test_a_page_does_not_go_into_the_experiment_of_another_user(storage):
+    attack.need_root()
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    experiment(storage, ATTACKER, told)
+    mine = os.path.join(attack.home(storage, VICTIM), "mine")
+    with open(mine, "w", encoding="utf-8") as file:
+        file.write("private")
+    os.chown(mine, VICTIM, VICTIM)
+    os.chmod(mine, 0o600)
+    directory = os.path.join(attack.shared(storage), "tuned", "tune_001")
+    assert os.path.isdir(directory), os.listdir(os.path.join(attack.shared(storage), "tuned"))
+    subprocess.run(["chmod", "-R", "777", os.path.dirname(directory)], check=True)
+    os.symlink(mine, os.path.join(directory, "tune.html"))
+    attack.assert_refused(attack.call(storage, VICTIM, "unisono", "tune", "plot", "tuned"), "-o FILE")
+    with open(mine, encoding="utf-8") as file:
+        assert file.read() == "private"
+    assert os.stat(mine).st_mode & 0o777 == 0o600
+    os.remove(os.path.join(directory, "tune.jsonl"))
+    os.mkfifo(os.path.join(directory, "tune.jsonl"), 0o666)
+    for word in ("show", "best", "plot"):  # no hang
+        done = attack.call(storage, VICTIM, "unisono", "tune", word, "tuned", timeout=20)
+        assert done.returncode != 0, done.stdout
+
+
+def test_an_empty_name_is_no_run(storage):
+    attack.need_root()
+    attack.failed_run(storage, VICTIM, "keepme", "exit 3")
+    for command in (["rm", "--yes", ""], ["stop", ""]):
+        attack.assert_refused(attack.call(storage, VICTIM, "unisono", *command), "is empty")
+    assert os.path.isdir(os.path.join(attack.shared(storage), "keepme", "run_001"))
+
+
 def python(storage, uid, script, *words):
     """A Python program on the build's module, as that user."""
     path = os.path.join(storage, "script.py")

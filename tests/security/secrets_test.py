@@ -100,6 +100,12 @@ def test_visible_values_are_warned_of(storage):
 
 
 def test_dry_run_hides(storage):
+    path = os.path.join(storage, "variables")
+    with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+        file.write("API_KEY=%s\n" % SECRET)
+    for words in ([], ["--json"]):
+        done = unisono(storage, "run", "--dry-run", *words, "-n", "2", "--env-file", path, "--", "true")
+        assert done.returncode == 0 and SECRET not in done.stdout + done.stderr, (done.stdout, done.stderr)
     for words in ([], ["--json"]):
         done = unisono(storage, "run", "--dry-run", *words, "-n", "2", "-e", "API_KEY", "-e", "LEVEL=3", "--", "true", API_KEY=SECRET)
         assert SECRET not in done.stdout + done.stderr, done.stdout
