@@ -285,6 +285,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
     return _AllGather.apply(tensor)
 
 
+@_core.named
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """The root's tensor for everybody, as a new one."""
     check_process_set(process_set)
