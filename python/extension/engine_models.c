@@ -66,8 +66,10 @@ static int check_layer(engine_state *state, PyObject *item)
     }
     if (((engine_layer *)item)->owner) {
         engine_layer *layer = (engine_layer *)item;
-        PyErr_Format(PyExc_ValueError, "the layer \"%s\" belongs to a model already",
-                     uni_layer_name(layer->raw));
+        uni_error err = { 0 };
+        uni_error_set(&err, UNI_EINVAL, "the layer \"%s\" belongs to a model already",
+                      uni_layer_name(layer->raw));
+        engine_raise(state, &err);
         return -1;
     }
     return 0;
@@ -488,10 +490,13 @@ static PyObject *model_call(PyObject *object, PyObject *arguments)
     if (is_elsewhere(object))
         return NULL;
     if (count < 1 || count > UNI_MODEL_MAX_INPUTS ||
-        (built && count != uni_model_num_inputs(self->raw)))
-        return PyErr_Format(PyExc_ValueError, "model %s has %d inputs, got %zd",
-                            uni_model_name(self->raw), built ? uni_model_num_inputs(self->raw) : 1,
-                            count);
+        (built && count != uni_model_num_inputs(self->raw))) {
+        uni_error err = { 0 };
+        uni_error_set(&err, UNI_EINVAL, "model %s has %d inputs, got %zd",
+                      uni_model_name(self->raw), built ? uni_model_num_inputs(self->raw) : 1,
+                      count);
+        return engine_raise(state, &err);
+    }
     for (Py_ssize_t i = 0; i < count; i++)
         if (!(inputs[i] = engine_tensor_arg(tape, PyList_GetItem(list, i))))
             return NULL;

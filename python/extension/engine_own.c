@@ -198,9 +198,11 @@ PyObject *engine_layer_add_child(PyObject *object, PyObject *arguments)
     for (Py_ssize_t i = 0; i < count; i++)
         if (engine_spec_from(PyList_GetItem(list, i), &specs[i]) < 0)
             return NULL;
-    if (((engine_layer *)child)->owner || !self->owner)
-        return PyErr_Format(PyExc_ValueError, "the layer \"%s\" belongs to a model already",
-                            uni_layer_name(((engine_layer *)child)->raw));
+    if (((engine_layer *)child)->owner || !self->owner) {
+        uni_error_set(&err, UNI_EINVAL, "the layer \"%s\" belongs to a model already",
+                      uni_layer_name(((engine_layer *)child)->raw));
+        return engine_raise(state, &err);
+    }
     if (uni_layer_add_child(self->raw, engine_layer_take(child, self->owner), NULL, (int)count,
                             specs, NULL, &err) < 0)
         return engine_raise(state, &err);

@@ -10,6 +10,25 @@ door_state *door_state_of(PyObject *object)
     return PyType_GetModuleState(Py_TYPE(object));
 }
 
+/* The message as unisono._safe shows it: names from data and model files may hold escape sequences,
+ * which a traceback would send to the terminal. Without that module (the interpreter is shutting
+ * down) it is quoted ASCII. */
+static PyObject *safe_message(const char *text)
+{
+    PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    if (!message)
+        return NULL;
+    PyObject *module = PyImport_ImportModule("unisono._safe");
+    PyObject *safe = module ? PyObject_CallMethod(module, "text", "O", message) : NULL;
+    if (!safe && PyErr_ExceptionMatches(PyExc_Exception)) { /* not a KeyboardInterrupt */
+        PyErr_Clear();
+        safe = PyObject_ASCII(message);
+    }
+    Py_XDECREF(module);
+    Py_DECREF(message);
+    return safe;
+}
+
 /* class_(message) with code ("EWORKER") and status (-16). */
 PyObject *door_raise_as(PyObject *class_, const uni_error *err)
 {
@@ -17,8 +36,7 @@ PyObject *door_raise_as(PyObject *class_, const uni_error *err)
         return NULL;
     if (err->code == UNI_ENOMEM)
         return PyErr_NoMemory();
-    PyObject *message =
-        PyUnicode_DecodeUTF8(err->message, (Py_ssize_t)strlen(err->message), "replace");
+    PyObject *message = safe_message(err->message);
     PyObject *error = message ? PyObject_CallFunctionObjArgs(class_, message, NULL) : NULL;
     PyObject *name = PyUnicode_FromString(uni_status_name(err->code));
     PyObject *number = PyLong_FromLong(err->code);

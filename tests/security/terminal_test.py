@@ -4,6 +4,7 @@ Each character is put between a Q and a Z, so that its raw form can be found in 
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import pty
@@ -205,8 +206,8 @@ def test_data(storage):
         on_terminal(storage, "data", *words)
 
 
-def python(storage, *words):
-    done = subprocess.run([sys.executable, *words], env=support.environment(storage, PYTHONPATH=os.path.join(support.BUILD, "python")),
+def python(storage, *words, executable=sys.executable):
+    done = subprocess.run([executable, *words], env=support.environment(storage, PYTHONPATH=os.path.join(support.BUILD, "python")),
                           capture_output=True, timeout=120, check=False)
     if b"No module named" in done.stderr:
         raise support.Skip(done.stderr.decode(errors="replace").strip().splitlines()[-1])
@@ -227,6 +228,94 @@ def test_python(storage):
     done = python(storage, script, storage)
     assert b"Q\\u001bZ" in done.stdout, done.stdout + done.stderr
     check(done.stdout + done.stderr, "fit")
+
+
+NAMES_OF_FILES = """
+import json, os, struct, sys, traceback, zipfile
+import numpy
+from unisono import data
+os.chdir(sys.argv[1])
+names = json.load(open("names.json", encoding="utf-8"))
+
+def fails(function, *arguments):
+    try:
+        function(*arguments)
+    except Exception as error:
+        traceback.print_exc()
+        print(error, getattr(error, "message", ""))
+    else:
+        raise SystemExit("no exception: %r" % (arguments,))
+
+for name in names:
+    with open("twice.csv", "w", encoding="utf-8") as file:
+        file.write("%s,%s\\n1,2\\n" % (name, name))
+    with open("once.csv", "w", encoding="utf-8") as file:
+        file.write("%s,b\\n1,2\\n" % name)
+    fails(lambda: data.read_csv("twice.csv").take_all())
+    dataset = data.read_csv("once.csv")
+    print(dataset.schema(), repr(dataset.schema()), dataset)
+    fails(lambda: dataset.select_columns(["nope"]).take_all())
+    fails(lambda: dataset.map_batches(lambda batch: {name: [1, 2], "b": [1]}).take_all())
+    assert dataset.schema().names == [name, "b"]  # data are not changed
+
+if sys.argv[2] == "keras":
+    from unisono import keras
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save("model.keras")
+    with zipfile.ZipFile("model.keras") as file:
+        parts = {part: file.read(part) for part in file.namelist()}
+
+    def write(change):
+        config = json.loads(parts["config.json"])
+        change(config, config["config"]["layers"][-1])
+        with zipfile.ZipFile("evil.keras", "w") as file:
+            for part, content in parts.items():
+                file.writestr(part, json.dumps(config) if part == "config.json" else content)
+
+    for name in names:
+        write(lambda config, layer: config.update(class_name=name))
+        fails(keras.models.load_model, "evil.keras")
+        write(lambda config, layer: layer.update(class_name=name))
+        fails(keras.models.load_model, "evil.keras")
+        header = json.dumps({name: {"dtype": "none", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        with open("evil.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + bytes(4))
+        fails(model.load_weights, "evil.safetensors")
+        write(lambda config, layer: (config["config"].update(name=name), layer["config"].update(name=name)))
+        loaded = keras.models.load_model("evil.keras")
+        loaded.summary()
+        fails(loaded.get_layer, "nope")
+print("all tried")
+"""
+
+
+def names_of_files(storage, what):
+    script = os.path.join(storage, "script.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(NAMES_OF_FILES)
+    with open(os.path.join(storage, "names.json"), "w", encoding="utf-8") as file:
+        json.dump(["Q%sZ" % each for each in SEQUENCES + DIRECTIONS + ["\033", "\007", "\x9b", "\x9d"]], file)
+    # unisono.data needs NumPy, which the system's Python may have when this one does not.
+    own = importlib.util.find_spec("numpy") or not os.path.exists("/usr/bin/python3")
+    done = python(storage, script, storage, what, executable=sys.executable if own else "/usr/bin/python3")
+    assert done.returncode == 0 and b"all tried" in done.stdout, done.stdout + done.stderr
+    assert b"Q\\u001b]0;owned\\u0007Z" in done.stdout and b"Q\\u001b]0;owned\\u0007Z" in done.stderr, done.stdout + done.stderr
+    for output in (done.stdout, done.stderr):
+        check(output, what)
+        found = FORBIDDEN.search(output)
+        assert not found, "%r: ...%r" % (found.group(), output[max(0, found.start() - 60):][:200])
+
+
+def test_python_names_of_data_files(storage):
+    """Exceptions and schemas that name columns."""
+    names_of_files(storage, "data")
+
+
+def test_python_names_of_model_files(storage):
+    """Exceptions and summaries that name classes, layers and entries."""
+    if not any(name.startswith("_engine.") for name in os.listdir(os.path.join(support.BUILD, "python", "unisono"))):
+        raise support.Skip("built without unisono.keras")
+    names_of_files(storage, "keras")
 
 
 def test_python_and_c_agree(storage):

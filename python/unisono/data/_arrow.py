@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy
 
+from unisono import _safe
 from unisono._unisono import Error, Table
 from unisono.data._convert import array
 
@@ -97,7 +98,7 @@ def from_arrow(table: Any) -> Table:
     try:
         return Table.from_arrow(int(ffi.cast("uintptr_t", c_schema)), int(ffi.cast("uintptr_t", c_array)))
     except Error as error:
-        refused = [field for field in table.schema if 'column "%s"' % field.name in error.message]
+        refused = [field for field in table.schema if 'column "%s"' % _safe.text(field.name) in error.message]
         if error.code != "EUNSUPPORTED" or not refused:
             raise
         raise TypeError("column %r is of Arrow's type %s: %s"

@@ -12,6 +12,7 @@ from typing import Any, Iterable
 
 import numpy
 
+from unisono import _safe
 from unisono._unisono import Array, Table
 
 OBJECTS = "__object__"  # the name of that column, which says nothing about its kind
@@ -259,7 +260,7 @@ def from_columns(columns: dict) -> Table:
     made = [column(name, values) for name, values in columns.items()]
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError("the columns have different numbers of rows: %s" % ", ".join("%s has %d" % pair for pair in lengths.items()))
+        raise ValueError("the columns have different numbers of rows: %s" % ", ".join("%s has %d" % (_safe.text(str(name)), length) for name, length in lengths.items()))
     if len({each[0] for each in made}) < len(made):
         raise ValueError("two columns have the same name: %s" % ", ".join(repr(name) for name in columns))
     return Table(next(iter(lengths.values())), made)

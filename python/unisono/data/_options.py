@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unisono import _safe
 from unisono._arguments import HARMLESS, Refused, check, near
 
 _MOST = 2 ** 63 - 1
@@ -49,7 +50,7 @@ def check_columns(have: list[str], asked: list[str]) -> None:
     """A column that is not there is an error now."""
     missing = [name for name in asked if name not in have]
     if missing:
-        raise KeyError("the dataset has no column %s; it has %s" % (", ".join(map(repr, missing)), ", ".join(have)))
+        raise KeyError("the dataset has no column %s; it has %s" % (", ".join(map(repr, missing)), ", ".join(map(_safe.text, have))))
 
 
 # ---- options of Ray's ----

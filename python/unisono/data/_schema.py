@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy
 
+from unisono import _safe
+
 
 class Schema:
     """names and types of the columns."""
@@ -33,6 +35,7 @@ class Schema:
         return isinstance(other, Schema) and self.fields == other.fields
 
     def __repr__(self) -> str:
-        width = max([6] + [len(name) for name in self.names])
+        names = [_safe.text(name) for name in self.names]
+        width = max([6] + [len(name) for name in names])
         lines = ["%-*s  Type" % (width, "Column"), "%-*s  ----" % (width, "------")]
-        return "\n".join(lines + ["%-*s  %s" % (width, field[0], self._text(field)) for field in self.fields])
+        return "\n".join(lines + ["%-*s  %s" % (width, name, self._text(field)) for name, field in zip(names, self.fields)])

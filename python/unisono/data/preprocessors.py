@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, TypeAlias
 
 import numpy
 
+from unisono import _safe
 from unisono._arguments import Refused, strict_class
 from unisono._unisono import Preprocessor as _Library
 from unisono._unisono import Table
@@ -248,7 +249,7 @@ class Concatenator(_InLibrary):
     def _find(self, fields: Any) -> None:
         numbers = [name for name, kind, _, _ in fields if kind == "number" and name not in self._exclude]
         if not numbers:
-            raise ValueError("Concatenator: there is no column of numbers to put side by side among %s" % ", ".join(field[0] for field in fields))
+            raise ValueError("Concatenator: there is no column of numbers to put side by side among %s" % ", ".join(_safe.text(field[0]) for field in fields))
         self._make(numbers)
 
     def fit(self, ds: "Rows") -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 
-from unisono import _engine
+from unisono import _engine, _safe
 from unisono._arguments import Refused, strict
 from unisono.keras import optimizers as optimizers_module
 from unisono.keras._fit import Trains, as_list
@@ -194,7 +194,7 @@ class Model(Inside, Trains):
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise ValueError("there is no layer %r; there are: %s" % (name, ", ".join(layer.name for layer in self.layers)))
+        raise ValueError("there is no layer %r; there are: %s" % (name, ", ".join(_safe.text(layer.name) for layer in self.layers)))
 
     @property
     def built(self) -> bool:
@@ -306,7 +306,7 @@ class Model(Inside, Trains):
     def summary(self, print_fn: Callable[[str], Any] | None = None) -> None:
         """Prints Keras's table."""
         text = self._native().summary()
-        (print_fn or print)(text.rstrip("\n"))
+        (print_fn or print)(_safe.text(text.rstrip("\n")))
 
     def get_config(self) -> dict:
         """Keras's config (as model.to_json has it)."""
