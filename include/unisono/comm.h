@@ -2,10 +2,16 @@
  * comm.h - collectives: many ranks, one result.
  *
  * A communicator joins ranks 0 to n-1: threads of one process, processes of one host, or hosts over
- * MPI. All ranks call the same collectives in the same order; whoever does not (another type, size
- * or order), dies or freezes, gives every other rank an error within a second that names the rank,
- * the number of the collective and what each rank was doing. After an error a communicator is
- * broken: each call returns the first error again, and all that is left is uni_comm_close.
+ * MPI. All ranks call the same collectives in the same order. A rank that does not (another kind, type,
+ * size, operation or root), dies or freezes gives every other rank an error within a second that names
+ * the rank, the number of the collective and what was called.
+ *
+ * After UNI_EMISMATCH a communicator of threads or of processes of one host goes on: every rank gets
+ * the error for that collective, and the next one works. Of a send of up to 1 MiB only the receiver
+ * gets it, because the sender has gone on. After any other error (a dead peer, an abort, ranks that
+ * wait for each other in a circle: a collective here, a recv there) it is broken, and so it is over
+ * MPI after every error: what MPI has begun cannot be taken back. Each call then returns the first
+ * error again, and all that is left is uni_comm_close.
  *
  * Results are bit-equal on all ranks and from run to run: sums are always taken in the order of the
  * ranks. Every collective waits for all ranks (no rank leaves before all have come), so that a
@@ -154,9 +160,10 @@ UNI_API UNI_MUST_USE int uni_comm_reduce_apply(uni_comm *comm, void *gradient, s
                                                uni_dtype dtype, uni_comm_op op, double weight,
                                                uni_comm_apply apply, void *context, uni_error *err);
 
-/* --- asynchronous: start never waits for a peer (but for the oldest of 14 that are under way),
- * nothing happens between calls (there is no helper thread): call progress now and then. Buffers
- * belong to the request until it is done. A request ends with the wait, or the test that says done. --- */
+/* --- asynchronous: start never waits for a peer, and any number of requests may be under way (some at
+ * once, the others as those end). Nothing happens between calls (there is no helper thread): call
+ * progress now and then. Buffers belong to the request until it is done. A request ends with the
+ * wait, or the test that says done. --- */
 UNI_API UNI_MUST_USE int uni_comm_all_reduce_start(uni_comm *comm, const void *in, void *out,
                                                    size_t count, uni_dtype dtype, uni_comm_op op,
                                                    double weight, uni_comm_request **out_request,

@@ -42,11 +42,13 @@ static bool area_is_free(const uni__area *area)
     return !area->lane || area->seq < area->lane->all_finished;
 }
 
-/* The lowest free one, so that the same few stay in the caches; -1 when there is none. */
-static int take_area(uni__board *board, int *slowest)
+/* The lowest free one, so that the same few stay in the caches; -1 when there is none. Collectives leave some to the sends,
+ * which a peer may need before it comes to the collective. */
+static int take_area(uni__board *board, const uni__lane *lane, int *slowest)
 {
+    int most = lane->first_rank < 0 ? UNI__AREAS - UNI__PAIR_AREAS : UNI__AREAS;
     for (int look = 0; look < 2; look++) {
-        int limit = look == 0 ? 3 : UNI__AREAS;
+        int limit = look == 0 ? 3 : most;
         for (int i = 0; i < limit; i++)
             if (area_is_free(&board->areas[i]))
                 return i;
@@ -121,12 +123,14 @@ int uni__board_start(uni_comm_request *request, bool *again, uni_error *err)
     if (seq - lane->all_finished >= (uint64_t)lane->slots)
         refresh_finished(lane, &request->next_member);
     request->phase = 0;
+    bool gives = request->call.kind != UNI__KIND_RECV;
     *again = seq - lane->all_finished >= (uint64_t)lane->slots ||
-             (request->area = take_area(board, &request->next_member)) < 0;
+             (gives && (request->area = take_area(board, lane, &request->next_member)) < 0);
     if (*again)
         return 0;
     lane->next++;
-    board->areas[request->area] = (uni__area){ lane, seq };
+    if (gives)
+        board->areas[request->area] = (uni__area){ lane, seq };
     request->seq = request->number = seq;
     request->algorithm =
         uni__table_choose(request->call.kind, uni__call_bytes(&request->call), comm->size);
@@ -231,6 +235,10 @@ int uni__board_reached(uni_comm_request *request, uint64_t phase, uni_error *err
     return 1;
 }
 
+static void finish(uni_comm_request *request);
+
+/* Every member compares itself with all others. When two differ, each differs from one of them, so that all find it by
+ * themselves and none has to be told: the request ends here, and the lane goes on with the next number. */
 int uni__board_compare(uni_comm_request *request, int member, uni_error *err)
 {
     uni__lane *lane = request->lane;
@@ -247,10 +255,13 @@ int uni__board_compare(uni_comm_request *request, int member, uni_error *err)
     char ours[96], other[96];
     uni__describe_what(what[0], request->call.count, ours, sizeof ours);
     uni__describe_what(what[1], count, other, sizeof other);
-    return uni__board_fail(request, UNI_EMISMATCH, err,
-                           "the ranks do not call the same: rank %d calls %s, rank %d calls %s",
-                           uni__lane_rank(lane, lane->mine), ours, uni__lane_rank(lane, member),
-                           other);
+    request->own_failure = true;
+    finish(request);
+    return uni_error_set(
+        err, UNI_EMISMATCH,
+        "%s #%llu: the ranks do not call the same: rank %d calls %s, rank %d calls %s",
+        uni__kind_name(request->call.kind), (unsigned long long)request->number,
+        uni__lane_rank(lane, lane->mine), ours, uni__lane_rank(lane, member), other);
 }
 
 static void finish(uni_comm_request *request)
@@ -258,13 +269,10 @@ static void finish(uni_comm_request *request)
     uni_comm *comm = request->comm;
     uni__lane *lane = request->lane;
     uint64_t lowest = lane->next;
-    if (comm->under_way > 1)
-        for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
-            const uni_comm_request *other = &comm->requests[i];
-            /* seq 0: it waits for a place and has no number yet. */
-            if (other->used && other != request && other->status == 0 && other->lane == lane &&
-                other->seq != 0 && other->seq < lowest)
-                lowest = other->seq;
+    for (const uni_comm_request *other = comm->started.first; other; other = other->next)
+        if (other != request && other->lane == lane) {
+            lowest = other->seq; /* they stand in the order of their numbers */
+            break;
         }
     lane->finished = lowest;
     atomic_store_explicit(&uni__lane_progress(lane, lane->mine)->finished, lowest,

@@ -33,6 +33,7 @@
 #define UNI__SLOTS 16 /* of lane 0 */
 #define UNI__PAIR_SLOTS 4
 #define UNI__AREAS 16 /* staging areas a rank */
+#define UNI__PAIR_AREAS 2 /* of them, never used by collectives */
 /* Data goes through staging by windows. 1 MiB is more than a core's second-level cache: what is read has been written
  * back to the shared one by then, and fetching it there is three times faster than out of another core's cache
  * (docs/collectives.md). */
@@ -142,8 +143,8 @@ uint64_t uni__board_locate(uni_comm *comm, const void *data, size_t bytes, bool 
 void *uni__board_in(const uni_comm_request *request, int member, size_t bytes);
 void *uni__board_out(const uni_comm_request *request, int member, size_t bytes);
 
-/* Compares what the members that have come do with what I do. Negative: they disagree, and the
- * communicator is aborted. */
+/* Compares what a member that has come does with what I do. Negative: they disagree, and the request has failed for all
+ * members, each of which finds it by itself; the communicator goes on. */
 int uni__board_compare(uni_comm_request *request, int member, uni_error *err);
 /* Aborts with a sentence: the collective, the reason, and what each rank was doing. Returns the code that
  * counts (somebody else's abort may have been first). */

@@ -123,9 +123,6 @@ static int start_ready(uni_comm_buckets *b, uni_error *err)
 {
     size_t size = uni_dtype_size(b->dtype);
     while (b->next < b->num_buckets && b->buckets[b->next].missing == 0) {
-        /* Two places are left for what else the program has under way. */
-        if (b->next - b->oldest >= UNI__COMM_REQUESTS - 2)
-            UNI_TRY(end_oldest(b, err));
         bucket *one = &b->buckets[b->next];
         char *data = b->flat + one->first * size;
         UNI_TRY(uni_comm_all_reduce_start(b->comm, data, data, one->count, b->dtype, b->op,
@@ -155,7 +152,9 @@ int uni_comm_buckets_finish(uni_comm_buckets *b, uni_error *err)
     for (int i = b->next; i < b->num_buckets; i++)
         b->buckets[i].missing = 0;
     int status = start_ready(b, err);
-    while (status == 0 && b->oldest < b->num_buckets)
-        status = end_oldest(b, err);
+    while (b->oldest < b->next) { /* all of them, that none is left under way */
+        int ended = end_oldest(b, status < 0 ? NULL : err);
+        status = status < 0 ? status : ended;
+    }
     return status;
 }

@@ -43,6 +43,7 @@ void uni__comm_free(uni_comm *comm)
     if (comm->release_peers)
         comm->release_peers(comm->peers.context);
     uni__recorder_free(comm->recorder);
+    uni__requests_free(comm);
     free(comm);
 }
 

@@ -16,7 +16,6 @@
 #include "comm/rendezvous.h"
 
 #define UNI__COMM_MAX_RANKS 1024
-#define UNI__COMM_REQUESTS 14 /* under way at once; fewer than a lane's slots */
 #define UNI__COMM_SEGMENTS 64
 
 /* Where the buffers of all ranks are, as seen from here. */
@@ -52,14 +51,15 @@ typedef struct uni__watch {
 
 struct uni_comm_request {
     uni_comm *comm;
-    bool used;
-    bool held; /* the user has the pointer and will end it by wait or test */
+    uni_comm_request *previous, *next; /* in the list that has it: started, waiting or free */
     int status; /* 0 under way, 1 done, negative failed */
+    bool own_failure; /* it failed alike on all ranks: the communicator goes on */
     uni__call call;
     const uni__algorithm *algorithm;
     uint64_t
         seq; /* number in its lane, from 1; lane 0 is that of the collectives. mpi: of a send or recv, the how manieth to or from that rank */
-    uint64_t number; /* of the collective; for send and recv the number in the pair */
+    uint64_t
+        number; /* of the collective; for send and recv the number in the pair, or of the request */
     uint64_t order; /* in which requests began, sends among them */
     uni__watch watch; /* wait.c */
     uint64_t begun_ns, arrived_ns;
@@ -78,7 +78,19 @@ struct uni_comm_request {
     bool direct; /* all buffers are seen by all ranks */
     /* For mpi and hosts. */
     void *handle;
+    uni_error error; /* when it failed; the last field, which a new request does not clear */
 };
+
+typedef struct uni__request_list {
+    uni_comm_request *first, *last;
+} uni__request_list;
+
+/* Requests are made by the block and used again, so that nothing is allocated once there are enough. */
+#define UNI__REQUEST_BLOCK 16
+typedef struct uni__request_block {
+    struct uni__request_block *next;
+    uni_comm_request requests[UNI__REQUEST_BLOCK];
+} uni__request_block;
 
 /* What a segment of memory looks like from this rank. */
 struct uni_comm_buffer {
@@ -92,7 +104,7 @@ struct uni_comm_buffer {
 
 struct uni__transport {
     const char *name;
-    /* Publishes the call. Never waits: *again is set when the oldest request must end first. */
+    /* Publishes the call. Never waits: *again is set when another request must end first. */
     int (*start)(uni_comm_request *request, bool *again, uni_error *err);
     /* 1 done, 0 not yet, negative failed. Never waits. */
     int (*step)(uni_comm_request *request, uni_error *err);
@@ -119,8 +131,11 @@ struct uni_comm {
     uint64_t begun; /* requests begun */
     bool finalized;
     uni_error broken; /* code 0 while all is well */
-    uni_comm_request requests[UNI__COMM_REQUESTS];
-    int under_way;
+    uni__request_block *blocks;
+    uni__request_list free_requests;
+    uni__request_list started; /* in the order in which they were started */
+    uni__request_list waiting[2]; /* not started yet: collectives; sends and recvs */
+    int under_way; /* started or waiting */
     uni_comm_buffer *segments[UNI__COMM_SEGMENTS];
     const uni__kernels *kernels;
     uni__recorder *recorder;
@@ -136,6 +151,7 @@ void uni__comm_free(uni_comm *comm);
 int uni__comm_break(uni_comm *comm, const uni_error *err);
 
 /* request.c */
+void uni__requests_free(uni_comm *comm);
 /* One call from beginning to end. *total_weight may be NULL. */
 int uni__comm_run(uni_comm *comm, const uni__call *call, double *total_weight,
                   uni_error *err) UNI_MUST_USE;

@@ -1,9 +1,15 @@
 /*
  * request.c - the life of a call: begin, start, steps, end. Blocking calls are requests that are waited for.
  *
- * All requests under way are moved on whenever somebody waits, oldest first: a peer may need an older
- * one to end before it comes to ours. The rank's thread.
+ * All requests under way are moved on whenever a rank waits, oldest first: a peer may need an older
+ * one to end before it comes to ours. There may be any number. A transport has room for some; the others wait
+ * for it, collectives in one queue, sends and recvs in another: a send never waits behind a collective that the receiver
+ * has yet to come to, and the calls of one kind to one rank keep their order.
+ *
+ * A failure is the request's own when all ranks find it alike (they do not call the same); any other one breaks the
+ * communicator. The rank's thread.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,12 +18,82 @@
 
 #define SHARE_NS 100000u /* with others under way nobody sleeps longer on one */
 
+/* --- places --- */
+
+static void append(uni__request_list *list, uni_comm_request *request)
+{
+    request->previous = list->last;
+    request->next = NULL;
+    if (list->last)
+        list->last->next = request;
+    else
+        list->first = request;
+    list->last = request;
+}
+
+static void take_out(uni__request_list *list, uni_comm_request *request)
+{
+    if (request->previous)
+        request->previous->next = request->next;
+    else
+        list->first = request->next;
+    if (request->next)
+        request->next->previous = request->previous;
+    else
+        list->last = request->previous;
+}
+
+static uni__request_list *waiting_list(uni_comm_request *request)
+{
+    return &request->comm->waiting[uni__kind_is_pair(request->call.kind)];
+}
+
+/* Where a request is while it is under way. */
+static uni__request_list *list_of(uni_comm_request *request)
+{
+    return request->record ? &request->comm->started : waiting_list(request);
+}
+
+static bool make_block(uni_comm *comm)
+{
+    uni__request_block *block = calloc(1, sizeof *block);
+    if (!block)
+        return false;
+    block->next = comm->blocks;
+    comm->blocks = block;
+    for (int i = 0; i < UNI__REQUEST_BLOCK; i++)
+        append(&comm->free_requests, &block->requests[i]);
+    return true;
+}
+
+/* The one that was used last, so that the same few stay in the caches. */
 static uni_comm_request *take_request(uni_comm *comm)
 {
-    for (int i = 0; i < UNI__COMM_REQUESTS; i++)
-        if (!comm->requests[i].used)
-            return &comm->requests[i];
-    return NULL;
+    if (!comm->free_requests.last && !make_block(comm))
+        return NULL;
+    uni_comm_request *request = comm->free_requests.last;
+    take_out(&comm->free_requests, request);
+    memset(request, 0, offsetof(uni_comm_request, error));
+    request->comm = comm;
+    return request;
+}
+
+static void give_back(uni_comm_request *request)
+{
+    uni_comm *comm = request->comm;
+    if (request->status == 0) { /* the communicator is broken */
+        take_out(list_of(request), request);
+        comm->under_way--;
+    }
+    append(&comm->free_requests, request);
+}
+
+void uni__requests_free(uni_comm *comm)
+{
+    for (uni__request_block *block = comm->blocks, *next; block; block = next) {
+        next = block->next;
+        free(block);
+    }
 }
 
 static void record_begin(uni_comm_request *request)
@@ -49,40 +125,7 @@ static void record_end(uni_comm_request *request, int status)
         uni__recorder_late(request->comm->recorder, request->late_rank, request->late_ns);
 }
 
-/* One step; when it is the last one, the request's status says how it ended. */
-static void advance(uni_comm_request *request, uni_error *err)
-{
-    uni_comm *comm = request->comm;
-    if (request->status != 0)
-        return;
-    int status = comm->transport->step(request, err);
-    if (status == 0)
-        return;
-    request->status = status;
-    comm->under_way--;
-    record_end(request, status);
-    if (status < 0 && comm->broken.code == 0 && err)
-        uni__comm_break(comm, err);
-}
-
-static uni_comm_request *oldest(uni_comm *comm, const uni_comm_request *after)
-{
-    uni_comm_request *found = NULL;
-    for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
-        uni_comm_request *request = &comm->requests[i];
-        if (request->used && request->status == 0 && request->record &&
-            (!after || request->order > after->order) && (!found || request->order < found->order))
-            found = request;
-    }
-    return found;
-}
-
-static int advance_all(uni_comm *comm, uni_error *err)
-{
-    for (uni_comm_request *r = oldest(comm, NULL); r && !comm->broken.code; r = oldest(comm, r))
-        advance(r, err);
-    return comm->broken.code;
-}
+/* --- moving on --- */
 
 static int say_broken(const uni_comm *comm, uni_error *err)
 {
@@ -91,41 +134,85 @@ static int say_broken(const uni_comm *comm, uni_error *err)
     return comm->broken.code;
 }
 
-/* Something failed outside of a step. */
-static int fail(uni_comm_request *request, uni_error *err)
-{
-    if (request->record && request->status == 0) {
-        request->comm->under_way--;
-        record_end(request, err->code);
-    }
-    request->status = err->code;
-    return uni__comm_break(request->comm, err);
-}
-
-/* Waits for a place; requests under way are moved on meanwhile. */
-static int start(uni_comm_request *request, uni_error *err)
+/* The request has ended. Negative: err says why, and it is the end of the communicator if not of the request alone. */
+static void end(uni_comm_request *request, int status, const uni_error *err)
 {
     uni_comm *comm = request->comm;
-    for (;;) {
-        bool again = false;
-        int status = comm->transport->start(request, &again, err);
-        if (status < 0)
-            return fail(request, err);
-        if (!again)
-            break;
-        uni_comm_request *first = oldest(comm, NULL);
-        if (first) {
-            advance(first, err);
-            if (first->status == 0)
-                UNI_TRY(comm->transport->pause(first, SHARE_NS, err));
-            UNI_TRY(advance_all(comm, err));
-        } else if (comm->transport->pause(request, SHARE_NS, err) < 0) {
-            return fail(request, err);
-        }
+    take_out(list_of(request), request);
+    comm->under_way--;
+    request->status = status;
+    if (request->record)
+        record_end(request, status);
+    if (status > 0)
+        return;
+    request->error = *err;
+    if (!request->own_failure)
+        (void)uni__comm_break(comm, err);
+}
+
+/* One step; when it is the last one, the request's status says how it ended. */
+static void advance(uni_comm_request *request, uni_error *err)
+{
+    int status = request->comm->transport->step(request, err);
+    if (status != 0)
+        end(request, status, err);
+}
+
+/* Starts it and makes the first step. Negative: the communicator is broken. *again: there is no room yet. */
+static int start(uni_comm_request *request, bool *again, uni_error *err)
+{
+    uni_comm *comm = request->comm;
+    int status = comm->transport->start(request, again, err);
+    if (status < 0) {
+        end(request, status, err);
+        return comm->broken.code;
     }
-    comm->under_way++;
+    if (*again)
+        return 0;
+    take_out(waiting_list(request), request);
     record_begin(request);
+    append(&comm->started, request);
+    advance(request, err);
+    return comm->broken.code;
+}
+
+/* Those behind one that found no room keep their place when they go the same way. */
+static int start_waiting(uni_comm *comm, uni_error *err)
+{
+    bool again = false;
+    for (uni_comm_request *r = comm->waiting[0].first; r && !again; r = comm->waiting[0].first)
+        UNI_TRY(start(r, &again, err));
+    uint64_t blocked[2 * UNI__COMM_MAX_RANKS / 64];
+    memset(blocked, 0, sizeof blocked);
+    for (uni_comm_request *r = comm->waiting[1].first, *next; r; r = next) {
+        next = r->next;
+        size_t way = 2 * (size_t)r->call.root + (r->call.kind == UNI__KIND_SEND);
+        if (blocked[way / 64] >> way % 64 & 1)
+            continue;
+        UNI_TRY(start(r, &again, err));
+        blocked[way / 64] |= (uint64_t)again << way % 64;
+    }
     return 0;
+}
+
+static int advance_all(uni_comm *comm, uni_error *err)
+{
+    for (uni_comm_request *r = comm->started.first, *next; r && !comm->broken.code; r = next) {
+        next = r->next;
+        advance(r, err);
+    }
+    if (!comm->broken.code && (comm->waiting[0].first || comm->waiting[1].first))
+        (void)start_waiting(comm, err);
+    return comm->broken.code;
+}
+
+/* What a request waits for: itself, or while it has no room the oldest that has; if there is none, the first that waits. */
+static uni_comm_request *waits_for(uni_comm_request *request)
+{
+    uni_comm_request *first = request->comm->started.first;
+    if (request->record)
+        return request;
+    return first ? first : waiting_list(request)->first;
 }
 
 static int begin(uni_comm *comm, const uni__call *call, uni_comm_request **out, uni_error *err)
@@ -138,41 +225,52 @@ static int begin(uni_comm *comm, const uni__call *call, uni_comm_request **out, 
     UNI_TRY(uni__call_check(comm, call, err));
     uni_comm_request *request = take_request(comm);
     if (!request)
-        return uni_error_set(err, UNI_ELIMIT,
-                             "%s: %d requests are under way or were not waited for; end one by "
-                             "uni_comm_wait first",
-                             uni__kind_name(call->kind), UNI__COMM_REQUESTS);
-    memset(request, 0, sizeof *request);
-    request->comm = comm;
-    request->used = true;
+        return uni_error_set(err, UNI_ENOMEM, "%s: no memory for one more than %d requests",
+                             uni__kind_name(call->kind), comm->under_way);
     request->call = *call;
     request->begun_ns = uni__monotonic_ns();
     request->order = ++comm->begun;
-    if (!uni__kind_is_pair(call->kind))
-        comm->count++;
-    int status = start(request, err);
+    bool pair = uni__kind_is_pair(call->kind);
+    comm->count += !pair;
+    request->number = pair ? comm->begun : comm->count;
+    uni__request_list *waiting = &comm->waiting[pair];
+    bool again = waiting->first != NULL;
+    append(waiting, request);
+    comm->under_way++;
+    int status = again ? 0 : start(request, &again, err);
     if (status < 0) {
-        request->used = false;
+        give_back(request);
         return status;
     }
     *out = request;
     return 0;
 }
 
+static int result_of(const uni_comm_request *request, uni_error *err)
+{
+    if (request->status == 1)
+        return 0;
+    if (request->status == 0)
+        return say_broken(request->comm, err);
+    *err = request->error;
+    return request->status;
+}
+
 static int run_to_end(uni_comm_request *request, uni_error *err)
 {
     uni_comm *comm = request->comm;
-    for (;;) {
-        advance(request, err);
-        if (request->status != 0)
+    while (request->status == 0 && !comm->broken.code) {
+        bool others = comm->under_way > 1 || !request->record;
+        if (others && (advance_all(comm, err) < 0 || request->status != 0))
             break;
-        bool others = comm->under_way > 1;
-        if (others && advance_all(comm, err) < 0)
-            return say_broken(comm, err);
-        if (request->status == 0 && comm->transport->pause(request, others ? SHARE_NS : 0, err) < 0)
-            return fail(request, err);
+        uni_comm_request *on = waits_for(request);
+        int status = comm->transport->pause(on, others ? SHARE_NS : 0, err);
+        if (status < 0)
+            end(on, status, err);
+        else if (request->record)
+            advance(request, err);
     }
-    return request->status < 0 ? say_broken(comm, err) : 0;
+    return result_of(request, err);
 }
 
 int uni__comm_run(uni_comm *comm, const uni__call *call, double *total_weight, uni_error *err)
@@ -184,7 +282,7 @@ int uni__comm_run(uni_comm *comm, const uni__call *call, double *total_weight, u
     int status = run_to_end(request, err);
     if (total_weight)
         *total_weight = request->total_weight;
-    request->used = false;
+    give_back(request);
     return status;
 }
 
@@ -194,8 +292,6 @@ int uni__comm_start(uni_comm *comm, const uni__call *call, uni_comm_request **ou
     err = err ? err : &local;
     *out = NULL;
     UNI_TRY(begin(comm, call, out, err));
-    (*out)->held = true;
-    advance(*out, err);
     return 0; /* a failure is what wait or test return */
 }
 
@@ -203,9 +299,9 @@ int uni_comm_progress(uni_comm *comm, uni_error *err)
 {
     uni_error local;
     err = err ? err : &local;
-    if (comm->broken.code)
+    if (comm->broken.code || advance_all(comm, err) < 0)
         return say_broken(comm, err);
-    return advance_all(comm, err) < 0 ? say_broken(comm, err) : 0;
+    return 0;
 }
 
 int uni_comm_test(uni_comm_request *request, bool *done, uni_error *err)
@@ -216,24 +312,25 @@ int uni_comm_test(uni_comm_request *request, bool *done, uni_error *err)
     if (request->status == 0 && !comm->broken.code)
         (void)advance_all(comm, err);
     /* A program that only tests must hear of a dead peer, too. */
-    if (request->status == 0 && !comm->broken.code && comm->transport->glance(request, err) < 0)
-        (void)fail(request, err);
+    if (request->status == 0 && !comm->broken.code) {
+        uni_comm_request *on = waits_for(request);
+        int status = comm->transport->glance(on, err);
+        if (status < 0)
+            end(on, status, err);
+    }
     *done = request->status != 0 || comm->broken.code != 0;
     if (!*done)
         return 0;
-    int status = request->status == 1 ? 0 : say_broken(comm, err);
-    request->used = false;
+    int status = result_of(request, err);
+    give_back(request);
     return status;
 }
 
 int uni_comm_wait(uni_comm_request *request, uni_error *err)
 {
     uni_error local;
-    uni_comm *comm = request->comm;
     err = err ? err : &local;
-    int status = request->status == 1 ? 0
-                 : comm->broken.code  ? say_broken(comm, err)
-                                      : run_to_end(request, err);
-    request->used = false;
+    int status = run_to_end(request, err);
+    give_back(request);
     return status;
 }

@@ -33,7 +33,31 @@ static uint32_t now_ms(void)
 typedef struct expectation {
     int code;
     const char *words[5];
+    bool goes_on; /* the communicator works afterwards */
 } expectation;
+
+/* The next collectives are right on every rank. */
+static const char *work_on(rank *me)
+{
+    float sum[600];
+    uni_comm_request *requests[30];
+    for (int i = 0; i < 40; i++) {
+        for (int j = 0; j < 600; j++)
+            sum[j] = (float)(me->rank + j);
+        OK(uni_comm_all_reduce(me->comm, sum, sum, 600, UNI_F32, UNI_COMM_SUM, err));
+        CHECK(sum[7] == (float)(me->size * 7 + me->size * (me->size - 1) / 2));
+    }
+    for (int i = 0; i < 30; i++) {
+        sum[i] = (float)i;
+        OK(uni_comm_all_reduce_start(me->comm, &sum[i], &sum[i], 1, UNI_F32, UNI_COMM_SUM, 1,
+                                     &requests[i], err));
+    }
+    for (int i = 29; i >= 0; i--) {
+        OK(uni_comm_wait(requests[i], err));
+        CHECK(sum[i] == (float)(i * me->size));
+    }
+    return NULL;
+}
 
 static const char *judge(rank *me, const expectation *want, int code, const uni_error *err)
 {
@@ -47,6 +71,8 @@ static const char *judge(rank *me, const expectation *want, int code, const uni_
         if (!strstr(err->message, want->words[i]))
             return say(me, "rank %d: no \"%s\" in: %s", me->rank, want->words[i], err->message);
     CHECK(me->result->seconds < 1.0 * test_patience());
+    if (want->goes_on)
+        return work_on(me);
     uni_error again = { 0 };
     CHECK(uni_comm_barrier(me->comm, &again) ==
           code); /* broken stays broken, with the first cause */
@@ -101,7 +127,9 @@ static void check_run(const run_options *options, rank_function function)
 static void test_killed(void **state)
 {
     static const int sizes[] = { 2, 3, 7 };
-    expectation want = { UNI_EWORKER, { "rank 1", "has died", "all_reduce #", "rank 0 is in #" } };
+    expectation want = { UNI_EWORKER,
+                         { "rank 1", "has died", "all_reduce #", "rank 0 is in #" },
+                         false };
     for (int i = 0; i < 3; i++)
         check_run(&(run_options){ .transport = "shm",
                                   .size = sizes[i],
@@ -127,14 +155,14 @@ static const char *finalize_rank(rank *me)
 
 static void test_killed_at_the_end(void **state)
 {
-    expectation want = { UNI_EWORKER, { "rank 1", "has died", "finalize #3" } };
+    expectation want = { UNI_EWORKER, { "rank 1", "has died", "finalize #3" }, false };
     check_run(&(run_options){ .transport = "shm", .size = 3, .context = &want, .may_die = true },
               finalize_rank);
 }
 
 static void test_stopped(void **state)
 {
-    expectation want = { UNI_EWORKER, { "rank 1", "is stopped", "all_reduce #" } };
+    expectation want = { UNI_EWORKER, { "rank 1", "is stopped", "all_reduce #" }, false };
     for (int size = 2; size <= 4; size += 2)
         check_run(&(run_options){ .transport = "shm",
                                   .size = size,
@@ -192,10 +220,9 @@ static const char *disagree(rank *me)
     default: /* recv of another size than was sent */
         if (me->rank == 0)
             code = uni_comm_send(me->comm, data, 8, UNI_F32, 1, &bad);
-        if (odd)
-            code = uni_comm_recv(me->comm, data, 9, UNI_F32, 0, &bad);
-        if (code == 0)
-            code = uni_comm_barrier(me->comm, &bad);
+        if (!odd)
+            return code == 0 ? work_on(me) : say(me, "the sender failed: %s", bad.message);
+        code = uni_comm_recv(me->comm, data, 9, UNI_F32, 0, &bad);
     }
     return judge(me, want, code, &bad);
 }
@@ -226,11 +253,81 @@ static void test_disagree(void **state)
         for (int size = 2; size <= 4; size += 2)
             for (which_way = 0; which_way < 9; which_way++) {
                 const char *const *w = words[which_way];
-                expectation want = { UNI_EMISMATCH, { w[0], w[1], w[2], "rank 1" } };
+                expectation want = { UNI_EMISMATCH,
+                                     { w[0], w[1], w[2], "rank 1" },
+                                     which_way != 7 };
                 check_run(
                     &(run_options){ .transport = transports[t], .size = size, .context = &want },
                     disagree_as_told);
             }
+}
+
+/* One of many requests under way does not match: it alone fails, on every rank, and by its own error. */
+static const char *disagree_in_one(rank *me)
+{
+    enum { MANY = 300, ODD = 150 };
+    float data[MANY];
+    uni_comm_request *requests[MANY];
+    for (int i = 0; i < MANY; i++) {
+        data[i] = (float)(i + me->rank);
+        uni_comm_op op = i == ODD && me->rank == 1 ? UNI_COMM_MAX : UNI_COMM_SUM;
+        OK(uni_comm_all_reduce_start(me->comm, &data[i], &data[i], 1, UNI_F32, op, 1, &requests[i],
+                                     err));
+    }
+    for (int i = 0; i < MANY; i++) {
+        uni_error bad = { 0 };
+        int code = uni_comm_wait(requests[i], &bad);
+        CHECK(code == (i == ODD ? UNI_EMISMATCH : 0));
+        CHECK(i != ODD || (strstr(bad.message, "max of 1") && strstr(bad.message, "rank 1")));
+        CHECK(i == ODD || data[i] == (float)(me->size * i + me->size * (me->size - 1) / 2));
+    }
+    return work_on(me);
+}
+
+/* More collectives than there is room for do not keep the messages back that the peer needs first. */
+static const char *many_at_once(rank *me)
+{
+    enum { MANY = 1000 };
+    float *data = calloc(MANY, sizeof *data), message[8] = { 0 };
+    uni_comm_request *requests[MANY];
+    CHECK(data != NULL);
+    if (me->rank == 1)
+        OK(uni_comm_recv(me->comm, message, 8, UNI_F32, 0, err));
+    for (int i = 0; i < MANY; i++) {
+        data[i] = (float)i;
+        OK(uni_comm_all_reduce_start(me->comm, &data[i], &data[i], 1, UNI_F32, UNI_COMM_SUM, 1,
+                                     &requests[i], err));
+    }
+    if (me->rank == 0)
+        OK(uni_comm_send(me->comm, message, 8, UNI_F32, 1, err));
+    for (int i = MANY - 1; i >= 0; i--)
+        OK(uni_comm_wait(requests[i], err));
+    for (int i = 0; i < MANY; i++)
+        CHECK(data[i] == (float)(me->size * i));
+    /* Messages wait for their receiver in the order in which they were sent. */
+    for (int i = 0; i < MANY; i++) {
+        data[i] = (float)(i + 1);
+        OK(me->rank == 0 ? uni_comm_send_start(me->comm, &data[i], 1, UNI_F32, 1, &requests[i], err)
+           : me->rank == 1
+               ? uni_comm_recv_start(me->comm, &data[i], 1, UNI_F32, 0, &requests[i], err)
+               : 0);
+    }
+    for (int i = 0; i < MANY && me->rank < 2; i++) {
+        OK(uni_comm_wait(requests[i], err));
+        CHECK(data[i] == (float)(i + 1));
+    }
+    free(data);
+    return work_on(me);
+}
+
+static void test_many_requests(void **state)
+{
+    static const char *const transports[] = { "thread", "shm" };
+    for (int t = 0; t < 2; t++)
+        for (int size = 2; size <= 4; size++) {
+            check_run(&(run_options){ .transport = transports[t], .size = size }, disagree_in_one);
+            check_run(&(run_options){ .transport = transports[t], .size = size }, many_at_once);
+        }
 }
 
 static const char *leave_early(rank *me)
@@ -248,7 +345,7 @@ static const char *leave_early(rank *me)
 
 static void test_leaves(void **state)
 {
-    expectation want = { UNI_EWORKER, { "rank 1", "all_reduce #" } };
+    expectation want = { UNI_EWORKER, { "rank 1", "all_reduce #" }, false };
     check_run(&(run_options){ .transport = "thread", .size = 3, .context = &want }, leave_early);
     check_run(&(run_options){ .transport = "shm", .size = 3, .context = &want }, leave_early);
 }
@@ -269,7 +366,7 @@ static const char *give_up_rank(rank *me)
 
 static void test_abort(void **state)
 {
-    expectation want = { UNI_ECANCELED, { "the disk of rank 2 is full" } };
+    expectation want = { UNI_ECANCELED, { "the disk of rank 2 is full" }, false };
     check_run(&(run_options){ .transport = "thread", .size = 3, .context = &want }, give_up_rank);
     check_run(&(run_options){ .transport = "shm", .size = 3, .context = &want }, give_up_rank);
 }
@@ -286,7 +383,7 @@ static const char *slow_rank(rank *me)
 
 static void test_timeout(void **state)
 {
-    expectation want = { UNI_ETIMEOUT, { "rank 0", "barrier #2", "300 ms" } };
+    expectation want = { UNI_ETIMEOUT, { "rank 0", "barrier #2", "300 ms" }, false };
     check_run(
         &(run_options){
             .transport = "thread", .size = 2, .context = &want, .comm = { .timeout_ms = 300 } },
@@ -497,19 +594,13 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_at_the_end),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_drift),
-        cmocka_unit_test(test_recorder),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_dies_before_open),
+        cmocka_unit_test(test_killed),        cmocka_unit_test(test_killed_at_the_end),
+        cmocka_unit_test(test_stopped),       cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_abort),         cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_arguments),     cmocka_unit_test(test_drift),
+        cmocka_unit_test(test_recorder),      cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_dies_before_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/slice.h"
+#include "comm/board.h"
 #include "comm/kinds.h"
 #include "comm/mpi/hosts_internal.h"
 
@@ -40,7 +41,6 @@ static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
     if (!it)
         return no_memory(err);
     it->views = it->show.views = (void **)(it + 1);
-    request->number = pair ? request->comm->begun : request->comm->count;
     request->late_rank = -1;
     request->total_weight = call->weight;
     request->handle = it;
@@ -95,8 +95,11 @@ static int conclude(uni_comm_request *request, uni_error *err)
     return it->room < 0 ? no_memory(err) : 0;
 }
 
+/* What fails in one step leaves the ranks in different steps: it is the end of the communicator, for the other ranks of the host as well. */
 static int explain(uni__over_hosts *hosts, const uni_comm *where, uni_error *err)
 {
+    if (where == hosts->local)
+        uni__board_abort(hosts->local, err->code, err->message);
     if (where == hosts->local)
         uni_error_prefix(err, "among the %d ranks of the host of rank %d, counted from 0",
                          hosts->local_size, hosts->local_peers.ranks[0]);
@@ -255,8 +258,9 @@ static void hosts_close(uni_comm *comm)
     bool proper = comm->finalized && !comm->broken.code;
     if (!hosts)
         return;
-    for (int i = 0; i < UNI__COMM_REQUESTS; i++)
-        free_job(comm->requests[i].used ? comm->requests[i].handle : NULL);
+    for (uni__request_block *block = comm->blocks; block; block = block->next)
+        for (int i = 0; i < UNI__REQUEST_BLOCK; i++)
+            free_job(block->requests[i].handle);
     if (hosts->across)
         hosts->across->finalized = proper;
     if (hosts->world)

@@ -26,6 +26,7 @@
 #define LOOK_NS 20000000u
 #define NOTE_NS 100000000u
 #define WARN_NS 10000000000ull
+#define MAX_UNDER_WAY 100 /* collectives; each may need two tags of 256 */
 #define GREET_TELL_NS 2000000000ull /* before that nothing is said about it */
 #define GREET_NS 5000000000ull
 
@@ -38,6 +39,7 @@ typedef struct mpi_state {
     char abort_text[UNI__MPI_NOTE_SIZE];
     uint64_t looked; /* when somebody last looked after all */
     uni__stall stall;
+    int under_way; /* collectives that MPI has begun */
     bool dead; /* MPI is not called any more */
 } mpi_state;
 
@@ -135,12 +137,16 @@ static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
     char why[UNI__MPI_WHY_SIZE] = "";
     *again = false;
     bool pair = uni__kind_is_pair(call->kind);
-    request->number = pair ? comm->begun : comm->count;
     const _Atomic uint32_t *word = comm->peers.abort_word;
     if (atomic_load(&mpi->aborted) == 2)
         return give_up(request, UNI_ECANCELED, err, mpi->abort_text);
     if (word && atomic_load_explicit(word, memory_order_relaxed) != 0)
         UNI_TRY(check_peers(request, err));
+    /* The tags of those under way must differ (exchange.c). */
+    *again = !pair && mpi->under_way >= MAX_UNDER_WAY;
+    if (*again)
+        return 0;
+    mpi->under_way += !pair;
     request->late_rank = -1;
     request->total_weight = call->weight;
     uni__mpi_call plain = { .kind = call->kind,
@@ -172,6 +178,7 @@ static int mpi_step(uni_comm_request *request, uni_error *err)
         return give_up(request, status, err, why);
     if (!done)
         return 0;
+    mpi->under_way -= !uni__kind_is_pair(call->kind);
     bool takes = call->kind != UNI__KIND_REDUCE || call->root == comm->rank;
     int type = uni__kernel_type(call->dtype);
     if (call->op == UNI_COMM_MEAN && takes && request->total_weight != 0 && type >= 0)
@@ -187,14 +194,10 @@ static int mpi_step(uni_comm_request *request, uni_error *err)
 /* Sends go unnoticed for long by nature; the collective that all must come to is the oldest. */
 static uni_comm_request *oldest_collective(uni_comm *comm)
 {
-    uni_comm_request *found = NULL;
-    for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
-        uni_comm_request *it = &comm->requests[i];
-        if (it->used && it->status == 0 && it->watch.begun && !uni__kind_is_pair(it->call.kind) &&
-            (!found || it->order < found->order))
-            found = it;
-    }
-    return found;
+    for (uni_comm_request *it = comm->started.first; it; it = it->next)
+        if (it->watch.begun && !uni__kind_is_pair(it->call.kind))
+            return it;
+    return NULL;
 }
 
 /* Do all ranks come to it, and does it move when they have? */

@@ -140,15 +140,12 @@ static void hear_wishes(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
 static void wish_for(uni__stall *stall, uni_comm *comm, uint64_t now_ns)
 {
     const uni__rendezvous *peers = &comm->peers;
-    for (int i = 0; i < UNI__COMM_REQUESTS; i++) {
-        const uni_comm_request *it = &comm->requests[i];
-        bool waits = it->used && it->status == 0 && it->call.kind == UNI__KIND_RECV &&
-                     it->watch.begun && now_ns - it->watch.begun > TELL_NS;
-        for (int j = 0; j < UNI__COMM_REQUESTS && waits; j++) {
-            const uni_comm_request *other = &comm->requests[j];
-            waits = !(other->used && other->status == 0 && other->call.kind == UNI__KIND_RECV &&
-                      other->call.root == it->call.root && other->seq < it->seq);
-        }
+    for (const uni_comm_request *it = comm->started.first; it; it = it->next) {
+        bool waits = it->call.kind == UNI__KIND_RECV && it->watch.begun &&
+                     now_ns - it->watch.begun > TELL_NS;
+        for (const uni_comm_request *other = comm->started.first; other != it && waits;
+             other = other->next)
+            waits = other->call.kind != UNI__KIND_RECV || other->call.root != it->call.root;
         wish mine = { .from = it->call.root, .number = it->seq };
         if (waits && it->seq > 0)
             (void)!peers->vtable->put(peers->context, stall->pair_key, &mine, sizeof mine, NULL);

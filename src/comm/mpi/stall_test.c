@@ -78,20 +78,34 @@ static void open_sides(side sides[2])
     }
 }
 
+/* It has ended. */
+static void end(uni_comm_request *it)
+{
+    uni__request_list *list = &it->comm->started;
+    *(it->previous ? &it->previous->next : &list->first) = it->next;
+    *(it->next ? &it->next->previous : &list->last) = it->previous;
+    free(it);
+}
+
 static void close_sides(side sides[2])
 {
     for (int r = 0; r < 2; r++) {
         uni__stall_free(&sides[r].stall);
+        while (sides[r].comm->started.first)
+            end(sides[r].comm->started.first);
         free(sides[r].comm);
     }
 }
 
 static uni_comm_request *begin(side *me, int kind, size_t bytes, uint64_t now)
 {
-    uni_comm_request *it = me->comm->requests;
-    while (it->used)
-        it++;
-    *it = (uni_comm_request){ .comm = me->comm, .used = true, .begun_ns = now };
+    uni__request_list *list = &me->comm->started;
+    uni_comm_request *it = calloc(1, sizeof *it);
+    it->comm = me->comm;
+    it->begun_ns = now;
+    it->previous = list->last;
+    *(list->last ? &list->last->next : &list->first) = it;
+    list->last = it;
     it->call =
         (uni__call){ .kind = kind, .dtype = UNI_U8, .count = bytes, .root = 1 - me->comm->rank };
     it->watch.begun = now;
@@ -145,10 +159,10 @@ static void test_lost_answer(void **state)
 {
     side sides[2];
     open_sides(sides);
-    begin(&sides[0], UNI__KIND_SEND, 100, 10 * SECOND)->used = false;
-    begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND)->used = false; /* it came */
+    end(begin(&sides[0], UNI__KIND_SEND, 100, 10 * SECOND));
+    end(begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND)); /* it came */
     begin(&sides[0], UNI__KIND_RECV, 100, 10 * SECOND);
-    begin(&sides[1], UNI__KIND_SEND, 100, 11 * SECOND)->used = false; /* left, and was swallowed */
+    end(begin(&sides[1], UNI__KIND_SEND, 100, 11 * SECOND)); /* left, and was swallowed */
     begin(&sides[1], UNI__KIND_RECV, 100, 11 * SECOND);
     uint64_t found = look(sides, 11 * SECOND, 30, true, true);
     assert_in_range(found, 5 * SECOND, 10 * SECOND);
@@ -163,9 +177,9 @@ static void test_long_computation(void **state)
     open_sides(sides);
     uni_comm_request *waits = begin(&sides[1], UNI__KIND_RECV, 100, 10 * SECOND);
     assert_int_equal(look(sides, 10 * SECOND, 7, true, true), 0);
-    begin(&sides[0], UNI__KIND_SEND, 100, 17 * SECOND)->used = false;
+    end(begin(&sides[0], UNI__KIND_SEND, 100, 17 * SECOND));
     begin(&sides[0], UNI__KIND_RECV, 100, 17 * SECOND);
-    waits->used = false; /* it came; rank 1 computes and looks after nothing */
+    end(waits); /* it came; rank 1 computes and looks after nothing */
     assert_int_equal(look(sides, 17 * SECOND, 60, true, false), 0);
     close_sides(sides);
 }

@@ -53,7 +53,13 @@ static int thread_alloc(uni_comm *comm, uni_comm_buffer *buffer, uni_error *err)
     int status = comm->rank == 0 ? keeper_new(&shared, buffer->mapped, comm->size, &failure) : 0;
     /* With the pointer goes the size that rank 0 wants: ranks that want another are told so. */
     uint64_t message[2] = { (uint64_t)(uintptr_t)shared, size };
-    UNI_TRY(uni_comm_broadcast(comm, message, 2, UNI_U64, 0, err));
+    int sent = uni_comm_broadcast(comm, message, 2, UNI_U64, 0, err);
+    if (sent < 0) {
+        /* No rank has got it when they do not call the same; otherwise one may have. */
+        if (sent == UNI_EMISMATCH)
+            keeper_leave(shared, comm->size);
+        return sent;
+    }
     shared = (keeper *)(uintptr_t)message[0];
     if (!shared) {
         if (status < 0 && err)
