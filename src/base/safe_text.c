@@ -1,5 +1,6 @@
 /* safe_text.c - see safe_text.h. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/safe_text.h"
@@ -79,12 +80,60 @@ void uni__text_add_safe(uni__text *out, const char *text, size_t length, const c
     uni__text_add(out, text + from, length - from);
 }
 
-size_t uni__sgr_sequence(const char *text, size_t length)
+/* Reset, bold, underline, their ends, and colours that neither a black nor a white background
+ * swallows. Everything else can hide text: conceal, blink, dim, black on black. */
+static bool shows_text(long code)
 {
+    return code == 0 || code == 1 || code == 4 || code == 22 || code == 24 || code == 39 ||
+           (code >= 31 && code <= 36) || (code >= 91 && code <= 96);
+}
+
+/* The codes that follow 38, 48 or 58 belong to it: 5;N or 2;R;G;B. */
+static const char *skip_colour(const char *at, const char *end)
+{
+    char *next = NULL;
+    long kind = at < end && *at == ';' ? strtol(at + 1, &next, 10) : 0;
+    int values = kind == 5 ? 1 : kind == 2 ? 3 : 0;
+    if (!values)
+        return at;
+    at = next;
+    for (; values > 0 && at < end && *at == ';'; values--)
+        for (at++; at < end && *at != ';';)
+            at++;
+    return at;
+}
+
+static void keep_showing(const char *at, const char *end, char out[UNI__SGR_SIZE])
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (;; at++) {
+        char *next = NULL;
+        long code = strtol(at, &next, 10);
+        /* An empty code is 0; strtol would not move. */
+        at = next && next <= end ? next : end;
+        if (shows_text(code))
+            used +=
+                (size_t)snprintf(out + used, UNI__SGR_SIZE - used, "%s%ld", used ? ";" : "[", code);
+        if (code == 38 || code == 48 || code == 58)
+            at = skip_colour(at, end);
+        if (at >= end)
+            break;
+    }
+    if (used)
+        snprintf(out + used, UNI__SGR_SIZE - used, "m");
+}
+
+size_t uni__sgr_sequence(const char *text, size_t length, char out[UNI__SGR_SIZE])
+{
+    out[0] = 0;
     if (length < 3 || text[0] != '\033' || text[1] != '[')
         return 0;
     size_t at = 2;
     while (at < length && at < 40 && ((text[at] >= '0' && text[at] <= '9') || text[at] == ';'))
         at++;
-    return at < length && text[at] == 'm' ? at + 1 : 0;
+    if (at == length || text[at] != 'm')
+        return 0;
+    keep_showing(text + 2, text + at, out);
+    return at + 1;
 }

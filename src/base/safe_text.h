@@ -21,8 +21,11 @@
 size_t uni__safe_step(const char *text, size_t length, const char *keep,
                       char escape[UNI__ESCAPE_SIZE]);
 void uni__text_add_safe(uni__text *out, const char *text, size_t length, const char *keep);
-/* Bytes of an SGR sequence (ESC [ digits and semicolons m: colours and weight, nothing else) at the
- * beginning; 0 when it is none. */
-size_t uni__sgr_sequence(const char *text, size_t length);
+/* Room for the longest that uni__sgr_sequence keeps, and a zero. */
+#define UNI__SGR_SIZE 96
+/* Bytes of an SGR sequence (ESC [ digits and semicolons m) at the beginning; 0 when it is none.
+ * `out` is what of it may be sent to a terminal, without ESC: reset, bold, underline and
+ * foreground colours but black and white, because the others can hide text; "" when nothing. */
+size_t uni__sgr_sequence(const char *text, size_t length, char out[UNI__SGR_SIZE]);
 
 #endif

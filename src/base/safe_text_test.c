@@ -63,13 +63,47 @@ static void forms(void **state)
 static void colours(void **state)
 {
     (void)state;
-    assert_int_equal(uni__sgr_sequence("\033[1;31mx", 8), 7);
-    assert_int_equal(uni__sgr_sequence("\033[m", 3), 3);
+    static const struct {
+        const char *text, *kept;
+    } sequences[] = {
+        { "\033[1;31mx", "[1;31m" },
+        { "\033[mx", "[0m" },
+        { "\033[;4mx", "[0;4m" },
+        { "\033[4;mx", "[4;0m" },
+        { "\033[22;24;39;96mx", "[22;24;39;96m" },
+        /* what hides: dim, blink, inverse, conceal, strike, fonts, backgrounds, black, white */
+        { "\033[8mx", "" },
+        { "\033[5;6mx", "" },
+        { "\033[2;3;7;9;10;20mx", "" },
+        { "\033[30;40mx", "" },
+        { "\033[31;41;107mx", "[31m" },
+        { "\033[37;97;90mx", "" },
+        { "\033[008mx", "" },
+        { "\033[4294967304mx", "" },
+        /* the codes of a longer colour are not codes of their own */
+        { "\033[38;5;1;1mx", "[1m" },
+        { "\033[38;2;31;1;4;36mx", "[36m" },
+        { "\033[48;5;mx", "" },
+        { "\033[38;2;;;;33mx", "[33m" },
+        { "\033[38;5mx", "" },
+        { "\033[38mx", "" },
+        { "\033[38;31mx", "[31m" },
+    };
+    char kept[UNI__SGR_SIZE];
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++) {
+        size_t length = strlen(sequences[i].text);
+        assert_int_equal(uni__sgr_sequence(sequences[i].text, length, kept), length - 1);
+        assert_string_equal(kept, sequences[i].kept);
+    }
+    /* the longest */
+    assert_int_equal(uni__sgr_sequence("\033[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m", 41, kept),
+                     41);
+    assert_int_equal(strlen(kept), 1 + 39 + 38 + 1);
     static const char *const others[] = {
         "\033[31", "\033[2J", "\033]0;m", "\033[?25m", "m", "\033"
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        assert_int_equal(uni__sgr_sequence(others[i], strlen(others[i])), 0);
+        assert_int_equal(uni__sgr_sequence(others[i], strlen(others[i]), kept), 0);
 }
 
 int main(void)

@@ -102,12 +102,13 @@ void cli_safe_add_line(const cli_safe *safe, uni__text *out, const char *line, s
                        bool colour)
 {
     bool coloured = false;
+    char shown[UNI__SGR_SIZE];
     for (size_t at = 0; at < size;) {
-        size_t sgr = safe && colour ? uni__sgr_sequence(line + at, size - at) : 0;
+        size_t sgr = safe && colour ? uni__sgr_sequence(line + at, size - at, shown) : 0;
         if (sgr) {
-            uni__text_add(out, safe->mark, MARK_SIZE);
-            uni__text_add(out, line + at + 1, sgr - 1);
-            coloured = true;
+            uni__text_add(out, shown[0] ? safe->mark : "", shown[0] ? MARK_SIZE : 0);
+            uni__text_add_string(out, shown);
+            coloured = coloured || shown[0];
             at += sgr;
             continue;
         }

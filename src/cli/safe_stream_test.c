@@ -104,7 +104,8 @@ static void test_lines_of_programs(void **state)
     cli_safe *safe;
     int fd;
     FILE *stream = open_stream(&safe, &fd);
-    expect_line(safe, "\033[1;31mred\033[m", true, "\033[1;31mred\033[m\033[0m");
+    expect_line(safe, "\033[1;31mred\033[m", true, "\033[1;31mred\033[0m\033[0m");
+    expect_line(safe, "a\033[8mb\033[30;40mc", true, "abc");
     expect_line(safe, "\033[31mred", false, "\\u001b[31mred");
     expect_line(safe, "\033[2J\033]52;c;eA==\007\033[3", true,
                 "\\u001b[2J\\u001b]52;c;eA==\\u0007\\u001b[3");

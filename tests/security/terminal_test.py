@@ -19,7 +19,8 @@ import support
 
 CONTROLS = [chr(code) for code in [*range(1, 0x20), *range(0x7F, 0xA0)]]
 DIRECTIONS = [chr(code) for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)]
-SEQUENCES = ["\033]0;owned\007", "\033]52;c;b3duZWQ=\007", "\033[2J", "\033[31m", "\u009b2J", "\033P$q\033\\", "\033c"]
+SEQUENCES = ["\033]0;owned\007", "\033]52;c;b3duZWQ=\007", "\033[2J", "\033[31m", "\u009b2J", "\033P$q\033\\", "\033c",
+             "\033[8m", "\033[5m", "\033[1;6m", "\033[30;40m", "\033[38;5;8m"]  # conceal, blink, black on black
 NOT_UTF8 = [b"\xff", b"\xc0\x9b", b"\x9b2J", b"\xed\xa0\x80", b"\x80"]
 UNSAFE = CONTROLS + DIRECTIONS + SEQUENCES
 TEXT = "".join("Q%sZ" % each for each in UNSAFE)
