@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
-#include "tune/shell.h"
+#include "tune/template.h"
 #include "tune/tuner_internal.h"
 
 /* ---- the queue ---- */
@@ -37,55 +36,6 @@ static uni__trial *dequeue(uni_tuner *tuner)
 
 /* ---- starting ---- */
 
-/* The value of "{name}" at the beginning of `at` as text, malloc'ed; *length: how many characters the braces take. NULL: not a value of the config. */
-static char *value_at(const char *at, const uni_value *config, size_t *length)
-{
-    const char *end = *at == '{' ? strchr(at, '}') : NULL;
-    char *name = end ? strndup(at + 1, (size_t)(end - at) - 1) : NULL, *text = NULL;
-    const uni_value *value = name ? uni_value_path(config, name) : NULL;
-    free(name);
-    if (!value)
-        return NULL;
-    *length = (size_t)(end - at) + 1;
-    if (uni_value_type_of(value) == UNI_TYPE_STRING)
-        return strdup(uni_value_as_string(value, ""));
-    return uni_json_write(&text, NULL, value, UNI_JSON_NONFINITE, NULL) == 0 ? text : NULL;
-}
-
-/* "{lr}" in a program's word is replaced by that value of the config. In a shell's script it is quoted as its place asks for. */
-static int fill_word(const char *word, bool is_script, const uni_value *config, uni_value **out,
-                     uni_error *err)
-{
-    uni__text text = { 0 };
-    uni__shell shell = { 0 };
-    int status = 0;
-    for (const char *at = word; *at && status == 0;) {
-        size_t length = 1;
-        char *value = value_at(at, config, &length);
-        if (!value) {
-            length = is_script ? (size_t)uni__shell_read(&shell, at) : 1;
-            uni__text_add(&text, at, length);
-        } else if (!is_script) {
-            uni__text_add_string(&text, value);
-        } else if ((status = uni__shell_add(&text, &shell, value)) < 0) {
-            uni_error_set(err, UNI_EINVAL,
-                          "cannot put \"%.200s\" into the shell script in place of %.*s: it has "
-                          "characters that the shell would interpret there. Give the value as an "
-                          "argument of its own: [\"sh\", \"-c\", \"... \\\"$1\\\"\", \"sh\", "
-                          "\"%.*s\"]",
-                          value, (int)length, at, (int)length, at);
-        } else {
-            shell.before = 'x';
-        }
-        free(value);
-        at += length;
-    }
-    if (status == 0 && !text.failed)
-        *out = uni_value_string(text.data ? text.data : "");
-    uni__text_free(&text);
-    return status < 0 ? status : *out ? 0 : uni__no_trial_memory(err);
-}
-
 static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_value **argv,
                         uni_value **environment, uni_error *err)
 {
@@ -105,8 +55,7 @@ static int fill_program(const uni_tuner *tuner, const uni_value *config, uni_val
         return uni__no_trial_memory(err);
     for (size_t i = 0; i < uni_list_size(program); i++) {
         uni_value *word = NULL;
-        UNI_TRY(fill_word(uni_value_as_string(uni_list_get(program, i), ""),
-                          uni__is_script(program, i), config, &word, err));
+        UNI_TRY(uni__fill_word(program, i, config, &word, err));
         if (uni_list_take(*argv, word) < 0)
             return uni__no_trial_memory(err);
     }

@@ -111,17 +111,23 @@ def test_plot_of_diverged_trials(storage):
     assert "outside" not in err and "Learning curves: accuracy" in page and "loss" not in page and "(max is best)" in page, err
 
 
+HOSTILE = ["two words", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "a[$(touch pwned)]", "a\nb", ""]
+
+
 def test_values_are_data_for_the_shell(storage):
-    values = ["plain", "two words", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "a\nb"]
-    space = {"v": {"$grid_search": values}, "n": 0.5}
-    program = ["sh", "-c", "printf '%s|' {v} '{v}' \"{v}\" \"$(printf '%s' {v})\"; echo '{\"loss\": {n}}' >&$UNISONO_REPORT_FD"]
-    run(storage, "tune", write(storage, program=program, space=space, name="quoted", working_directory=storage))
-    for number, value in enumerate(values):
-        assert read(storage, "quoted", "tune_001", "trial_%05d" % number, "logs", "rank_0.log") == (value + "|") * 4, value
+    """As arguments they are anything; in a script only what means the same everywhere."""
+    space = {"v": {"$grid_search": ["plain", *HOSTILE]}, "n": 0.5}
+    program = ["sh", "-c", "printf '%s|' \"$1\"; echo '{\"loss\": {n}}' >&$UNISONO_REPORT_FD", "sh", "{v}"]
+    run(storage, "tune", write(storage, program=program, space=space, name="argument", working_directory=storage))
+    for number, value in enumerate(["plain", *HOSTILE]):
+        assert read(storage, "argument", "tune_001", "trial_%05d" % number, "logs", "rank_0.log") == value + "|", value
+    for number, script in enumerate(["echo '{v}'", "[[ {v} -eq 1 ]]", "a[{v}]=1", "echo $[{v}]", "echo $(( {v} ))", "let '{v}'", "declare -i y='{v}'",
+                                     "test -v '{v}'", "printf -v '{v}' x", "eval '{v}'", "sh -c '{v}'"]):
+        for value in HOSTILE:
+            spec = write(storage, program=["bash", "-c", script], space={"v": value}, name="refused-%d" % number, working_directory=storage)
+            _, err = run(storage, "tune", spec, code=64)
+            assert "argument of its own" in err, err
     assert not os.path.exists(os.path.join(storage, "pwned"))
-    program = ["sh", "-c", "echo `echo {v}`"]
-    _, err = run(storage, "tune", write(storage, program=program, space={"v": "; touch pwned"}, name="refused"), code=64)
-    assert "would interpret" in err and not os.path.exists(os.path.join(storage, "pwned")), err
 
 
 def test_failures_are_told(storage):
