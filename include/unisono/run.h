@@ -91,6 +91,9 @@ UNI_API bool uni_run_is_live(const uni_run *run);
  * not every user can replace them in the storage directory. What acts on a run (resuming, stopping,
  * removing it) checks this by itself; what only reads one does not. */
 UNI_API UNI_MUST_USE int uni_run_check_owner(const char *dir, uni_error *err);
+/* Makes the directory STORAGE/NAME (an absolute path), in which runs are made, with mode 0700 unless it is there. UNI_EPERMISSION when it is not
+ * the effective user's alone, is a link, or any user can replace it: STORAGE is writable by others and has no sticky bit. */
+UNI_API UNI_MUST_USE int uni_run_make_place(const char *dir, uni_error *err);
 /* Asks a live controller of the same user to stop the run: SIGTERM, so that all ranks stop at the
  * same iteration; or with now SIGKILL, and the agents end the workers. A run that is over is
  * UNI_ESTATE, one on another host UNI_EUNSUPPORTED, one that is not yours UNI_EPERMISSION. */

@@ -172,6 +172,17 @@ static PyObject *run_check_owner(PyObject *module, PyObject *argument)
     Py_RETURN_NONE;
 }
 
+static PyObject *run_make_place(PyObject *module, PyObject *argument)
+{
+    uni_error err = { 0 };
+    const char *path = PyUnicode_AsUTF8AndSize(argument, NULL);
+    if (!path)
+        return NULL;
+    if (uni_run_make_place(path, &err) < 0)
+        return door_raise(PyModule_GetState(module), &err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *storage(PyObject *module, PyObject *argument)
 {
     char *path = NULL;
@@ -198,6 +209,8 @@ PyMethodDef door_file_methods[] = {
     { "checkpoint_write", checkpoint_write, METH_VARARGS, "checkpoint_write(path, dict)" },
     { "run_reports", run_reports, METH_VARARGS, NULL },
     { "run_description", run_description, METH_O, NULL },
+    { "run_make_place", run_make_place, METH_O,
+      "run_make_place(path): makes STORAGE/NAME, ours alone" },
     { "run_check_owner", run_check_owner, METH_O,
       "raises unless the run or experiment is yours alone" },
     { "storage", storage, METH_O, "the directory that a storage path means" },

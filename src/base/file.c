@@ -46,15 +46,27 @@ int uni__write_all(int fd, const void *data, size_t size, const char *path, uni_
     return 0;
 }
 
+static int refuse_link(const char *path, uni_error *err)
+{
+    return uni_error_set(err, UNI_EPERMISSION,
+                         "refusing \"%s\": it is a symbolic link, and would show another file as "
+                         "if it were this one; replace it by what it points to",
+                         path);
+}
+
 static int open_error(const char *path, uni_error *err)
 {
     return uni_error_set_errno(err, errno, "cannot open \"%s\"", path);
 }
 
-/* Regular files only: a FIFO or a device in place of a file must not block us. */
-static int open_regular(const char *path, struct stat *info, uni_error *err)
+/* Regular files only: a FIFO or a device in place of a file must not block us. `flags`: O_NOFOLLOW
+ * or 0. */
+static int open_regular_at(int at, const char *name, const char *path, int flags, struct stat *info,
+                           uni_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = openat(at, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
+    if (fd < 0 && flags && errno == ELOOP)
+        return refuse_link(path, err);
     if (fd < 0)
         return open_error(path, err);
     if (fstat(fd, info) < 0) {
@@ -69,22 +81,79 @@ static int open_regular(const char *path, struct stat *info, uni_error *err)
     return fd;
 }
 
+static int open_regular(const char *path, struct stat *info, uni_error *err)
+{
+    return open_regular_at(AT_FDCWD, path, path, 0, info, err);
+}
+
 /* A file of a terabyte that has nothing on the disk would be read for an hour. */
 static bool is_all_holes(const struct stat *info)
 {
     return info->st_size > (off_t)1 << 30 && info->st_blocks < info->st_size / 512 / 1000;
 }
 
-int uni__open_regular(const char *path, uni_error *err)
+static int check_holes(int fd, const struct stat *info, const char *path, uni_error *err)
 {
-    struct stat info;
-    int fd = open_regular(path, &info, err);
-    if (fd < 0 || !is_all_holes(&info))
+    if (fd < 0 || !is_all_holes(info))
         return fd;
     close(fd);
     return uni_error_set(err, UNI_ELIMIT,
                          "\"%s\" claims %lld bytes, but has next to nothing on the disk", path,
-                         (long long)info.st_size);
+                         (long long)info->st_size);
+}
+
+int uni__open_regular(const char *path, uni_error *err)
+{
+    struct stat info;
+    int fd = open_regular(path, &info, err);
+    return check_holes(fd, &info, path, err);
+}
+
+int uni__open_unlinked(const char *path, uni_error *err)
+{
+    struct stat info;
+    int fd = open_regular_at(AT_FDCWD, path, path, O_NOFOLLOW, &info, err);
+    return check_holes(fd, &info, path, err);
+}
+
+/* The directory that `name` is in, below `dir`; *last is its last part. Cuts `name` up. */
+static int open_parent(const char *dir, char *name, char **last, const char *path, uni_error *err)
+{
+    int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+        *slash = 0;
+        int next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        /* With O_DIRECTORY a link is ENOTDIR. */
+        int failed = next < 0 ? errno : 0;
+        struct stat info;
+        if (failed == ENOTDIR && fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISLNK(info.st_mode))
+            failed = ELOOP;
+        close(at);
+        errno = failed;
+        at = next;
+    }
+    *last = name;
+    if (at < 0)
+        return errno == ELOOP ? refuse_link(path, err) : open_error(path, err);
+    return at;
+}
+
+int uni__open_below(const char *dir, const char *name, uni_error *err)
+{
+    struct stat info;
+    char *parts = strdup(name), *path = uni__path_join(dir, name, NULL), *last = NULL;
+    int fd = parts && path ? open_parent(dir, parts, &last, path, err)
+                           : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (fd >= 0) {
+        int parent = fd;
+        fd = open_regular_at(parent, last, path, O_NOFOLLOW, &info, err);
+        fd = check_holes(fd, &info, path, err);
+        close(parent);
+    }
+    free(parts);
+    free(path);
+    return fd;
 }
 
 /* read(2) that goes on after signals; a negative code when it fails. */
@@ -99,14 +168,15 @@ static ssize_t read_some(int fd, void *out, size_t size, const char *path, uni_e
     return got;
 }
 
-int uni__read_file(char **out, size_t *size, const char *path, size_t limit, uni_error *err)
+static int read_file(char **out, size_t *size, const char *path, int flags, size_t limit,
+                     uni_error *err)
 {
     struct stat info;
     uni__text text = { 0 };
     *out = NULL;
     if (size)
         *size = 0;
-    int status = 0, fd = open_regular(path, &info, err);
+    int status = 0, fd = open_regular_at(AT_FDCWD, path, path, flags, &info, err);
     if (fd < 0)
         return fd;
     /* The size is only a hint: /proc says 0, and the file may grow while we read. */
@@ -140,6 +210,16 @@ int uni__read_file(char **out, size_t *size, const char *path, size_t limit, uni
     return 0;
 }
 
+int uni__read_file(char **out, size_t *size, const char *path, size_t limit, uni_error *err)
+{
+    return read_file(out, size, path, 0, limit, err);
+}
+
+int uni__read_unlinked(char **out, size_t *size, const char *path, size_t limit, uni_error *err)
+{
+    return read_file(out, size, path, O_NOFOLLOW, limit, err);
+}
+
 static int sync_fd(int fd, const char *path, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_FSYNC, path, NULL);
@@ -171,30 +251,46 @@ int uni__fsync_parent(const char *path, uni_error *err)
     return status;
 }
 
-int uni__rename(const char *from, const char *to, uni_error *err)
+const char *uni__name_at(int dir, const char *path)
+{
+    const char *slash = dir == AT_FDCWD ? NULL : strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int rename_at(int dir, const char *from, const char *to, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_RENAME, from, NULL);
-    if (fault == 0 && rename(from, to) < 0)
+    if (fault == 0 && renameat(dir, uni__name_at(dir, from), dir, uni__name_at(dir, to)) < 0)
         fault = errno;
     return fault ? uni_error_set_errno(err, fault, "cannot rename \"%s\" to \"%s\"", from, to) : 0;
 }
 
-int uni__unlink(const char *path, uni_error *err)
+int uni__rename(const char *from, const char *to, uni_error *err)
+{
+    return rename_at(AT_FDCWD, from, to, err);
+}
+
+static int unlink_at(int dir, const char *path, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_UNLINK, path, NULL);
-    if (fault == 0 && unlink(path) < 0)
+    if (fault == 0 && unlinkat(dir, uni__name_at(dir, path), 0) < 0)
         fault = errno;
     if (fault == 0 || fault == ENOENT)
         return 0;
     return uni_error_set_errno(err, fault, "cannot remove \"%s\"", path);
 }
 
-static int create(const char *path, int flags, mode_t mode, uni_error *err)
+int uni__unlink(const char *path, uni_error *err)
+{
+    return unlink_at(AT_FDCWD, path, err);
+}
+
+int uni__create_at(int dir, const char *path, int flags, uni_error *err)
 {
     int fault = uni__fault(UNI__FAULT_CREATE, path, NULL);
     int fd = -1;
     if (fault == 0) {
-        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, mode);
+        fd = openat(dir, uni__name_at(dir, path), O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0600);
         if (fd < 0)
             fault = errno;
     }
@@ -202,10 +298,10 @@ static int create(const char *path, int flags, mode_t mode, uni_error *err)
 }
 
 /* The contents under a temporary name, complete and (when durable) on the disk. */
-static int write_temporary(const char *temporary, const void *data, size_t size, bool durable,
-                           uni_error *err)
+static int write_temporary(int dir, const char *temporary, const void *data, size_t size,
+                           bool durable, uni_error *err)
 {
-    int fd = create(temporary, O_EXCL, 0600, err);
+    int fd = uni__create_at(dir, temporary, O_WRONLY | O_EXCL, err);
     if (fd < 0)
         return fd;
     int status = uni__write_all(fd, data, size, temporary, err);
@@ -216,7 +312,8 @@ static int write_temporary(const char *temporary, const void *data, size_t size,
     return status;
 }
 
-int uni__write_file(const char *path, const void *data, size_t size, bool durable, uni_error *err)
+int uni__write_file_at(int dir, const char *path, const void *data, size_t size, bool durable,
+                       uni_error *err)
 {
     uint32_t serial;
     char *temporary = NULL;
@@ -224,17 +321,22 @@ int uni__write_file(const char *path, const void *data, size_t size, bool durabl
         return uni_error_set(err, UNI_EIO, "no random numbers for a name beside \"%s\"", path);
     if (asprintf(&temporary, "%s.tmp-%08x", path, serial) < 0)
         return uni_error_set(err, UNI_ENOMEM, "no memory to write \"%s\"", path);
-    int status = write_temporary(temporary, data, size, durable, err);
+    int status = write_temporary(dir, temporary, data, size, durable, err);
     if (status == 0)
-        status = uni__rename(temporary, path, err);
+        status = rename_at(dir, temporary, path, err);
     if (status < 0) {
-        int ignored = uni__unlink(temporary, NULL); /* the first error is the one to tell */
+        int ignored = unlink_at(dir, temporary, NULL); /* the first error is the one to tell */
         (void)ignored;
     } else if (durable) {
-        status = uni__fsync_parent(path, err);
+        status = dir == AT_FDCWD ? uni__fsync_parent(path, err) : sync_fd(dir, path, err);
     }
     free(temporary);
     return status;
+}
+
+int uni__write_file(const char *path, const void *data, size_t size, bool durable, uni_error *err)
+{
+    return uni__write_file_at(AT_FDCWD, path, data, size, durable, err);
 }
 
 static int copy_by_hand(int in, int out, const char *from, const char *to, uni_error *err)
@@ -284,7 +386,7 @@ int uni__copy_file(const char *from, const char *to, uni_error *err)
     int in = open_regular(from, &source, err);
     if (in < 0)
         return in;
-    int status, out = create(to, O_NOFOLLOW, 0600, err);
+    int status, out = uni__create_at(AT_FDCWD, to, O_WRONLY | O_NOFOLLOW, err);
     if (out < 0) {
         status = out;
         goto done;

@@ -18,14 +18,29 @@ int uni__write_all(int fd, const void *data, size_t size, const char *path,
                    uni_error *err) UNI_MUST_USE;
 /* A descriptor to read a regular file; anything else (a FIFO, a device) is refused, and does not block. */
 int uni__open_regular(const char *path, uni_error *err) UNI_MUST_USE;
+/* The same for files of a run, an experiment or a checkpoint, which may be another user's: a symbolic
+ * link in place of the file is UNI_EPERMISSION. */
+int uni__open_unlinked(const char *path, uni_error *err) UNI_MUST_USE;
+/* The same for `name` below `dir`, where no part of `name` may be a link ("logs/rank_0.log"). */
+int uni__open_below(const char *dir, const char *name, uni_error *err) UNI_MUST_USE;
 /* Whole file, zero-terminated (size does not count the zero); more than limit bytes is
  * UNI_ELIMIT. */
 int uni__read_file(char **out, size_t *size, const char *path, size_t limit,
                    uni_error *err) UNI_MUST_USE;
+int uni__read_unlinked(char **out, size_t *size, const char *path, size_t limit,
+                       uni_error *err) UNI_MUST_USE; /* as uni__open_unlinked */
+/* What openat takes for a file of the directory `dir`: the last part of the path, or with AT_FDCWD
+ * the whole of it. */
+const char *uni__name_at(int dir, const char *path);
+/* openat with O_CREAT and these flags, mode 0600; `dir` may be AT_FDCWD. */
+int uni__create_at(int dir, const char *path, int flags, uni_error *err) UNI_MUST_USE;
 /* Writes a temporary beside it, fsyncs (when durable), renames, fsyncs the directory (when
  * durable). */
 int uni__write_file(const char *path, const void *data, size_t size, bool durable,
                     uni_error *err) UNI_MUST_USE;
+/* The same in the directory `dir`, a descriptor; `path` is for messages, its last part the name. */
+int uni__write_file_at(int dir, const char *path, const void *data, size_t size, bool durable,
+                       uni_error *err) UNI_MUST_USE;
 /* Removes what uni__write_file left in dir (not below it) when its process was killed: NAME.tmp-
  * and eight hex digits. Only for directories of our own in which nobody writes at the time. */
 int uni__remove_temporaries(const char *dir, uni_error *err) UNI_MUST_USE;

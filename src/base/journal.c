@@ -167,14 +167,10 @@ static int scan_file(scan *s, uni_error *err)
 
 /* A file without one good line is ours only if it can be a header that was cut off: nothing, the
  * beginning of one, or the zeros that some file systems leave after a power cut. */
-static int check_torn_header(const char *path, uni_error *err)
+static int check_torn_header(int fd, const char *path, uni_error *err)
 {
     char start[sizeof header_start - 1] = { 0 };
-    int fd = uni__open_regular(path, err);
-    if (fd < 0)
-        return fd;
     ssize_t got = pread(fd, start, sizeof start, 0);
-    close(fd);
     if (got < 0)
         return uni_error_set_errno(err, errno, "cannot read \"%s\"", path);
     static const char zeros[sizeof start];
@@ -187,7 +183,7 @@ static int scan_and_judge(scan *s, uni_error *err)
 {
     UNI_TRY(scan_file(s, err));
     if (!s->header_seen && s->report.records == 0)
-        return check_torn_header(s->path, err);
+        return check_torn_header(s->fd, s->path, err);
     return 0;
 }
 
@@ -197,7 +193,7 @@ int uni__journal_read(const char *path, const char *kind, uni__journal_visit vis
     scan s = { .path = path, .kind = kind, .visit = visit, .context = context };
     if (report)
         *report = (uni__journal_report){ 0 };
-    s.fd = uni__open_regular(path, err);
+    s.fd = uni__open_unlinked(path, err);
     if (s.fd < 0)
         return s.fd;
     int status = scan_and_judge(&s, err);
@@ -288,10 +284,16 @@ static int prepare(uni__journal *journal, const char *kind, uni__journal_visit v
 
 int uni__journal_open(uni__journal **out, const char *path, const char *kind, uni_error *err)
 {
-    return uni__journal_open_read(out, path, kind, NULL, NULL, NULL, err);
+    return uni__journal_open_read(out, AT_FDCWD, path, kind, NULL, NULL, NULL, err);
 }
 
-int uni__journal_open_read(uni__journal **out, const char *path, const char *kind,
+int uni__journal_open_at(uni__journal **out, int dir, const char *path, const char *kind,
+                         uni_error *err)
+{
+    return uni__journal_open_read(out, dir, path, kind, NULL, NULL, NULL, err);
+}
+
+int uni__journal_open_read(uni__journal **out, int dir, const char *path, const char *kind,
                            uni__journal_visit visit, void *context, uni__journal_report *report,
                            uni_error *err)
 {
@@ -302,7 +304,9 @@ int uni__journal_open_read(uni__journal **out, const char *path, const char *kin
         return uni_error_set(err, UNI_ENOMEM, "no memory to open \"%s\"", path);
     }
     int fault = uni__fault(UNI__FAULT_CREATE, path, NULL);
-    journal->fd = fault ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    journal->fd = fault ? -1
+                        : openat(dir, uni__name_at(dir, path),
+                                 O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     int status = journal->fd < 0 ? uni_error_set_errno(err, fault ? fault : errno,
                                                        "cannot open \"%s\" for appending", path)
                                  : prepare(journal, kind, visit, context, report, err);

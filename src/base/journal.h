@@ -21,6 +21,10 @@ typedef struct uni__journal uni__journal;
 /* Creates it (with its header line) or opens it for appending. */
 int uni__journal_open(uni__journal **out, const char *path, const char *kind,
                       uni_error *err) UNI_MUST_USE;
+/* The same by the last part of `path`, in the directory `dir` (a descriptor, or AT_FDCWD for the
+ * whole path): what was checked is what is written. */
+int uni__journal_open_at(uni__journal **out, int dir, const char *path, const char *kind,
+                         uni_error *err) UNI_MUST_USE;
 void uni__journal_close(uni__journal *journal);
 /* What fdatasync is for, apart from appending: another thread may call it while one appends, so
  * that many records share one sync. Not together with durable appends. */
@@ -38,7 +42,7 @@ typedef struct uni__journal_report {
  * kind UNI_EFORMAT. */
 typedef int (*uni__journal_visit)(void *context, const uni_value *record, uni_error *err);
 /* Opens for appending and visits what is there in the same pass. */
-int uni__journal_open_read(uni__journal **out, const char *path, const char *kind,
+int uni__journal_open_read(uni__journal **out, int dir, const char *path, const char *kind,
                            uni__journal_visit visit, void *context, uni__journal_report *report,
                            uni_error *err) UNI_MUST_USE;
 int uni__journal_read(const char *path, const char *kind, uni__journal_visit visit, void *context,

@@ -10,4 +10,7 @@
 int uni__json_add(uni__text *text, const uni_value *value, unsigned flags,
                   uni_error *err) UNI_MUST_USE;
 
+/* uni_json_read_file that refuses a symbolic link in place of the file (uni__open_unlinked). */
+int uni__json_read_unlinked(uni_value **out, const char *path, uni_error *err) UNI_MUST_USE;
+
 #endif

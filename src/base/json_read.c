@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unisono/value.h>
 #include "base/file.h"
+#include "base/json.h"
 
 /* Configs, manifests and run files are small; what is larger is not one of them. */
 #define JSON_SIZE_LIMIT ((size_t)64 << 20)
@@ -133,15 +134,30 @@ int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *e
     return status;
 }
 
-int uni_json_read_file(uni_value **out, const char *path, uni_error *err)
+static int read_text(uni_value **out, int status, char *text, size_t size, const char *path,
+                     uni_error *err)
 {
-    char *text = NULL;
-    size_t size = 0;
     *out = NULL;
-    UNI_TRY(uni__read_file(&text, &size, path, JSON_SIZE_LIMIT, err));
-    int status = uni_json_read(out, text, size, err);
+    UNI_TRY(status);
+    status = uni_json_read(out, text, size, err);
     free(text);
     if (status < 0)
         uni_error_prefix(err, "cannot read \"%s\"", path);
     return status;
+}
+
+int uni_json_read_file(uni_value **out, const char *path, uni_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int status = uni__read_file(&text, &size, path, JSON_SIZE_LIMIT, err);
+    return read_text(out, status, text, size, path, err);
+}
+
+int uni__json_read_unlinked(uni_value **out, const char *path, uni_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int status = uni__read_unlinked(&text, &size, path, JSON_SIZE_LIMIT, err);
+    return read_text(out, status, text, size, path, err);
 }

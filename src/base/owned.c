@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/owned.h"
 
@@ -83,8 +84,9 @@ int uni__open_shared_dir(const char *path, uni_error *err)
         status = uni_error_set_errno(err, errno, "cannot look at %s", path);
     else if ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
         status = uni_error_set(err, UNI_EPERMISSION,
-                               "refusing what is in %s: any user can replace it there (mode "
-                               "%04o); set the sticky bit (chmod +t) on a shared directory",
+                               "refusing to use %s: any user can replace what is in it (mode "
+                               "%04o); set the sticky bit (chmod +t) if it is shared, or "
+                               "`chmod o-w` it",
                                path, (unsigned)(info.st_mode & 07777));
     if (status < 0) {
         close(fd);
@@ -132,17 +134,51 @@ done:
     return status;
 }
 
-int uni__check_owned_place(const char *dir, uni_error *err)
+int uni__make_owned_in(int at, const char *name, const char *shown, uni_error *err)
 {
     struct stat info;
-    if (lstat(dir, &info) < 0)
-        return uni_error_set_errno(err, errno, "cannot look at %s", dir);
-    if (!S_ISDIR(info.st_mode))
+    int fault = uni__fault(UNI__FAULT_MKDIR, shown, NULL);
+    if (fault == 0 && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+        fault = errno;
+    if (fault)
+        return uni_error_set_errno(err, fault, "cannot make the directory \"%s\"", shown);
+    if (fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(info.st_mode))
         return uni_error_set(err, UNI_EPERMISSION,
                              "refusing to write to %s: it is a symbolic link or a file; give the "
                              "storage path of what it points to, or another name",
-                             dir);
-    return info.st_uid == geteuid() ? 0 : refuse_owner(dir, info.st_uid, err);
+                             shown);
+    return uni__open_owned_dir(at, name, shown, err);
+}
+
+int uni__make_owned_dir(const char *dir, uni_error *err)
+{
+    char *storage = strdup(dir);
+    const char *name = storage ? cut_last(storage) : NULL;
+    int status = 0, shared = -1;
+    if (!storage)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    if (!name)
+        status =
+            uni_error_set(err, UNI_EINVAL, "%s has no directory above it to store runs in", dir);
+    if (status == 0)
+        status = uni__make_dirs(storage, 0700, err);
+    if (status == 0)
+        status = shared = uni__open_shared_dir(storage, err);
+    if (status >= 0)
+        status = uni__make_owned_in(shared, name, dir, err);
+    if (shared >= 0)
+        close(shared);
+    free(storage);
+    return status;
+}
+
+int uni__check_owned_place(const char *dir, uni_error *err)
+{
+    int place = uni__open_owned_dir(AT_FDCWD, dir, dir, err);
+    if (place < 0)
+        return place;
+    close(place);
+    return 0;
 }
 
 bool uni__may_run(const char *path, const char *own)

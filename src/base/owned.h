@@ -28,7 +28,16 @@ int uni__open_shared_dir(const char *path, uni_error *err) UNI_MUST_USE;
  * worse than shared. Returns a descriptor of `dir`. */
 int uni__open_owned_below(const char *dir, uni_error *err) UNI_MUST_USE;
 
-/* A directory that we are about to write into was not put there by another user. */
+/* Makes the directory `dir` (STORAGE/NAME, an absolute path) of mode 0700, and what is missing above
+ * it, unless it is there. STORAGE is no worse than shared, `dir` is ours alone. Returns a descriptor
+ * of `dir`: what is made in it by descriptors stays in it, whatever happens to the path. */
+int uni__make_owned_dir(const char *dir, uni_error *err) UNI_MUST_USE;
+
+/* The directory `name` in the directory `at`, made with mode 0700 unless it is there; ours alone.
+ * `shown` is its path, for messages. Returns a descriptor. */
+int uni__make_owned_in(int at, const char *name, const char *shown, uni_error *err) UNI_MUST_USE;
+
+/* A directory that we are about to write into is ours alone. */
 int uni__check_owned_place(const char *dir, uni_error *err) UNI_MUST_USE;
 
 /* Whether code from this file may run in our process or as our helper: it belongs to root, to the

@@ -307,7 +307,7 @@ int uni__manifest_load(uni__manifest *out, const char *dir, uni_error *err)
     if (!path)
         return uni_error_set(err, UNI_ENOMEM, "no memory to open the checkpoint %s", dir);
     size_t size = 0;
-    int status = uni__read_file(&text, &size, path, UNI__MANIFEST_LIMIT, err);
+    int status = uni__read_unlinked(&text, &size, path, UNI__MANIFEST_LIMIT, err);
     free(path);
     if (status == UNI_ENOTFOUND)
         return uni_error_set(err, UNI_EFORMAT,

@@ -12,6 +12,7 @@
 #include <unisono/value.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/safe_text.h"
 #include "cli/follow_logs.h"
 
@@ -27,11 +28,13 @@ typedef struct rank_log {
     struct timespec older_time;
     uni__text line; /* without its end so far */
     char *path, *older;
+    size_t name; /* where "logs/rank_N.log" begins in both */
     int rank;
     char prefix[320];
 } rank_log;
 
 struct cli_log_follower {
+    char *run_dir;
     rank_log *ranks;
     int num_ranks;
     char
@@ -66,7 +69,7 @@ static void refresh_hosts(cli_log_follower *follower)
         (info.st_ino == follower->about_seen.st_ino &&
          info.st_mtim.tv_sec == follower->about_seen.st_mtim.tv_sec &&
          info.st_mtim.tv_nsec == follower->about_seen.st_mtim.tv_nsec) ||
-        uni_json_read_file(&about, follower->about, NULL) < 0)
+        uni__json_read_unlinked(&about, follower->about, NULL) < 0)
         return;
     follower->about_seen = info;
     const uni_value *workers = uni_dict_get(about, "workers");
@@ -104,8 +107,9 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
         return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
     }
     follower->out = options->out;
-    if (options->prefix &&
-        !(follower->about = uni__path_join(options->run_dir, "run.json", NULL))) {
+    follower->run_dir = strdup(options->run_dir);
+    if (!follower->run_dir || (options->prefix && !(follower->about = uni__path_join(
+                                                        options->run_dir, "run.json", NULL)))) {
         cli_log_follower_free(follower);
         return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
     }
@@ -128,6 +132,7 @@ int cli_log_follower_new(cli_log_follower **out, const cli_log_options *options,
             cli_log_follower_free(follower);
             return uni_error_set(err, UNI_ENOMEM, "no memory to follow the logs");
         }
+        log->name = strlen(log->path) - strlen(name);
         if (stat(log->older, &info) == 0)
             remember_older(log, &info);
         if (options->from_end && stat(log->path, &info) == 0)
@@ -190,7 +195,7 @@ static size_t read_rotated(cli_log_follower *follower, rank_log *log)
     struct stat info;
     if (stat(log->older, &info) < 0 || same_older(log, &info))
         return 0;
-    int file = uni__open_regular(log->older, NULL);
+    int file = uni__open_below(follower->run_dir, log->older + log->name, NULL);
     if (file < 0 || fstat(file, &info) < 0)
         info.st_size = 0;
     for (size_t got = 1; file >= 0 && got > 0 && log->offset < info.st_size; total += got)
@@ -202,10 +207,11 @@ static size_t read_rotated(cli_log_follower *follower, rank_log *log)
     return total;
 }
 
-static bool open_log(rank_log *log)
+/* Links are not followed: the run may be another user's. */
+static bool open_log(const cli_log_follower *follower, rank_log *log)
 {
     struct stat info;
-    log->file = uni__open_regular(log->path, NULL);
+    log->file = uni__open_below(follower->run_dir, log->path + log->name, NULL);
     if (log->file < 0)
         return false;
     log->inode = fstat(log->file, &info) == 0 ? info.st_ino : 0;
@@ -225,7 +231,7 @@ static size_t poll_rank(cli_log_follower *follower, rank_log *log)
         log->file = -1;
         log->offset = 0;
     }
-    if (log->file < 0 && !open_log(log))
+    if (log->file < 0 && !open_log(follower, log))
         return total;
     total += read_rotated(follower, log);
     bool too_short = fstat(log->file, &info) == 0 && info.st_size < log->offset;
@@ -326,6 +332,7 @@ void cli_log_follower_free(cli_log_follower *follower)
     uni__text_free(&follower->ready);
     uni__text_free(&follower->rendered);
     free(follower->about);
+    free(follower->run_dir);
     free(follower->ranks);
     free(follower);
 }

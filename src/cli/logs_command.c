@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/safe_text.h"
 #include "cli/command.h"
 #include "cli/follow_logs.h"
@@ -82,15 +83,18 @@ static long start_of_tail(FILE *file, long long lines)
 }
 
 /* in_line: the last line had no end yet, and goes on here. */
-static void print_file(cli_context *context, const char *path, const char *prefix, long long lines,
-                       bool *in_line)
+static void print_file(cli_context *context, const char *run_dir, const char *name,
+                       const char *prefix, long long lines, bool *in_line)
 {
-    int fd = uni__open_regular(path, NULL);
+    uni_error why = { 0 };
+    int fd = uni__open_below(run_dir, name, &why);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     uni__text shown = { 0 };
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length = 0;
+    if (!file && fd != UNI_ENOTFOUND)
+        uni__warn("%s", why.message);
     if (!file)
         return;
     fseek(file, lines >= 0 ? start_of_tail(file, lines ? lines : 1) : 0, SEEK_SET);
@@ -125,10 +129,7 @@ static void print_rank(cli_context *context, const uni_run *run, const selection
     uni__text_free(&host);
     for (int older = lines < 0 ? 1 : 0; older >= 0; older--) {
         snprintf(name, sizeof name, "logs/rank_%d.log%s", rank, older ? ".1" : "");
-        char *path = uni__path_join(uni_run_dir(run), name, NULL);
-        if (path)
-            print_file(context, path, before, lines, &in_line);
-        free(path);
+        print_file(context, uni_run_dir(run), name, before, lines, &in_line);
     }
     if (in_line)
         fputc('\n', context->out.out);

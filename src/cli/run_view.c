@@ -127,7 +127,7 @@ bool cli_run_resumable(const uni_run *run)
 static char *read_tail(const char *path, size_t *size)
 {
     struct stat info;
-    int file = uni__open_regular(path, NULL);
+    int file = uni__open_unlinked(path, NULL);
     char *text = NULL;
     if (file >= 0 && fstat(file, &info) == 0) {
         off_t from = info.st_size > TAIL_BYTES ? info.st_size - TAIL_BYTES : 0;

@@ -43,7 +43,7 @@ int uni__record_file_read(uni__record_file *out, const char *path, uni_error *er
     size_t size = 0;
     uni__recorder_header header = { 0 };
     memset(out, 0, sizeof *out);
-    UNI_TRY(uni__read_file(&data, &size, path, MAX_FILE, err));
+    UNI_TRY(uni__read_unlinked(&data, &size, path, MAX_FILE, err));
     if (size >= sizeof header)
         memcpy(&header, data, sizeof header);
     int status = 0;

@@ -85,13 +85,20 @@ static int open_again(uni__results_writer *writer, const char *path, bool *fresh
 int uni__results_writer_open(uni__results_writer **out, const char *path, int world_size,
                              bool resume, uni_error *err)
 {
+    return uni__results_writer_open_at(out, AT_FDCWD, path, world_size, resume, err);
+}
+
+int uni__results_writer_open_at(uni__results_writer **out, int dir, const char *path,
+                                int world_size, bool resume, uni_error *err)
+{
     int status = 0;
     bool fresh = true;
     *out = NULL;
     uni__results_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to write %s", path);
-    writer->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0600);
+    writer->fd = openat(dir, uni__name_at(dir, path),
+                        O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_TRUNC), 0600);
     if (writer->fd < 0) {
         status = uni_error_set_errno(err, errno, "cannot write the reports to %s", path);
         goto fail;

@@ -23,6 +23,9 @@ typedef struct uni__follower uni__follower;
 /* resume: append to the file of an earlier controller (a torn last line is cut off first). */
 int uni__results_writer_open(uni__results_writer **out, const char *path, int world_size,
                              bool resume, uni_error *err) UNI_MUST_USE;
+/* The same by the last part of `path`, in the directory `dir` (a descriptor). */
+int uni__results_writer_open_at(uni__results_writer **out, int dir, const char *path,
+                                int world_size, bool resume, uni_error *err) UNI_MUST_USE;
 /* metrics: one msgpack map. Buffered; nothing is allocated once warm. */
 int uni__results_writer_add(uni__results_writer *writer, int attempt, int rank, int64_t iteration,
                             const void *metrics, size_t size, uni_error *err) UNI_MUST_USE;

@@ -206,7 +206,7 @@ int uni__results_read(const char *path, uni__results_visit visit, void *context,
     reader r = { .path = path, .sorted = true };
     uint64_t first_line = 0;
     int status = 0;
-    r.fd = uni__open_regular(path, err);
+    r.fd = uni__open_unlinked(path, err);
     if (r.fd < 0)
         return uni_error_prefix(err, "cannot read the reports");
     UNI_TRY_GOTO(uni__results_header(r.fd, path, &r.world_size, &first_line, err), done);

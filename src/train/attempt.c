@@ -61,12 +61,13 @@ static int spawn_rank(uni_trainer *trainer, uni__run *run, int rank, const char 
 int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
 {
     char *logs = uni__path_join(trainer->logdir, ".start", NULL);
-    int status = logs ? uni__make_dirs(trainer->logdir, 0700, err)
-                      : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    if (status == 0)
-        status = uni__check_owned_place(trainer->logdir, err);
-    if (status == 0)
-        status = uni__make_dirs(logs, 0700, err);
+    int place = logs ? uni__make_owned_dir(trainer->logdir, err)
+                     : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = place < 0 ? place : 0;
+    if (status == 0 && mkdirat(place, ".start", 0700) < 0 && errno != EEXIST)
+        status = uni_error_set_errno(err, errno, "cannot make the directory %s", logs);
+    if (place >= 0)
+        close(place);
     for (int rank = 0; status == 0 && rank < trainer->options.num_workers; rank++) {
         char log[4096];
         if (trainer->ranks[rank].state != UNI__RANK_GONE)

@@ -54,23 +54,19 @@ static int highest_run(const char *logdir)
  * would look as if somebody had killed it. Where the filesystem cannot reserve, there is none. */
 static void keep_reserve(const uni__run *run)
 {
-    char *path = uni__path_join(run->dir, RESERVE_FILE, NULL);
-    int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    int fd = uni__create_at(run->dir_fd, RESERVE_FILE, O_WRONLY | O_NOFOLLOW, NULL);
     if (fd >= 0) {
         int lacks = fallocate(fd, 0, 0, RESERVE_BYTES + RESERVE_PER_RANK * run->num_workers);
         close(fd);
         if (lacks)
-            unlink(path);
+            unlinkat(run->dir_fd, RESERVE_FILE, 0);
     }
-    free(path);
 }
 
 void uni__run_release_reserve(const uni__run *run)
 {
-    char *path = uni__path_join(run->dir, RESERVE_FILE, NULL);
-    if (path)
-        unlink(path);
-    free(path);
+    if (run->dir_fd >= 0)
+        unlinkat(run->dir_fd, RESERVE_FILE, 0);
 }
 
 static int open_files(uni__run *run, bool resume, uni_error *err)
@@ -83,9 +79,12 @@ static int open_files(uni__run *run, bool resume, uni_error *err)
         status = uni_error_set(err, UNI_ENOMEM, "no memory for the paths of a run");
         goto done;
     }
-    UNI_TRY_GOTO(uni__make_dirs(run->logs_dir, 0700, err), done);
-    UNI_TRY_GOTO(uni__journal_open(&run->journal, journal, "journal", err), done);
-    UNI_TRY_GOTO(uni__results_writer_open(&run->writer, results, run->num_workers, resume, err),
+    int logs = uni__make_owned_in(run->dir_fd, "logs", run->logs_dir, err);
+    UNI_TRY_GOTO(logs, done);
+    close(logs);
+    UNI_TRY_GOTO(uni__journal_open_at(&run->journal, run->dir_fd, journal, "journal", err), done);
+    UNI_TRY_GOTO(uni__results_writer_open_at(&run->writer, run->dir_fd, results, run->num_workers,
+                                             resume, err),
                  done);
     keep_reserve(run);
 done:
@@ -94,36 +93,48 @@ done:
     return status;
 }
 
-int uni__run_dir_make(uni__run *run, const char *logdir, uni_error *err)
+/* Several trainers may share a name: mkdir decides which one gets a number. `place` is a descriptor
+ * of logdir. */
+static int take_number(uni__run *run, int place, const char *logdir, uni_error *err)
 {
-    UNI_TRY(uni__make_dirs(logdir, 0700, err));
-    UNI_TRY(uni__check_owned_place(logdir, err));
-    char *dir = NULL;
     int number = highest_run(logdir) + 1, tries = 0;
-    /* Several trainers may share a name: mkdir decides who gets a number. */
     for (;; number++) {
-        free(dir);
-        if (asprintf(&dir, "%s/run_%03d", logdir, number) < 0)
+        free(run->dir);
+        if (asprintf(&run->dir, "%s/run_%03d", logdir, number) < 0) {
+            run->dir = NULL;
             return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-        if (mkdir(dir, 0700) == 0)
-            break;
+        }
+        const char *name = run->dir + strlen(logdir) + 1;
+        if (mkdirat(place, name, 0700) == 0) {
+            run->number = number;
+            run->dir_fd = uni__open_owned_dir(place, name, run->dir, err);
+            return run->dir_fd < 0 ? run->dir_fd : 0;
+        }
         if (errno != EEXIST || ++tries > PLACE_TRIES) {
-            int saved = errno;
-            uni_error_set_errno(err, saved, "cannot make the run directory %s", dir);
-            free(dir);
-            return err ? err->code : UNI_EIO;
+            int status =
+                uni_error_set_errno(err, errno, "cannot make the run directory %s", run->dir);
+            free(run->dir);
+            run->dir = NULL;
+            return status;
         }
     }
-    run->dir = dir;
-    run->number = number;
+}
+
+int uni__run_dir_make(uni__run *run, const char *logdir, uni_error *err)
+{
+    int place = uni__make_owned_dir(logdir, err);
+    UNI_TRY(place);
+    int status = take_number(run, place, logdir, err);
+    close(place);
+    UNI_TRY(status);
     const char *slash = strrchr(logdir, '/');
-    if (asprintf(&run->id, "%s/run_%03d", slash ? slash + 1 : logdir, number) < 0) {
+    if (asprintf(&run->id, "%s/run_%03d", slash ? slash + 1 : logdir, run->number) < 0) {
         run->id = NULL;
         return uni_error_set(err, UNI_ENOMEM, "no memory for a name");
     }
-    int status = open_files(run, false, err);
-    if (status < 0 && uni__remove_tree(dir, NULL) < 0)
-        uni__warn("%s could not be removed after the run could not begin", dir);
+    status = open_files(run, false, err);
+    if (status < 0 && uni__remove_tree(run->dir, NULL) < 0)
+        uni__warn("%s could not be removed after the run could not begin", run->dir);
     return status;
 }
 
@@ -173,6 +184,8 @@ int uni__run_dir_reopen(uni__run *run, const char *dir, uni_error *err)
     UNI_TRY(uni__remove_temporaries(run->dir, err));
     run->attempt = scan.attempt;
     run->resumed = true;
+    run->dir_fd = uni__open_owned_below(run->dir, err);
+    UNI_TRY(run->dir_fd);
     return open_files(run, true, err);
 }
 
@@ -357,7 +370,7 @@ int uni__run_write_description(uni__run *run, const char *run_status, uni_error 
     if (status == 0 && !(path = uni__path_join(run->dir, "run.json", NULL)))
         status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");
     if (status == 0)
-        status = uni__write_file(path, text, length, false, err);
+        status = uni__write_file_at(run->dir_fd, path, text, length, false, err);
     uni_value_free(out);
     free(text);
     free(path);
@@ -376,7 +389,7 @@ char *uni__run_log_tail(const uni__run *run, int rank, int lines)
 {
     char *path = uni__run_log_path(run, rank), *text = NULL;
     struct stat info;
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     free(path);
     if (fd < 0 || fstat(fd, &info) < 0) {
         if (fd >= 0)
@@ -416,7 +429,7 @@ static void cap_log(const char *path, uint64_t cap)
         older = NULL;
     if (asprintf(&making, "%s.1.tmp", path) < 0)
         making = NULL;
-    int fd = older && making ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int fd = older && making ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0 && unlink(making) < 0 && errno != ENOENT)
         uni__warn("cannot remove %s: %s", making, strerror(errno));
     if (fd >= 0 && uni__copy_file(path, making, &err) == 0) {
@@ -451,7 +464,7 @@ static void trim_older(const char *path, uint64_t cap)
         uni__wall_seconds() - (double)info.st_ctim.tv_sec > OLDER_SECONDS) {
         off_t block = info.st_blksize > 0 ? info.st_blksize : 4096;
         off_t drop = (info.st_size - (off_t)cap + block - 1) / block * block;
-        int fd = open(older, O_RDWR | O_CLOEXEC);
+        int fd = open(older, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0 || drop >= info.st_size || fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, drop) < 0)
             if (unlink(older) <
                 0) /* where heads cannot be cut off, nothing old is kept rather than too much */

@@ -172,6 +172,7 @@ struct uni__run {
 
     /* places */
     char *id, *dir, *logs_dir, *staging_dir;
+    int dir_fd; /* of dir: the controller's own files are made in it, not by their paths */
     int number;
     uni__journal *journal;
     pthread_mutex_t journal_lock; /* controller and persist thread write it */

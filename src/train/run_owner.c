@@ -69,6 +69,15 @@ int uni_run_check_owner(const char *dir, uni_error *err)
     return status;
 }
 
+int uni_run_make_place(const char *dir, uni_error *err)
+{
+    int place = uni__make_owned_dir(dir, err);
+    if (place < 0)
+        return place;
+    close(place);
+    return 0;
+}
+
 /* ---- the process ---- */
 
 uint64_t uni__process_start(pid_t pid)

@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/journal.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "track/results.h"
 #include "train/run_owner.h"
@@ -89,7 +90,7 @@ static int read_description(uni_run *run, uni_error *err)
     char *path = uni__path_join(run->dir, "run.json", NULL);
     if (!path)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    int status = uni_json_read_file(&run->description, path, err);
+    int status = uni__json_read_unlinked(&run->description, path, err);
     if (status == 0 && strcmp(uni_dict_get_string(run->description, "format", ""), RUN_FORMAT) != 0)
         status = uni_error_set(err, UNI_EFORMAT,
                                "%s is not a run's description (its format is not "

@@ -39,6 +39,8 @@ static void run_free(uni__run *run)
     free(run->id);
     if (run->dir && !run->done) /* it never began */
         uni__run_release_reserve(run);
+    if (run->dir_fd >= 0)
+        close(run->dir_fd);
     free(run->dir);
     free(run->logs_dir);
     free(run->staging_dir);
@@ -325,7 +327,7 @@ int uni__run_new(uni__run **out, uni_trainer *trainer, const uni_run_options *as
     run->trainer = trainer;
     run->num_workers = trainer->options.num_workers;
     run->ranks = trainer->ranks;
-    run->resume_fd = -1;
+    run->resume_fd = run->dir_fd = -1;
     run->created = uni__wall_seconds();
     run->consumed_by_caller = for_iterator;
     uni__cause_clear(&run->cause);

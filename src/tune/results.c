@@ -68,7 +68,7 @@ bool uni_tune_results_finished(const uni_tune_results *results)
 bool uni_tune_results_live(const uni_tune_results *results)
 {
     char *path = uni__path_join(results->experiment.dir, UNI__TUNE_JOURNAL, NULL);
-    int fd = path ? uni__open_regular(path, NULL) : -1;
+    int fd = path ? uni__open_unlinked(path, NULL) : -1;
     bool live = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
     if (fd >= 0)
         close(fd);

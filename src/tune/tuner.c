@@ -40,15 +40,14 @@ int uni__tuner_note(uni_tuner *tuner, uni_value *record, uni_error *err)
 static int make_dir(uni_tuner *tuner, const char *name, uni_error *err)
 {
     char *parent = uni__path_join(tuner->storage, name, NULL);
-    int status = parent ? uni__make_dirs(parent, 0700, err)
-                        : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-    if (status == 0)
-        status = uni__check_owned_place(parent, err);
+    int place = parent ? uni__make_owned_dir(parent, err)
+                       : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = place < 0 ? place : 0;
     for (int number = 1; status == 0 && !tuner->dir; number++) {
         char *dir = NULL;
         if (asprintf(&dir, "%s/tune_%03d", parent, number) < 0)
             status = uni_error_set(err, UNI_ENOMEM, "no memory for a path");
-        else if (mkdir(dir, 0700) == 0)
+        else if (mkdirat(place, strrchr(dir, '/') + 1, 0700) == 0)
             tuner->dir = dir;
         else {
             if (errno != EEXIST)
@@ -56,6 +55,8 @@ static int make_dir(uni_tuner *tuner, const char *name, uni_error *err)
             free(dir);
         }
     }
+    if (place >= 0)
+        close(place);
     free(parent);
     return status;
 }
@@ -64,12 +65,17 @@ static int open_journal(uni_tuner *tuner, uni__journal_visit visit, uni_error *e
 {
     uni__journal *journal = NULL;
     char *path = uni__path_join(tuner->dir, UNI__TUNE_JOURNAL, NULL);
-    int status = path ? UNI_EBUSY : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int dir = path ? uni__open_owned_below(tuner->dir, err)
+                   : uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = dir < 0 ? dir : UNI_EBUSY;
     for (int i = 0; status == UNI_EBUSY && i < BUSY_TRIES; i++) {
         if (i)
             nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-        status = uni__journal_open_read(&journal, path, UNI__TUNE_KIND, visit, tuner, NULL, err);
+        status =
+            uni__journal_open_read(&journal, dir, path, UNI__TUNE_KIND, visit, tuner, NULL, err);
     }
+    if (dir >= 0)
+        close(dir);
     free(path);
     if (status == UNI_EBUSY)
         return uni_error_set(err, UNI_EBUSY,

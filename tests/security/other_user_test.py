@@ -198,6 +198,123 @@ def test_a_new_run_does_not_go_into_another_users_directory(storage):
     assert os.listdir(os.path.join(place, "digits")) == [] and os.listdir(os.path.join(storage, "elsewhere")) == []
 
 
+def test_a_storage_that_others_can_change_is_refused(storage):
+    """Mode 0777 without the sticky bit: any user could move the new run away and put a link in its place."""
+    attack.need_root()
+    attack.programs(storage)
+    place = os.path.join(storage, "open")
+    os.mkdir(place)
+    spec = os.path.join(storage, "spec.json")
+    with open(spec, "w", encoding="utf-8") as file:
+        json.dump({"program": ["true"], "space": {"x": 1}, "name": "tuned"}, file)
+    os.chmod(spec, 0o644)
+    script = os.path.join(storage, "trainer.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("import sys\nfrom unisono import train, tune\n"
+                   "def loop(config):\n    pass\n"
+                   "if __name__ == '__main__':\n"
+                   "    run = train.RunConfig(name='py', storage_path=sys.argv[1])\n"
+                   "    if sys.argv[2] == 'tune':\n        tune.Tuner(loop, param_space={'x': 1}, run_config=run).fit()\n"
+                   "    else:\n        train.DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=1), run_config=run).fit()\n")
+    ways = [["unisono", "run", "-n", "1", "--name", "new", "--", "true"], ["unisono", "tune", spec], [sys.executable, script, place, "train"],
+            [sys.executable, script, place, "tune"]]
+    for mode in (0o777, 0o757):
+        os.chmod(place, mode)
+        for victim in (0, VICTIM):
+            for words in ways:
+                if words[0] == sys.executable and victim:
+                    continue  # the package may lie in a private home directory
+                done = attack.call(storage, victim, *words, results=place, env={"PYTHONPATH": os.path.join(support.BUILD, "python")})
+                if "No module named" in done.stderr:
+                    continue
+                attack.assert_refused(done, "refusing to use " + place, "%04o" % mode, "chmod +t")
+        assert os.listdir(place) == [], os.listdir(place)
+    os.chmod(place, 0o1777)
+    for victim in (0, VICTIM):
+        done = attack.call(storage, victim, "unisono", "run", "-n", "1", "--name", "new-%d" % victim, "--", "true", results=place)
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_a_run_writes_stays_in_its_directory(storage):
+    """Even the owner of the storage, who can move anything, does not get run.json or the journal written elsewhere."""
+    attack.need_root()
+    attack.programs(storage)
+    place, trap = os.path.join(storage, "attackers"), os.path.join(storage, "trap")
+    for path in (place, trap):
+        os.mkdir(path)
+        os.chmod(path, 0o1777)
+    os.chown(place, ATTACKER, ATTACKER)
+    script = 'mv "$1" "$2" && ln -s "$3" "$1"'
+    worker = "touch %s/ready; while [ ! -e %s/go ]; do sleep 0.05; done" % (trap, trap)
+    environment = dict(os.environ, HOME=attack.home(storage, VICTIM), UNISONO_RESULTS=place)
+    with subprocess.Popen([os.path.join(attack.programs(storage), "unisono"), "run", "-n", "1", "--name", "new", "--", "sh", "-c", worker], env=environment, cwd=storage,
+                          user=VICTIM, group=VICTIM, extra_groups=[], stdin=subprocess.DEVNULL) as process:
+        try:
+            support.wait_for(lambda: os.path.exists(os.path.join(trap, "ready")))
+            os.mkdir(os.path.join(trap, "run_001"))
+            os.chmod(os.path.join(trap, "run_001"), 0o777)
+            done = attack.call(storage, ATTACKER, "sh", "-c", script, "sh", os.path.join(place, "new"), os.path.join(place, "moved"), trap)
+            assert done.returncode == 0, done.stderr
+            with open(os.path.join(trap, "go"), "w", encoding="utf-8"):
+                pass
+            process.wait(60)
+        finally:
+            process.kill()
+    assert not {"run.json", "journal.jsonl", "results.jsonl"} & set(os.listdir(os.path.join(trap, "run_001"))), os.listdir(os.path.join(trap, "run_001"))
+    with open(os.path.join(place, "moved", "run_001", "run.json"), encoding="utf-8") as file:
+        assert json.load(file)["status"] in ("succeeded", "failed")
+
+
+def test_reading_follows_no_links(storage):
+    """Links in another user's run to files of one's own: their contents are not shown as the run's."""
+    attack.need_root()
+    secret = os.path.join(attack.home(storage, VICTIM), "secret")
+    with open(secret, "w", encoding="utf-8") as file:
+        file.write('{"format":"unisono run","version":1,"name":"SECRET"}\nSECRET\n')
+    os.chmod(secret, 0o600)
+    os.chown(secret, VICTIM, VICTIM)
+    logs = os.path.join(attack.home(storage, VICTIM), "logs")
+    os.mkdir(logs)
+    with open(os.path.join(logs, "rank_0.log"), "w", encoding="utf-8") as file:
+        file.write("SECRET\n")
+    attack.give_away(logs, VICTIM)
+    told = os.path.join(storage, "told")
+    os.mkdir(told)
+    os.chmod(told, 0o1777)
+    directory = attack.failed_run(storage, ATTACKER, "trap", "echo visible; unisono report loss=1; exit 3")
+    experiment(storage, ATTACKER, told)
+    tuned = os.path.join(attack.shared(storage), "tuned", "tune_001")
+
+    def linked(path, target):
+        os.rename(path, path + ".aside")
+        os.symlink(target, path)
+        os.chown(path, ATTACKER, ATTACKER, follow_symlinks=False)
+
+    def restore(path):
+        os.unlink(path)
+        os.rename(path + ".aside", path)
+
+    reading = [["show", "trap"], ["show", "--json", "trap"], ["show", "--all", "trap"], ["ls"], ["ls", "--json"], ["why", "trap"], ["why", "--json", "trap"], ["logs", "trap"],
+               ["logs", "--lines", "5", "trap"], ["plot", "trap"], ["plot", "--json", "trap"], ["data", "head", directory], ["data", "schema", directory]]
+    tuning = [["tune", "show", "tuned"], ["tune", "best", "tuned"], ["tune", "plot", "tuned", "-o", "-"], ["tune", "show", "--csv", "tuned"]]
+    cases = [(os.path.join(directory, name), secret, reading) for name in ("run.json", "journal.jsonl", "results.jsonl", "logs/rank_0.log")]
+    cases += [(os.path.join(directory, "logs"), logs, reading), (os.path.join(tuned, "tune.jsonl"), secret, tuning)]
+    for path, target, commands in cases:
+        linked(path, target)
+        for words in commands:
+            done = attack.call(storage, VICTIM, "unisono", *words)
+            assert "SECRET" not in done.stdout + done.stderr, (path, words, done.stdout, done.stderr)
+            assert 0 <= done.returncode < 128, (words, done.returncode)
+        restore(path)
+    # The refusal says what and why, and files that are none work.
+    linked(os.path.join(directory, "logs"), logs)
+    done = attack.call(storage, VICTIM, "unisono", "logs", "trap")
+    assert "symbolic link" in done.stderr and "logs" in done.stderr, done.stderr
+    restore(os.path.join(directory, "logs"))
+    done = attack.call(storage, VICTIM, "unisono", "logs", "trap")
+    assert "visible" in done.stdout, done.stdout + done.stderr
+
+
 def test_rm_refuses_the_run_of_another_user(storage):
     attack.need_root()
     directory = attack.failed_run(storage, ATTACKER, "trap", "exit 3")

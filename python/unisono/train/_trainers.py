@@ -179,7 +179,7 @@ class DataParallelTrainer:
             _driver.write(sys.stderr, "unisono: warning: the train function and its config are %d MB, too large to be saved for restore: call "
                           "%s.restore(path, train_loop_per_worker, train_loop_config)\n" % (len(data) >> 20, type(self).__name__))
             data = _codec.dumps(dict(state, train_loop_per_worker=None, train_loop_config=None, too_large=len(data)))
-        os.makedirs(logdir, mode=0o700, exist_ok=True)
+        _unisono.run_make_place(logdir)
         _key.write_signed(os.path.join(logdir, _TRAINER_FILE), data)
 
     @classmethod
