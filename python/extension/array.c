@@ -67,7 +67,7 @@ static int read_shape(PyObject *object, int64_t *shape)
     Py_ssize_t dims = PyTuple_Size(object);
     if (dims < 0 || dims > UNI_MAX_DIMS) {
         if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "at most %d dimensions", UNI_MAX_DIMS);
+            door_raise_text(PyExc_ValueError, "at most %d dimensions", UNI_MAX_DIMS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < dims; i++) {
@@ -95,7 +95,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     if (dims < 0)
         return NULL;
     if (!dtype)
-        return PyErr_Format(PyExc_TypeError, "there is no element type %s", name);
+        return door_raise_text(PyExc_TypeError, "there is no element type %s", name);
     Py_buffer *buffer = PyMem_Calloc(1, sizeof *buffer);
     if (!buffer)
         return PyErr_NoMemory();
@@ -107,12 +107,12 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
                        &err) < 0) {
         PyBuffer_Release(buffer);
         PyMem_Free(buffer);
-        return PyErr_Format(PyExc_ValueError, "%s", err.message);
+        return door_raise_text(PyExc_ValueError, "%s", err.message);
     }
     PyObject *self = NULL;
     if (uni_array_bytes(array) != (size_t)buffer->len)
-        PyErr_Format(PyExc_ValueError, "%zd bytes do not fit the shape, which needs %zu",
-                     buffer->len, uni_array_bytes(array));
+        door_raise_text(PyExc_ValueError, "%zd bytes do not fit the shape, which needs %zu",
+                        buffer->len, uni_array_bytes(array));
     else
         self = make(type, array);
     uni_array_unref(array);

@@ -49,7 +49,7 @@ int comm_dtype(const char *name)
 {
     int dtype = uni_dtype_from_name(name);
     if (!dtype)
-        PyErr_Format(PyExc_TypeError, "there is no element type %s", name);
+        door_raise_text(PyExc_TypeError, "there is no element type %s", name);
     return dtype;
 }
 
@@ -65,7 +65,7 @@ int comm_op(const char *name)
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
         if (strcmp(ops[i].name, name) == 0)
             return (int)ops[i].op;
-    PyErr_Format(PyExc_ValueError, "there is no reduction %s", name);
+    door_raise_text(PyExc_ValueError, "there is no reduction %s", name);
     return 0;
 }
 
@@ -75,8 +75,8 @@ static Py_ssize_t count_of(const Py_buffer *buffer, int dtype, Py_ssize_t want)
     Py_ssize_t size = (Py_ssize_t)uni_dtype_size((uni_dtype)dtype), count = buffer->len / size;
     if (count * size == buffer->len && (want < 0 || count == want))
         return count;
-    PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes does not hold %zd elements of %s",
-                 buffer->len, want < 0 ? count : want, uni_dtype_name((uni_dtype)dtype));
+    door_raise_text(PyExc_ValueError, "a buffer of %zd bytes does not hold %zd elements of %s",
+                    buffer->len, want < 0 ? count : want, uni_dtype_name((uni_dtype)dtype));
     return -1;
 }
 
@@ -100,7 +100,8 @@ int comm_parse(PyObject *tuple, bool with_op, comm_sizes how, int ranks, comm_ar
     if (in < 0)
         return -1;
     if (how == SCATTER && in % ranks) {
-        PyErr_Format(PyExc_ValueError, "%zd elements cannot be cut in %d equal parts", in, ranks);
+        door_raise_text(PyExc_ValueError, "%zd elements cannot be cut in %d equal parts", in,
+                        ranks);
         return -1;
     }
     out->count = how == SCATTER ? in / ranks : in;
@@ -144,8 +145,8 @@ static PyObject *run(PyObject *object, PyObject *tuple, collective kind)
     comm_sizes how = kind == ALL_GATHER ? GATHER : kind == REDUCE_SCATTER ? SCATTER : SAME;
     if (comm_parse(tuple, with_op, how, ranks, &given) == 0) {
         if (kind == ALL_TO_ALL && given.count % ranks)
-            PyErr_Format(PyExc_ValueError, "%zd elements cannot be cut in %d equal parts",
-                         given.count, ranks);
+            door_raise_text(PyExc_ValueError, "%zd elements cannot be cut in %d equal parts",
+                            given.count, ranks);
         else {
             if (kind == ALL_TO_ALL)
                 given.count /= ranks;

@@ -200,7 +200,8 @@ PyObject *comm_buckets(PyObject *object, PyObject *tuple)
     uni_error err = { 0 };
     PyObject *flat = PyTuple_Size(tuple) > 0 ? PyTuple_GetItem(tuple, 0) : NULL;
     if (!flat || !PyObject_TypeCheck(flat, door_state_of(object)->buffer_type))
-        return PyErr_Format(PyExc_TypeError, "the first argument of buckets is memory of alloc()");
+        return door_raise_text(PyExc_TypeError,
+                               "the first argument of buckets is memory of alloc()");
     if (!comm_enter(self))
         return NULL;
     part_object *part = new_part(self, door_state_of(object)->buckets_type);

@@ -92,7 +92,7 @@ static int dtype_of(const char *name)
 {
     int dtype = uni_dtype_from_name(name);
     if (!dtype)
-        PyErr_Format(PyExc_TypeError, "there is no element type %s", name);
+        door_raise_text(PyExc_TypeError, "there is no element type %s", name);
     return dtype;
 }
 
@@ -203,7 +203,7 @@ static PyObject *dataset_split(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "ip", &n, &equal))
         return NULL;
     if (n < 1 || n > 1000000)
-        return PyErr_Format(PyExc_ValueError, "a dataset cannot be split into %d", n);
+        return door_raise_text(PyExc_ValueError, "a dataset cannot be split into %d", n);
     uni_dataset **datasets = PyMem_Calloc((size_t)n, sizeof *datasets);
     if (!datasets)
         return PyErr_NoMemory();
@@ -256,7 +256,7 @@ static PyObject *dataset_union(PyObject *self, PyObject *others)
         PyObject *other = PyList_GetItem(others, i);
         if (!PyObject_TypeCheck(other, state->dataset_type)) {
             PyMem_Free(datasets);
-            return PyErr_Format(PyExc_TypeError, "union takes Datasets");
+            return door_raise_text(PyExc_TypeError, "union takes Datasets");
         }
         datasets[i + 1] = of(other);
     }
@@ -272,7 +272,7 @@ static PyObject *dataset_zip(PyObject *self, PyObject *other)
     uni_dataset *out = NULL;
     uni_error err = { 0 };
     if (!PyObject_TypeCheck(other, door_state_of(self)->dataset_type))
-        return PyErr_Format(PyExc_TypeError, "zip takes a Dataset");
+        return door_raise_text(PyExc_TypeError, "zip takes a Dataset");
     NEW_DATASET(uni_dataset_zip(&out, of(self), of(other), &err));
 }
 

@@ -149,7 +149,7 @@ PyObject *door_table_dlpack(PyObject *object, PyObject *arguments)
         const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(names, i), NULL);
         const uni_table_column *column = name ? uni_table_find(table, name) : NULL;
         if (name && !column)
-            PyErr_Format(PyExc_KeyError, "there is no column %s", name);
+            door_raise_text(PyExc_KeyError, "there is no column %s", name);
         PyObject *capsule = column ? lend(state, column, unsqueeze) : NULL;
         if (!capsule || PyList_SetItem(out, i, capsule) < 0)
             Py_CLEAR(out);

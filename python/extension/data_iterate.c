@@ -199,7 +199,7 @@ static PyObject *iterator_close(PyObject *object, PyObject *unused)
 {
     data_iterator *self = (data_iterator *)object;
     if (self->busy)
-        return PyErr_Format(PyExc_RuntimeError, "this iterator is in use by another thread");
+        return door_raise_text(PyExc_RuntimeError, "this iterator is in use by another thread");
     uni_dataset_iterator *it = self->it;
     self->it = NULL;
     Py_BEGIN_ALLOW_THREADS; /* its threads may be in a Python function */

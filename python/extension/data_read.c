@@ -64,7 +64,7 @@ static uni_dtype dtype(reading *r, const char *key)
     const char *name = text(r, key);
     int out = name ? uni_dtype_from_name(name) : 0;
     if (name && !out) {
-        PyErr_Format(PyExc_TypeError, "there is no element type %s", name);
+        door_raise_text(PyExc_TypeError, "there is no element type %s", name);
         r->failed = true;
     }
     return (uni_dtype)out;
@@ -84,7 +84,7 @@ static bool one_type(PyObject *tuple, uni_field *field)
             field->kind = (uni_field_kind)i;
     field->ndim = (int)PyTuple_Size(shape);
     if (!field->kind || !field->dtype || field->ndim >= UNI_MAX_DIMS) {
-        PyErr_Format(PyExc_TypeError, "column %s cannot be of type %s %s", name, kind, element);
+        door_raise_text(PyExc_TypeError, "column %s cannot be of type %s %s", name, kind, element);
         return false;
     }
     for (int i = 0; i < field->ndim; i++)
@@ -322,7 +322,7 @@ PyObject *door_dataset_read(PyObject *class_, PyObject *arguments)
         if (strcmp(kinds[i].name, name) == 0)
             kind = &kinds[i];
     if (!kind)
-        return PyErr_Format(PyExc_ValueError, "there is no source %s", name);
+        return door_raise_text(PyExc_ValueError, "there is no source %s", name);
     if (begin(&r, paths))
         status = kind->read(&r, &out, &err);
     end(&r);

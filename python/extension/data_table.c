@@ -74,7 +74,7 @@ static int kind_of(const char *name)
     for (int i = 1; i <= UNI_FIELD_OBJECT; i++)
         if (strcmp(kind_names[i], name) == 0)
             return i;
-    PyErr_Format(PyExc_ValueError, "there is no kind of column %s", name);
+    door_raise_text(PyExc_ValueError, "there is no kind of column %s", name);
     return 0;
 }
 
@@ -200,7 +200,7 @@ static PyObject *table_texts(PyObject *self, PyObject *argument)
     }
     const uni_table_column *column = uni_table_column_at(table, (int)index);
     if (column->field.kind == UNI_FIELD_NUMBER || column->field.kind == UNI_FIELD_LIST)
-        return PyErr_Format(PyExc_TypeError, "column %s is not text", column->field.name);
+        return door_raise_text(PyExc_TypeError, "column %s is not text", column->field.name);
     int64_t rows = uni_table_num_rows(table);
     const char *data = uni_array_data(column->values);
     const int64_t *offsets = uni_array_data(column->offsets);

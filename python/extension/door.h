@@ -31,6 +31,8 @@ door_state *door_state_of(PyObject *object);
 /* helpers.c. Raises unisono.Error (or a class made of it) with the code's name and the message; returns NULL. */
 PyObject *door_raise(door_state *state, const uni_error *err);
 PyObject *door_raise_as(PyObject *class_, const uni_error *err);
+/* PyErr_Format, with escape sequences escaped: names may come from files. Returns NULL. */
+PyObject *door_raise_text(PyObject *class_, const char *format, ...);
 /* The other way: UNI_EFUNCTION with the text of an exception; returns the status. */
 int door_error_from(PyObject *value, uni_error *err);
 

@@ -241,7 +241,7 @@ static PyObject *batches_next(PyObject *object, PyObject *unused)
     uni_error err = { 0 };
     int got;
     if (self->python) /* its text lives only until the next batch */
-        return PyErr_Format(PyExc_TypeError, "iterate over the Python source itself");
+        return door_raise_text(PyExc_TypeError, "iterate over the Python source itself");
     Py_BEGIN_ALLOW_THREADS got = uni_batches_next(self->raw, &batch, &err);
     Py_END_ALLOW_THREADS if (got < 0) return engine_raise(state, &err);
     if (got == 0)

@@ -25,7 +25,7 @@ static strings_object *strings_room(engine_state *state, int64_t count, int ndim
     for (int i = 0; i < ndim; i++)
         needed *= shape[i];
     if (needed != count) {
-        PyErr_Format(PyExc_ValueError, "%lld texts do not fit their shape", (long long)count);
+        door_raise_text(PyExc_ValueError, "%lld texts do not fit their shape", (long long)count);
         return NULL;
     }
     strings_object *self = (strings_object *)engine_new(state->strings);
@@ -59,8 +59,8 @@ static int shape_from(PyObject *tuple, int64_t *shape)
     Py_ssize_t ndim = PyTuple_Size(tuple);
     if (ndim < 0 || ndim > UNI_TENSOR_MAX_DIMS) {
         if (ndim > 0)
-            PyErr_Format(PyExc_ValueError, "at most %d dimensions, got %zd", UNI_TENSOR_MAX_DIMS,
-                         ndim);
+            door_raise_text(PyExc_ValueError, "at most %d dimensions, got %zd", UNI_TENSOR_MAX_DIMS,
+                            ndim);
         return -1;
     }
     for (Py_ssize_t i = 0; i < ndim; i++) {
@@ -86,8 +86,8 @@ static int fill_strings(strings_object *self, PyObject *list)
             text = PyBytes_AsString(item);
             size = PyBytes_Size(item);
         } else {
-            PyErr_Format(PyExc_TypeError, "entry %lld of a column of text is not text: %R",
-                         (long long)i, item);
+            door_raise_text(PyExc_TypeError, "entry %lld of a column of text is not text: %R",
+                            (long long)i, item);
         }
         if (!text)
             return -1;
@@ -155,8 +155,8 @@ static PyObject *strings_take(PyObject *object, PyObject *arguments)
         long long row = PyLong_AsLongLong(PyList_GetItem(indices, (Py_ssize_t)i));
         if (row < 0 || row >= self->shape[0]) {
             if (!PyErr_Occurred())
-                PyErr_Format(PyExc_IndexError, "there is no row %lld of %lld", row,
-                             (long long)self->shape[0]);
+                door_raise_text(PyExc_IndexError, "there is no row %lld of %lld", row,
+                                (long long)self->shape[0]);
             Py_DECREF(out);
             return NULL;
         }
@@ -175,8 +175,8 @@ static PyObject *strings_part(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "LL", &begin, &end))
         return NULL;
     if (begin < 0 || end < begin || end > rows)
-        return PyErr_Format(PyExc_IndexError, "there are no rows %lld to %lld of %lld", begin, end,
-                            rows);
+        return door_raise_text(PyExc_IndexError, "there are no rows %lld to %lld of %lld", begin,
+                               end, rows);
     int64_t shape[UNI_TENSOR_MAX_DIMS], each = rows ? self->count / rows : 0;
     memcpy(shape, self->shape, sizeof shape);
     shape[0] = end - begin;
@@ -189,7 +189,7 @@ static PyObject *strings_reshape(PyObject *object, PyObject *tuple)
     strings_object *self = (strings_object *)object;
     int64_t shape[UNI_TENSOR_MAX_DIMS];
     if (!PyTuple_Check(tuple))
-        return PyErr_Format(PyExc_TypeError, "a shape is a tuple");
+        return door_raise_text(PyExc_TypeError, "a shape is a tuple");
     int ndim = shape_from(tuple, shape);
     return ndim < 0 ? NULL
                     : engine_strings_from(engine_state_of(object), self->count, self->items, ndim,
@@ -260,11 +260,11 @@ static int from_buffer(engine_column *out, PyObject *object)
     int dtype = dtype_of(&out->buffer);
     if (!dtype || out->buffer.ndim > UNI_TENSOR_MAX_DIMS) {
         if (!dtype)
-            PyErr_Format(PyExc_TypeError, "elements of the type \"%s\" cannot be trained with",
-                         out->buffer.format ? out->buffer.format : "?");
+            door_raise_text(PyExc_TypeError, "elements of the type \"%s\" cannot be trained with",
+                            out->buffer.format ? out->buffer.format : "?");
         else
-            PyErr_Format(PyExc_ValueError, "at most %d dimensions, got %d", UNI_TENSOR_MAX_DIMS,
-                         out->buffer.ndim);
+            door_raise_text(PyExc_ValueError, "at most %d dimensions, got %d", UNI_TENSOR_MAX_DIMS,
+                            out->buffer.ndim);
         PyBuffer_Release(&out->buffer);
         return -1;
     }
@@ -305,7 +305,8 @@ int engine_columns_from(engine_state *state, engine_column *out, PyObject *list,
     if (count < 0)
         return -1;
     if (count > UNI_MODEL_MAX_INPUTS) {
-        PyErr_Format(PyExc_ValueError, "at most %d %s, got %zd", UNI_MODEL_MAX_INPUTS, what, count);
+        door_raise_text(PyExc_ValueError, "at most %d %s, got %zd", UNI_MODEL_MAX_INPUTS, what,
+                        count);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {

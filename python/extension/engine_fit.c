@@ -11,7 +11,7 @@ static int is_of(PyObject *item, PyTypeObject *type, const char *what)
 {
     if (Py_IS_TYPE(item, type))
         return 0;
-    PyErr_Format(PyExc_TypeError, "not %s: %R", what, item);
+    door_raise_text(PyExc_TypeError, "not %s: %R", what, item);
     return -1;
 }
 
@@ -25,7 +25,7 @@ static int take_losses(engine_state *state, PyObject *model, PyObject *list, uni
 {
     Py_ssize_t count = PyList_Size(list);
     if (count > UNI_MODEL_MAX_INPUTS) {
-        PyErr_Format(PyExc_ValueError, "at most %d losses", UNI_MODEL_MAX_INPUTS);
+        door_raise_text(PyExc_ValueError, "at most %d losses", UNI_MODEL_MAX_INPUTS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++)
@@ -49,7 +49,7 @@ static int take_metrics(engine_state *state, PyObject *model, PyObject *list, un
 {
     Py_ssize_t count = PyList_Size(list);
     if (count > MAX_METRICS) {
-        PyErr_Format(PyExc_ValueError, "at most %d metrics", MAX_METRICS);
+        door_raise_text(PyExc_ValueError, "at most %d metrics", MAX_METRICS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -112,7 +112,7 @@ static PyObject *model_compile(PyObject *object, PyObject *arguments)
         return NULL;
     engine_optimizer *taken = (engine_optimizer *)optimizer;
     if (!taken->raw || taken->owner)
-        return PyErr_Format(PyExc_ValueError, "this optimizer belongs to a model already");
+        return door_raise_text(PyExc_ValueError, "this optimizer belongs to a model already");
     int num_weights = read_weights(weights, loss_weights);
     uni_model *raw = num_weights < 0 ? NULL : engine_model_enter(object);
     if (!raw)

@@ -14,7 +14,7 @@ int engine_dtype_from(const char *name)
         return (int)UNI_STRING;
     int dtype = uni_dtype_from_name(name);
     if (!dtype)
-        PyErr_Format(PyExc_TypeError, "there is no element type \"%s\"", name);
+        door_raise_text(PyExc_TypeError, "there is no element type \"%s\"", name);
     return dtype;
 }
 
@@ -48,7 +48,8 @@ int engine_spec_from(PyObject *object, uni_spec *out)
     if (!dtype)
         return -1;
     if (ndim > UNI_TENSOR_MAX_DIMS) {
-        PyErr_Format(PyExc_ValueError, "at most %d dimensions, got %zd", UNI_TENSOR_MAX_DIMS, ndim);
+        door_raise_text(PyExc_ValueError, "at most %d dimensions, got %zd", UNI_TENSOR_MAX_DIMS,
+                        ndim);
         return -1;
     }
     out->dtype = (uni_dtype)dtype;
@@ -411,7 +412,7 @@ static int layer_set_trainable(PyObject *object, PyObject *value, void *unused)
 static PyObject *layer_move(PyObject *object, PyObject *model)
 {
     if (!Py_IS_TYPE(model, engine_state_of(object)->model))
-        return PyErr_Format(PyExc_TypeError, "not a model: %R", model);
+        return door_raise_text(PyExc_TypeError, "not a model: %R", model);
     engine_replace(&((engine_layer *)object)->owner, Py_NewRef(model));
     Py_RETURN_NONE;
 }

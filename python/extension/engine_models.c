@@ -61,7 +61,7 @@ static void model_dealloc(PyObject *object)
 static int check_layer(engine_state *state, PyObject *item)
 {
     if (!Py_IS_TYPE(item, state->layer)) {
-        PyErr_Format(PyExc_TypeError, "not a layer: %R", item);
+        door_raise_text(PyExc_TypeError, "not a layer: %R", item);
         return -1;
     }
     if (((engine_layer *)item)->owner) {
@@ -125,8 +125,8 @@ static uni_symbol *add_node(engine_state *state, uni_graph *graph, PyObject *ent
     uni_symbol *inputs[UNI_MODEL_MAX_INPUTS];
     Py_ssize_t count = PyTuple_Size(how);
     if (count > UNI_MODEL_MAX_INPUTS) {
-        PyErr_Format(PyExc_ValueError, "a layer takes at most %d inputs, got %zd",
-                     UNI_MODEL_MAX_INPUTS, count);
+        door_raise_text(PyExc_ValueError, "a layer takes at most %d inputs, got %zd",
+                        UNI_MODEL_MAX_INPUTS, count);
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -159,7 +159,7 @@ static int pick(uni_symbol **out, PyObject *list, uni_symbol **symbols, Py_ssize
         out[i] = symbols[index];
     }
     if (count > UNI_MODEL_MAX_INPUTS) {
-        PyErr_Format(PyExc_ValueError, "at most %d inputs and outputs", UNI_MODEL_MAX_INPUTS);
+        door_raise_text(PyExc_ValueError, "at most %d inputs and outputs", UNI_MODEL_MAX_INPUTS);
         return -1;
     }
     return (int)count;
@@ -525,7 +525,7 @@ static PyObject *model_call(PyObject *object, PyObject *arguments)
 static PyObject *model_regularization(PyObject *object, PyObject *tape)
 {
     if (!Py_IS_TYPE(tape, engine_state_of(object)->tape))
-        return PyErr_Format(PyExc_TypeError, "regularization needs a tape");
+        return door_raise_text(PyExc_TypeError, "regularization needs a tape");
     return engine_tensor_wrap(
         tape, uni_model_regularization(((engine_model *)object)->raw, engine_tape_of(tape)));
 }

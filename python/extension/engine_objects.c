@@ -330,7 +330,7 @@ static PyObject *metric_set_state(PyObject *object, PyObject *values)
     if (!raw)
         return NULL;
     if (!PyList_Check(values) || PyList_Size(values) != (Py_ssize_t)size)
-        return PyErr_Format(PyExc_ValueError, "this metric's state has %zu numbers", size);
+        return door_raise_text(PyExc_ValueError, "this metric's state has %zu numbers", size);
     for (size_t i = 0; i < size; i++)
         state[i] = PyFloat_AsDouble(PyList_GetItem(values, (Py_ssize_t)i));
     if (PyErr_Occurred())
@@ -367,7 +367,8 @@ static PyObject *metric_merge(PyObject *object, PyObject *other)
     if (!raw)
         return NULL;
     if (Py_TYPE(other) != Py_TYPE(object) || !metric_of(other))
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "not a metric: %R", other);
+        return PyErr_Occurred() ? NULL
+                                : door_raise_text(PyExc_TypeError, "not a metric: %R", other);
     uni_metric_merge(raw, ((engine_metric *)other)->raw);
     Py_RETURN_NONE;
 }

@@ -17,7 +17,7 @@ static int kind_of(const char *name, const char *const *names, const char *what)
     for (int i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0)
             return i;
-    PyErr_Format(PyExc_ValueError, "there is no %s \"%s\"", what, name);
+    door_raise_text(PyExc_ValueError, "there is no %s \"%s\"", what, name);
     return -1;
 }
 
@@ -34,7 +34,7 @@ static int ints_from(PyObject *object, int64_t *out, int max)
     if (count < 0)
         return -1;
     if (count > max) {
-        PyErr_Format(PyExc_ValueError, "at most %d numbers, got %zd", max, count);
+        door_raise_text(PyExc_ValueError, "at most %d numbers, got %zd", max, count);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -86,7 +86,7 @@ static PyObject *op_activation(PyObject *tape, PyObject *arguments)
         return NULL;
     int kind = uni_activation_from_name(name);
     if (kind < 0)
-        return PyErr_Format(PyExc_ValueError, "there is no activation \"%s\"", name);
+        return door_raise_text(PyExc_ValueError, "there is no activation \"%s\"", name);
     uni_tensor *x = number_arg(tape, a);
     return finish(tape, x ? uni_op_activation(engine_tape_of(tape), (uni_activation)kind, x, alpha)
                           : NULL);
@@ -218,8 +218,8 @@ static PyObject *op_transpose(PyObject *tape, PyObject *arguments)
     int count = ints_from(order_object, wide, UNI_TENSOR_MAX_DIMS);
     uni_tensor *x = count < 0 ? NULL : engine_tensor_arg(tape, a);
     if (x && count != uni_tensor_ndim(x)) {
-        PyErr_Format(PyExc_ValueError, "an order of %d axes for a tensor of %d", count,
-                     uni_tensor_ndim(x));
+        door_raise_text(PyExc_ValueError, "an order of %d axes for a tensor of %d", count,
+                        uni_tensor_ndim(x));
         return NULL;
     }
     for (int i = 0; x && i < count; i++)
@@ -238,7 +238,7 @@ static PyObject *op_concat(PyObject *tape, PyObject *arguments)
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     if (count < 1 || count > MAX_PARTS)
-        return PyErr_Format(PyExc_ValueError, "1 to %d tensors, got %zd", MAX_PARTS, count);
+        return door_raise_text(PyExc_ValueError, "1 to %d tensors, got %zd", MAX_PARTS, count);
     for (Py_ssize_t i = 0; i < count; i++)
         if (!(parts[i] = number_arg(tape, PyList_GetItem(list, i))))
             return finish(tape, NULL);

@@ -147,9 +147,9 @@ static uni_gradients *copy_gradients(engine_optimizer *self, uni_parameters *sto
             memcpy(uni_gradients_of(self->scratch, pairs[i].parameter), uni_array_data(array),
                    size * sizeof(float));
         else
-            PyErr_Format(PyExc_ValueError,
-                         "the gradient of %s does not have its shape (and float32)",
-                         uni_parameter_name(pairs[i].parameter));
+            door_raise_text(PyExc_ValueError,
+                            "the gradient of %s does not have its shape (and float32)",
+                            uni_parameter_name(pairs[i].parameter));
         uni_array_unref(array);
         if (!fits)
             return NULL;
@@ -195,7 +195,7 @@ static PyObject *optimizer_apply(PyObject *object, PyObject *arguments)
                           ? PyTuple_GetItem(PyList_GetItem(list, 0), 1)
                           : NULL;
     if (!first || !Py_IS_TYPE(first, state->parameter))
-        return PyErr_Format(PyExc_ValueError, "there are no gradients to apply");
+        return door_raise_text(PyExc_ValueError, "there are no gradients to apply");
     uni_parameters *store = ((engine_parameter *)first)->store;
     pair *pairs = PyMem_Calloc((size_t)count, sizeof *pairs);
     uni_parameter **frozen = PyMem_Calloc(uni_parameters_count(store) + 1, sizeof *frozen);

@@ -27,7 +27,7 @@ static PyObject *ask(const own_layer *self, const char *method, PyObject *argume
 {
     PyObject *object = arguments ? PyObject_CallNoArgs(self->weak) : NULL, *out = NULL;
     if (object == Py_None)
-        PyErr_Format(PyExc_ReferenceError, "the %s that this model calls is gone", self->name);
+        door_raise_text(PyExc_ReferenceError, "the %s that this model calls is gone", self->name);
     else if (object) {
         PyObject *bound = PyObject_GetAttrString(object, method);
         out = bound ? PyObject_CallObject(bound, arguments) : NULL;
@@ -96,7 +96,7 @@ static uni_tensor *own_call(const uni_layer *layer, const void *self_, uni_tape 
     if (bound)
         out = engine_call_on_tape(self->state, tape, bound, num_inputs, inputs, &tensor);
     else if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ReferenceError, "the %s that this model calls is gone", self->name);
+        door_raise_text(PyExc_ReferenceError, "the %s that this model calls is gone", self->name);
     if (!out)
         engine_keep_exception(self->state, &err);
     Py_XDECREF(out);
@@ -193,8 +193,8 @@ PyObject *engine_layer_add_child(PyObject *object, PyObject *arguments)
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     if (count > UNI_MODEL_MAX_INPUTS)
-        return PyErr_Format(PyExc_ValueError, "a layer takes at most %d inputs, got %zd",
-                            UNI_MODEL_MAX_INPUTS, count);
+        return door_raise_text(PyExc_ValueError, "a layer takes at most %d inputs, got %zd",
+                               UNI_MODEL_MAX_INPUTS, count);
     for (Py_ssize_t i = 0; i < count; i++)
         if (engine_spec_from(PyList_GetItem(list, i), &specs[i]) < 0)
             return NULL;
@@ -220,8 +220,8 @@ PyObject *engine_tape_call_layer(PyObject *tape, PyObject *arguments)
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     if (count < 1 || count > UNI_MODEL_MAX_INPUTS)
-        return PyErr_Format(PyExc_ValueError, "a layer takes 1 to %d inputs, got %zd",
-                            UNI_MODEL_MAX_INPUTS, count);
+        return door_raise_text(PyExc_ValueError, "a layer takes 1 to %d inputs, got %zd",
+                               UNI_MODEL_MAX_INPUTS, count);
     for (Py_ssize_t i = 0; i < count; i++)
         if (!(inputs[i] = engine_tensor_arg(tape, PyList_GetItem(list, i))))
             return NULL;

@@ -59,7 +59,7 @@ static PyObject *strategy_place(PyObject *object, PyObject *model)
     uni_error err = { 0 };
     int status;
     if (!Py_IS_TYPE(model, state->model))
-        return PyErr_Format(PyExc_TypeError, "not a model: %R", model);
+        return door_raise_text(PyExc_TypeError, "not a model: %R", model);
     uni_model *placed = engine_model_enter(model);
     if (!placed)
         return NULL;
@@ -75,7 +75,7 @@ static PyObject *strategy_place_optimizer(PyObject *object, PyObject *optimizer)
     engine_state *state = engine_state_of(object);
     uni_error err = { 0 };
     if (!Py_IS_TYPE(optimizer, state->optimizer) || !((engine_optimizer *)optimizer)->raw)
-        return PyErr_Format(PyExc_TypeError, "not an optimizer: %R", optimizer);
+        return door_raise_text(PyExc_TypeError, "not an optimizer: %R", optimizer);
     if (uni_strategy_place_optimizer(engine_strategy_of(object),
                                      ((engine_optimizer *)optimizer)->raw, &err) < 0)
         return engine_raise(state, &err);
@@ -108,7 +108,7 @@ static PyObject *replica_begin(PyObject *object, PyObject *arguments)
     if (!raw || !PyArg_ParseTuple(arguments, "O!OpK", state->tape, &tape, &model, &training, &seed))
         return NULL;
     if (model != Py_None && !Py_IS_TYPE(model, state->model))
-        return PyErr_Format(PyExc_TypeError, "not a model: %R", model);
+        return door_raise_text(PyExc_TypeError, "not a model: %R", model);
     if (engine_tape_let_go(tape) < 0)
         return NULL;
     engine_tape_borrow(
@@ -134,7 +134,7 @@ static PyObject *replica_apply(PyObject *object, PyObject *arguments)
     uni_tensor *tensor = ((engine_tensor *)loss)->raw;
     uni_optimizer *updater = ((engine_optimizer *)optimizer)->raw;
     if (!tensor || !updater)
-        return PyErr_Format(PyExc_ValueError, "the loss is not of this replica's step");
+        return door_raise_text(PyExc_ValueError, "the loss is not of this replica's step");
     Py_BEGIN_ALLOW_THREADS status = uni_replica_apply_gradients(raw, tensor, updater, &err);
     Py_END_ALLOW_THREADS if (status < 0) return engine_raise(state, &err);
     Py_RETURN_NONE;
@@ -154,7 +154,8 @@ static PyObject *replica_update_metric(PyObject *object, PyObject *arguments)
     uni_tensor *prediction = target ? engine_tensor_arg(tape, prediction_object) : NULL;
     if (!prediction || !((engine_metric *)metric)->raw ||
         (weight_object != Py_None && !(weights = engine_tensor_arg(tape, weight_object))))
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the metric is a model's");
+        return PyErr_Occurred() ? NULL
+                                : door_raise_text(PyExc_ValueError, "the metric is a model's");
     if (uni_replica_update_metric(raw, ((engine_metric *)metric)->raw, target, prediction, weights,
                                   &err) < 0)
         return engine_raise(state, &err);
@@ -262,7 +263,7 @@ static PyObject *strategy_reduce(PyObject *object, PyObject *arguments)
         return NULL;
     Py_ssize_t count = PyList_Size(list);
     if (count > MAX_VALUES)
-        return PyErr_Format(PyExc_ValueError, "at most %d numbers", MAX_VALUES);
+        return door_raise_text(PyExc_ValueError, "at most %d numbers", MAX_VALUES);
     for (Py_ssize_t i = 0; i < count; i++)
         values[i] = PyFloat_AsDouble(PyList_GetItem(list, i));
     if (PyErr_Occurred())

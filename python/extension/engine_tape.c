@@ -108,7 +108,7 @@ static PyObject *tape_begin(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "ppOKK", &training, &record, &model, &seed, &number))
         return NULL;
     if (model != Py_None && !Py_IS_TYPE(model, state->model))
-        return PyErr_Format(PyExc_TypeError, "not a model: %R", model);
+        return door_raise_text(PyExc_TypeError, "not a model: %R", model);
     if (engine_tape_let_go(object) < 0 ||
         prepare_gradients(self, state, record ? model : Py_None) < 0)
         return NULL;
@@ -164,7 +164,7 @@ static PyObject *tape_gradient(PyObject *object, PyObject *arguments)
         return NULL;
     engine_tensor *loss = (engine_tensor *)loss_object;
     if (loss->tape != self || !loss->raw)
-        return PyErr_Format(PyExc_ValueError, "the loss was not computed on this tape");
+        return door_raise_text(PyExc_ValueError, "the loss was not computed on this tape");
     Py_BEGIN_ALLOW_THREADS status = uni_tape_gradient(self->raw, loss->raw, NULL, &err);
     Py_END_ALLOW_THREADS if (status < 0) return engine_raise(state, &err);
     Py_ssize_t count = PyList_Size(sources);
@@ -175,7 +175,7 @@ static PyObject *tape_gradient(PyObject *object, PyObject *arguments)
         if (Py_IS_TYPE(source, state->tensor))
             item = gradient_of_tensor(self, state, (engine_tensor *)source);
         else if (!Py_IS_TYPE(source, state->parameter))
-            PyErr_Format(PyExc_TypeError, "not a parameter or tensor: %R", source);
+            door_raise_text(PyExc_TypeError, "not a parameter or tensor: %R", source);
         else if (gradients &&
                  uni_gradients_store(gradients->raw) == ((engine_parameter *)source)->store)
             item = engine_gradient_of(state, gradients, ((engine_parameter *)source)->raw);

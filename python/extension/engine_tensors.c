@@ -110,7 +110,7 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         return (PyObject *)self;
     }
     Py_XDECREF((PyObject *)self);
-    return PyErr_Format(PyExc_TypeError, "a tensor is made of an Array or of Strings");
+    return door_raise_text(PyExc_TypeError, "a tensor is made of an Array or of Strings");
 }
 
 static void tensor_dealloc(PyObject *object)

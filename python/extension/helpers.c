@@ -1,6 +1,7 @@
 /*
  * helpers.c - what both extension modules use: raising unisono.Error, and small things around dictionaries and text.
  */
+#include <stdarg.h>
 #include <string.h>
 
 #include "door.h"
@@ -12,10 +13,9 @@ door_state *door_state_of(PyObject *object)
 
 /* The message as unisono._safe shows it: names from data and model files may hold escape sequences,
  * which a traceback would send to the terminal. Without that module (the interpreter is shutting
- * down) it is quoted ASCII. */
-static PyObject *safe_message(const char *text)
+ * down) it is quoted ASCII. Takes the message. */
+static PyObject *make_safe(PyObject *message)
 {
-    PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     if (!message)
         return NULL;
     PyObject *module = PyImport_ImportModule("unisono._safe");
@@ -27,6 +27,23 @@ static PyObject *safe_message(const char *text)
     Py_XDECREF(module);
     Py_DECREF(message);
     return safe;
+}
+
+static PyObject *safe_message(const char *text)
+{
+    return make_safe(PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
+}
+
+PyObject *door_raise_text(PyObject *class_, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    PyObject *message = make_safe(PyUnicode_FromFormatV(format, values));
+    va_end(values);
+    if (message)
+        PyErr_SetObject(class_, message);
+    Py_XDECREF(message);
+    return NULL;
 }
 
 /* class_(message) with code ("EWORKER") and status (-16). */

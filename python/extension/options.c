@@ -127,7 +127,7 @@ int door_trainer_options(uni_trainer_options *out, PyObject *keywords, door_stri
         const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
         const field *entry = name ? find_field(trainer_fields, name) : NULL;
         if (name && !entry)
-            PyErr_Format(PyExc_TypeError, "a trainer has no option %s", name);
+            door_raise_text(PyExc_TypeError, "a trainer has no option %s", name);
         if (!entry || read_field(out, entry, value, strings) < 0)
             return -1;
     }
@@ -196,7 +196,7 @@ static int add_sink(door_state *state, door_run *run, PyObject *pair)
     uni_error err = { 0 };
     int status;
     if (run->num_sinks == DOOR_SINKS_MAX) {
-        PyErr_Format(PyExc_ValueError, "at most %d loggers", DOOR_SINKS_MAX);
+        door_raise_text(PyExc_ValueError, "at most %d loggers", DOOR_SINKS_MAX);
         return -1;
     }
     if (!PyArg_ParseTuple(pair, "sO!", &name, &PyDict_Type, &asked))
@@ -274,7 +274,7 @@ static int read_run_key(door_state *state, door_run *run, const char *name, PyOb
         return add_sinks(state, run, value);
     if (strcmp(name, "policy") == 0)
         return read_policy(run, value);
-    PyErr_Format(PyExc_TypeError, "a run has no option %s", name);
+    door_raise_text(PyExc_TypeError, "a run has no option %s", name);
     return -1;
 }
 

@@ -354,7 +354,8 @@ static int scope_of(const char *name, uni_scope *out)
             *out = (uni_scope)i;
             return 0;
         }
-    PyErr_Format(PyExc_ValueError, "scope must be \"last\", \"all\" or \"avg\", not \"%s\"", name);
+    door_raise_text(PyExc_ValueError, "scope must be \"last\", \"all\" or \"avg\", not \"%s\"",
+                    name);
     return -1;
 }
 

@@ -55,7 +55,7 @@ static int put_pair(door_state *state, uni_value *dict, PyObject *key, PyObject 
     if (!name)
         return -1;
     if (strlen(name) != (size_t)length) {
-        PyErr_Format(PyExc_ValueError, "the key %R has a zero byte", key);
+        door_raise_text(PyExc_ValueError, "the key %R has a zero byte", key);
         return -1;
     }
     uni_value *value = convert_tree(state, item, convert, depth + 1);
@@ -69,7 +69,7 @@ static PyObject *key_text(PyObject *key, PyObject *convert)
         return Py_NewRef(key);
     if (convert && convert != Py_None)
         return PyObject_Str(key);
-    return PyErr_Format(PyExc_TypeError, "keys must be text, not %R", key);
+    return door_raise_text(PyExc_TypeError, "keys must be text, not %R", key);
 }
 
 static uni_value *from_dict(door_state *state, PyObject *object, PyObject *convert, int depth)
@@ -93,7 +93,7 @@ static uni_value *from_other(door_state *state, PyObject *object, PyObject *conv
 {
     if (!convert || convert == Py_None) {
         PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
-        PyErr_Format(PyExc_TypeError, "an object of type %S is not plain data", type);
+        door_raise_text(PyExc_TypeError, "an object of type %S is not plain data", type);
         Py_XDECREF(type);
         return NULL;
     }
@@ -125,7 +125,7 @@ static uni_value *from_text(PyObject *object)
 static uni_value *convert_tree(door_state *state, PyObject *object, PyObject *convert, int depth)
 {
     if (depth > UNI_VALUE_MAX_DEPTH) {
-        PyErr_Format(PyExc_ValueError, "more than %d levels of nesting", UNI_VALUE_MAX_DEPTH);
+        door_raise_text(PyExc_ValueError, "more than %d levels of nesting", UNI_VALUE_MAX_DEPTH);
         return NULL;
     }
     if (object == Py_None)
