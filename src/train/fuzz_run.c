@@ -13,22 +13,13 @@
 #include "base/file.h"
 #include "base/fuzz.h"
 
-static char directory[256];
-
-static void clean_up(void)
-{
-    (void)!uni__remove_tree(directory, NULL);
-}
-
 static const char *make_directory(void)
 {
     static char run[300];
-    if (!directory[0]) {
+    if (!run[0]) {
         uni_log_level_set(UNI_LOG_OFF);
-        FUZZ_PROMISE(mkdtemp(uni__temporary_name(directory, sizeof directory, "fuzz")));
-        snprintf(run, sizeof run, "%s/name/run_001", directory);
+        snprintf(run, sizeof run, "%s/name/run_001", fuzz_directory());
         FUZZ_PROMISE(uni__make_dirs(run, 0700, NULL) == 0);
-        atexit(clean_up);
     }
     return run;
 }
@@ -64,7 +55,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
         "\"hostname\":\"h\",\"controller\":{\"pid\":1,\"start_ticks\":2},\"num_workers\":2,"
         "\"workers\":[{\"rank\":0,\"pid\":1,\"host\":\"h\"}],\"program\":[\"sh\"],\"config\":{},"
         "\"cause\":{\"kind\":\"exit\",\"rank\":0},\"exit_code\":3}";
-    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
-    memcpy(out, sample, size);
-    return size;
+    return fuzz_copy(out, room, sample, sizeof sample - 1);
 }

@@ -28,9 +28,7 @@ static const char sample[] =
 
 size_t fuzz_sample(uint8_t *out, size_t room)
 {
-    size_t size = sizeof sample - 1 < room ? sizeof sample - 1 : room;
-    memcpy(out, sample, size);
-    return size;
+    return fuzz_copy(out, room, sample, sizeof sample - 1);
 }
 
 static int count_report(void *context, int64_t trial, int64_t iteration, const uni_value *metrics,
@@ -112,12 +110,10 @@ static void replay(const char *dir, const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char dir[] = "fuzz-tune-XXXXXX";
-    char path[80];
+    const char *dir = fuzz_directory();
+    char path[400];
     uni_tune_results *results = NULL;
     uni_error err = { 0 };
-    if (dir[sizeof dir - 2] == 'X' && !mkdtemp(dir))
-        return 0;
     snprintf(path, sizeof path, "%s/%s", dir, UNI__TUNE_JOURNAL);
     unlink(path);
     if (write_journal(path, data, size) < 0)
@@ -128,6 +124,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_PROMISE(err.code < 0 && err.message[0]);
     uni_tune_results_free(results);
     replay(dir, path);
-    unlink(path);
     return 0;
 }

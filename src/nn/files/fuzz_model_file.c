@@ -2,48 +2,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <unisono/nn.h>
 
 #include "base/fuzz.h"
 
-/* A path of this process' own, and whether it could be written. */
-static int write_file(char *path, size_t room, const void *data, size_t size)
-{
-    const char *folder = getenv("TMPDIR");
-    snprintf(path, room, "%s/fuzz-%ld.keras", folder != NULL ? folder : "/tmp", (long)getpid());
-    FILE *file = fopen(path, "wb");
-    if (file == NULL)
-        return -1;
-    size_t written = fwrite(data, 1, size, file);
-    return fclose(file) == 0 && written == size ? 0 : -1;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[512];
+    char path[400];
     uni_model *model = NULL;
     uni_error err = { 0 };
-    if (write_file(path, sizeof path, data, size) < 0)
-        return 0;
+    fuzz_file(path, "model.keras", data, size);
     int status = uni_model_load(&model, path, &err);
     FUZZ_PROMISE(status == 0 ? model != NULL
                              : model == NULL && err.code == status && err.message[0] != '\0');
     uni_model_free(model);
-    unlink(path);
     return 0;
 }
 
 /* What this build saves; nothing without the plug-in for Keras's files. */
 size_t fuzz_sample(uint8_t *out, size_t room)
 {
-    char path[512];
+    char path[400];
     uni_model *model = NULL;
     size_t size = 0;
-    if (write_file(path, sizeof path, "", 0) < 0 ||
-        uni_sequential_new(&model, "m",
+    fuzz_file(path, "sample.keras", "", 0);
+    if (uni_sequential_new(&model, "m",
                            UNI_LAYERS(uni_layer_input(UNI_F32, 1, (const int64_t[]){ 2 }),
                                       uni_layer_dense(2, NULL)),
                            NULL) < 0)
@@ -55,6 +39,5 @@ size_t fuzz_sample(uint8_t *out, size_t room)
             fclose(file);
     }
     uni_model_free(model);
-    unlink(path);
     return size;
 }
