@@ -80,6 +80,7 @@ def on_terminal(storage, *words, cwd=None):
             os.chdir(cwd or storage)
             os.execve(support.program("unisono"), ["unisono", *words], support.environment(storage, LANG="C.UTF-8", TERM="xterm", COLUMNS="200"))
         os._exit(99)
+    os.write(terminal, b"n\n")  # what asks (rm) gets an answer
     output, deadline = b"", time.monotonic() + 60
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 0.2)[0]:
@@ -91,6 +92,8 @@ def on_terminal(storage, *words, cwd=None):
         if not part:
             break
         output += part
+    else:
+        raise AssertionError("%s did not end: %r" % (words, output))
     os.close(terminal)
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) != 99
