@@ -68,9 +68,12 @@ def name_of(function):
     return getattr(function, "__name__", None) or type(function).__name__
 
 
-def environment_of(backend):
+def environment_of(backend, legacy_keras=False):
     """What the workers of a backend need besides what the library sets."""
-    return _same_keras.for_workers() if backend == "tensorflow" else []
+    if backend != "tensorflow":
+        return []
+    _same_keras.use()
+    return _same_keras.for_workers(legacy_keras)
 
 
 # ---- what the workers print ----
@@ -243,7 +246,8 @@ class Group:
         self.num_workers = options.get("num_workers", 1) + servers + bool(servers) + options.get("evaluators", 0)  # all processes
         # -P: the worker's own directory is not a place to import from.
         program = [sys.executable, "-P", os.path.join(_PACKAGE, "_worker.py")]
-        environment = environment_of(backend) + options.pop("environment", [])
+        self.keras = environment_of(backend, legacy_keras=servers > 0)
+        environment = self.keras + options.pop("environment", [])
         self.may_fork = not options.get("use_gpu")
         try:
             self.trainer = _unisono.Trainer(worker_program=program, backend=backend, fresh_workers=backend != "none", environment=environment,
@@ -265,7 +269,7 @@ class Group:
             "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
         }
         if self.backend == "tensorflow":
-            _same_keras.check(payload["call"], name_of(function))
+            _same_keras.check(payload["call"], name_of(function), self.keras)
         payload.update(extra or {})
         run.update(function=name_of(function), attachment=payload, config=_codec.describable(config or {}))
         return {key: value for key, value in run.items() if value is not None}

@@ -1,9 +1,9 @@
 """One Keras for the driver and its workers.
 
-TensorFlow has two: Keras 3, and tf_keras, which alone can run Model.fit under MultiWorkerMirroredStrategy. TensorFlow chooses when it is imported, by
-TF_USE_LEGACY_KERAS. Workers of the tensorflow backend use tf_keras where it is installed; importing unisono.train.tensorflow says the same for the
-driver, unless the user has set the variable or TensorFlow is using Keras 3 already. In that case a train function must not bring classes of Keras 3
-along: check() says so in one sentence instead of hundreds of lines from the workers.
+TensorFlow has two: Keras 3, and tf_keras. It chooses for good when tf.keras is first used, by TF_USE_LEGACY_KERAS. The driver's choice is the workers': where
+the driver has used neither yet, use() chooses tf_keras for both, because it does more under MultiWorkerMirroredStrategy. Where it has imported Keras 3
+already, workers get Keras 3, too, with Model.fit put right for that strategy (train/tensorflow/_keras3.py). What is left is a variable that the user
+has set after TensorFlow had chosen: check() says so in one sentence instead of hundreds of lines from the workers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import zipfile
 from typing import Any
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
-_REMEDY = "import unisono.train.tensorflow before tensorflow, or set TF_USE_LEGACY_KERAS=1 before the script starts"
+_REMEDY = "set TF_USE_LEGACY_KERAS=1 before tensorflow is imported, or import unisono.train.tensorflow first"
 
 
 def _is_installed(module: str) -> bool:
     return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
-def for_workers() -> list[str]:
-    """What workers find in their environment besides the driver's own."""
-    return [VARIABLE + "=1"] if VARIABLE not in os.environ and _is_installed("tf_keras") else []
+def for_workers(legacy: bool = False) -> list[str]:
+    """What workers find in their environment besides the driver's own. legacy: they need tf_keras, whatever the driver has."""
+    if VARIABLE in os.environ:
+        return []
+    if not legacy and _uses_keras_3():
+        return [VARIABLE + "=0"]
+    return [VARIABLE + "=1"] if _is_installed("tf_keras") else []
 
 
 def _uses_keras_3() -> bool:
@@ -40,21 +44,23 @@ def _uses_keras_3() -> bool:
 
 
 def use() -> None:
-    """Makes this process use the Keras of the workers, where that is still open."""
-    if for_workers() and not _uses_keras_3():
+    """Chooses the Keras of this process and its workers, where that is still open."""
+    if VARIABLE not in os.environ and _is_installed("tf_keras") and not _uses_keras_3():
         os.environ[VARIABLE] = "1"
 
 
-def check(call: bytes, name: str) -> None:
-    """A TypeError when a pickled train function brings Keras 3 along to workers that have tf_keras. A program that imports keras itself may."""
-    if os.environ.get(VARIABLE, "1") not in ("1", "true", "True") or not _is_installed("tf_keras") or not _uses_keras_3():
+def check(call: bytes, name: str, environment: list[str]) -> None:
+    """A TypeError when a pickled train function brings Keras 3 along to workers that have tf_keras. A program that imports keras itself may.
+    environment: what for_workers gave."""
+    chosen = (environment or [VARIABLE + "=" + os.environ.get(VARIABLE, "")])[0].partition("=")[2]
+    if chosen not in ("1", "true", "True") or not _is_installed("tf_keras") or not _uses_keras_3():
         return
     import pickletools
 
     for operation, argument, _ in pickletools.genops(call):
         if operation.name.endswith("UNICODE") and str(argument).startswith(("keras.src", "keras._tf_keras", "keras.api")):
             raise TypeError("the train function %s refers to %s of Keras 3, which tensorflow.keras was when it was imported; the workers use tf_keras "
-                            "(Model.fit under MultiWorkerMirroredStrategy needs it): %s" % (name, argument, _REMEDY))
+                            "(TF_USE_LEGACY_KERAS=1, or parameter servers): %s" % (name, argument, _REMEDY))
 
 
 def module_for(path: str) -> Any:

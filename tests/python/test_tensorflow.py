@@ -315,7 +315,7 @@ def train_func():
     import os
     model = tf.keras.Sequential([Dense(3, input_shape=(2,))])
     model.compile("sgd", "mse")
-    model.fit([[1.0, 2.0]], [[1.0, 2.0, 3.0]], verbose=0, callbacks=[ReportCheckpointCallback()])
+    model.fit(tf.constant([[1.0, 2.0]]), tf.constant([[1.0, 2.0, 3.0]]), verbose=0, callbacks=[ReportCheckpointCallback()])
     print("worker", tf.keras.Model.__module__)
 from %s.train.tensorflow.keras import ReportCheckpointCallback
 if __name__ == "__main__":
@@ -354,10 +354,14 @@ class OneKeras(unittest.TestCase):
     def test_unisono_first(self):
         self.check_same(self.run_script(SCRIPT % (UNISONO % "unisono" + KERAS, "unisono")))
 
-    def test_keras_3_first_is_one_sentence(self):
-        done = self.run_script(SCRIPT % (KERAS + UNISONO % "unisono", "unisono"))
+    def test_keras_3_first(self):
+        self.check_same(self.run_script(SCRIPT % (KERAS + UNISONO % "unisono", "unisono")))
+
+    def test_a_variable_that_is_set_too_late_is_one_sentence(self):
+        late = KERAS + "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n" + UNISONO % "unisono"
+        done = self.run_script(SCRIPT % (late, "unisono"))
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, r"TypeError: the train function train_func refers to keras\.src\S+ of Keras 3.*set TF_USE_LEGACY_KERAS=1")
+        self.assertRegex(done.stderr, r"TypeError: the train function train_func refers to keras\.src\S+ of Keras 3.*set TF_USE_LEGACY_KERAS=1 before")
         self.assertLess(len(done.stderr.splitlines()), 30, done.stderr)
 
 

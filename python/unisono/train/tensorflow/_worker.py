@@ -1,9 +1,10 @@
 """The worker's half of the tensorflow backend. TF_CONFIG is in the environment; TensorFlow itself is not touched, so that the train function's
 first line may still be tf.config.threading. Only the servers of ParameterServerStrategy are started here."""
 
-import importlib.util
 import json
 import os
+
+from unisono.train.tensorflow import _keras3
 
 
 def _name_the_chief(config):
@@ -31,7 +32,5 @@ def set_up(session, settings):
         _serve(config["task"])
     elif settings.get("chief") and "chief" not in config["cluster"]:
         _name_the_chief(config)
-    if "TF_USE_LEGACY_KERAS" not in os.environ and importlib.util.find_spec("tf_keras") is None:
-        print("unisono: tf_keras is not installed. TensorFlow 2.16 and later cannot run Model.fit under MultiWorkerMirroredStrategy with Keras 3; "
-              "pip install tf_keras makes it work", flush=True)
+    _keras3.put_right()
     return lambda: None
