@@ -1,6 +1,6 @@
 """TensorFlow's MultiWorkerMirroredStrategy as a peer of ./bench strategies: two processes with one thread each, batch 64 each, in three ways:
 
-tf_mwms (Model.fit)               as most users run it: Model.fit of tf_keras on a tf.data set (Keras 3's does not run under this strategy)
+tf_mwms (Model.fit)               as most users run it: Model.fit of tf_keras on a tf.data set (Keras 3's own does not run under this strategy)
 tf_mwms (custom loop)             as the courses write it: strategy.run and strategy.reduce in a tf.function, called once a step on a distributed set
 tf_mwms (one tf.function a window)  its fastest: all steps of a window inside of one tf.function, the data constants; nobody trains like this
 
@@ -18,6 +18,7 @@ import time
 
 MODELS = ["nnlm_head", "mnist_cnn", "svhn_cnn"]
 STEPS = 5  # of a window, at least: a step of the largest takes a third of a second
+HEARTBEAT_MS = 120000
 
 
 def build(name, keras):
@@ -103,12 +104,23 @@ def ways(name, strategy):
     yield "one tf.function a window", whole
 
 
+def wait_longer():
+    """TensorFlow's workers give each other up after 10 seconds of silence: too soon where others use the cores. The strategy has no option for it."""
+    import functools
+
+    from tensorflow.python.eager import context
+
+    configured = context.context()
+    configured.configure_coordination_service = functools.partial(configured.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_MS)
+
+
 def run(rank, options, orders):
     import engine_common as common
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+    wait_longer()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     for name in [options.model] if options.model else MODELS:
         for way, train in ways(name, strategy):
