@@ -206,6 +206,7 @@ UNI_API const uni_value *uni_result_returned(const uni_result *result,
                                              int rank); /* NULL when it returned nothing */
 UNI_API const uni_value *uni_result_metrics(const uni_result *result,
                                             int rank); /* its last report; NULL when none */
+/* The number of its last report; 0 when it never reported. */
 UNI_API int64_t uni_result_iterations(const uni_result *result, int rank);
 /* The newest, also when the policy does not keep it (then it is in the run's .recovery); path or NULL. With v1_checkpoints the newest of those kept. */
 UNI_API const char *uni_result_latest_checkpoint(const uni_result *result);

@@ -203,6 +203,8 @@ int uni__attempt_start_rank(uni__run *run, int rank, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
     uni__rank_forget(slot, run->attempt > 1 ? run->resume_iteration : 0);
     slot->iteration = run->resume_iteration;
+    if (run->cause.kind == UNI__CAUSE_NONE)
+        slot->reported = run->resume_iteration; /* a run that is resumed: its ranks reported that */
     slot->log_start = stat(log, &info) == 0 ? info.st_size : 0;
     int status = 0;
     if (slot->state == UNI__RANK_GONE || run->program)

@@ -22,7 +22,7 @@
 void uni__rank_forget(uni__rank *rank, int64_t resumed)
 {
     /* The last report before the checkpoint that the next attempt begins from stays the rank's last until there is another one. */
-    if (resumed == 0 || rank->iteration != resumed) {
+    if (resumed == 0 || rank->reported > resumed) {
         free(rank->metrics);
         rank->metrics = NULL;
         rank->metrics_size = rank->metrics_capacity = 0;
@@ -31,6 +31,8 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed)
     rank->returned = NULL;
     rank->returned_size = 0;
     rank->iteration = resumed;
+    if (rank->reported > resumed)
+        rank->reported = resumed;
     rank->failed = false;
     rank->newest_until_ns = 0;
     free(rank->incoming);
@@ -80,7 +82,7 @@ static void take_report(uni__run *run, int rank, int64_t iteration, const uint8_
         uni__run_writer_failed(run, &err);
         return;
     }
-    from->iteration = iteration;
+    from->iteration = from->reported = iteration;
     run->last_report_ns = 0; /* "just now": the clock is read once a round, in control.c */
     if (iteration > run->progress_mark)
         run->progress_mark = iteration;

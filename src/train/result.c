@@ -45,7 +45,7 @@ uni_result *uni__result_new(uni__run *run)
     result->exit_code = run->error.code ? uni__cause_exit_code(&run->cause) : UNI_EXIT_OK;
     for (int i = 0; i < run->num_workers; i++) {
         uni__rank *rank = &run->ranks[i];
-        result->iterations[i] = rank->iteration;
+        result->iterations[i] = rank->reported;
         if (rank->metrics_size &&
             uni_msgpack_read(&result->metrics[i], rank->metrics, rank->metrics_size, NULL) < 0)
             result->metrics[i] = NULL;

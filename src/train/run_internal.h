@@ -93,7 +93,8 @@ typedef struct uni__rank {
     int pid;
     bool hello, session_closed;
     bool failed; /* its train function returned an error: it does not report any more */
-    int64_t iteration; /* last report that arrived in this attempt */
+    int64_t iteration; /* last report that arrived in this attempt; before it, the checkpoint's */
+    int64_t reported; /* last report of all attempts that counts; 0: it never reports */
     uint8_t *metrics; /* of that report, msgpack */
     size_t metrics_size, metrics_capacity;
     uint8_t *returned; /* encoded {"result": ...} */

@@ -1,6 +1,7 @@
 /*
  * restarts.c - the net for restarts, its native part (restarts.h): every kind of callback, checkpoint policy, order of data and strategy, killed at every epoch and at
- * every moment of it, and at random steps. `restarts [WORDS]` runs the cases whose name has these words. The last line counts them.
+ * every moment of it, and at random steps; then two ranks at once, and again while it recovers. RESTARTS_ONLY=WORDS runs the kinds whose name has these words. The last
+ * line counts the cases.
  */
 #include <sys/stat.h>
 
@@ -12,12 +13,21 @@ const uni_function functions[] = { { "fit", restarts_fit },
 
 typedef struct kind {
     const char *name, *function, *strategy;
-    int workers;
+    int workers, servers;
     const char *callbacks, *backup;
     int every;
     bool no_shuffle, all_ranks, directories;
     uni_checkpoint_policy policy;
+    restarts_again again; /* the second death */
+    bool two; /* two ranks die at once */
 } kind;
+
+/* One death: `rank` kills the victims. */
+typedef struct death {
+    int rank, victims[2], again_rank;
+    int epoch, batch;
+    restarts_moment moment;
+} death;
 
 static const char *const moment_names[] = {
 #define NAME(name, text) text,
@@ -44,6 +54,7 @@ static uni_value *config_of(const kind *one, const char *files)
     put(config, "every", uni_value_int(one->every));
     put(config, "all_ranks", uni_value_bool(one->all_ranks));
     put(config, "directories", uni_value_bool(one->directories));
+    put(config, "again", uni_value_int(one->again));
     put(config, "files", uni_value_string(files));
     if (one->backup)
         put(config, "backup", uni_value_string(one->backup));
@@ -68,30 +79,61 @@ static void remove_all(const char *path)
     CHECK(system(command) == 0);
 }
 
-static uni_value *run_once(uni_trainer *trainer, const kind *one, int rank, int epoch,
-                           restarts_moment moment, int batch)
+static void put_death(uni_value *config, const death *at)
+{
+    uni_value *victims = uni_value_list();
+    for (int i = 0; i < 2; i++)
+        if (at->victims[i] >= 0)
+            CHECK(uni_list_take(victims, uni_value_int(at->victims[i])) == 0);
+    put(config, "victims", victims);
+    put(config, "rank", uni_value_int(at->rank));
+    put(config, "again_rank", uni_value_int(at->again_rank));
+    put(config, "epoch", uni_value_int(at->epoch));
+    put(config, "moment", uni_value_int(at->moment));
+    put(config, "batch", uni_value_int(at->batch));
+}
+
+/* Processes of all ranks that began their train function. */
+static int count_lives(const char *pids)
+{
+    char command[4400];
+    int lines = 0;
+    snprintf(command, sizeof command, "cat '%s'/* | wc -l", pids);
+    FILE *pipe = popen(command, "r");
+    CHECK(pipe && fscanf(pipe, "%d", &lines) == 1 && pclose(pipe) == 0);
+    return lines;
+}
+
+/* *lives: processes that began. */
+static uni_value *run_once(uni_trainer *trainer, const kind *one, const death *at, int *lives)
 {
     uni_error err = { 0 };
     uni_result *result = NULL;
-    char files[4200];
+    char files[4200], pids[4200];
     snprintf(files, sizeof files, "%s/files", scenario_storage());
+    snprintf(pids, sizeof pids, "%s/pids", scenario_storage());
     make_files(files);
+    CHECK(mkdir(pids, 0700) == 0);
     uni_value *config = config_of(one, files);
-    put(config, "rank", uni_value_int(rank));
-    put(config, "epoch", uni_value_int(epoch));
-    put(config, "moment", uni_value_int(moment));
-    put(config, "batch", uni_value_int(batch));
-    CHECK_OK(uni_trainer_fit(trainer,
-                             &(uni_run_options){ .function = one->function,
-                                                 .config = config,
-                                                 .policy = &one->policy,
-                                                 .time_limit = 120 },
-                             &result, &err),
-             &err);
-    uni_value *outcome = restarts_outcome(result, files);
-    put(outcome, "restarted", uni_value_bool(uni_result_attempts(result) > 1));
-    remove_all(uni_result_run_dir(result));
+    put(config, "pids", uni_value_string(pids));
+    put_death(config, at);
+    uni_value *outcome = NULL;
+    if (uni_trainer_fit(trainer,
+                        &(uni_run_options){ .function = one->function,
+                                            .config = config,
+                                            .policy = &one->policy,
+                                            .time_limit = 60 },
+                        &result, &err) == 0) {
+        outcome = restarts_outcome(result, files);
+    } else { /* a run that fails, or hangs, is a difference like any other */
+        outcome = uni_value_dict();
+        put(outcome, "error", uni_value_string(err.message));
+    }
+    *lives = count_lives(pids);
+    if (uni_trainer_latest_run_dir(trainer))
+        remove_all(uni_trainer_latest_run_dir(trainer));
     remove_all(files);
+    remove_all(pids);
     uni_value_free(config);
     uni_result_free(result);
     return outcome;
@@ -99,49 +141,86 @@ static uni_value *run_once(uni_trainer *trainer, const kind *one, int rank, int 
 
 /* ---- one kind ---- */
 
-static void compare(uni_trainer *trainer, const kind *one, const uni_value *undisturbed, int rank,
-                    int epoch, restarts_moment moment, int batch)
+static int members(const kind *one)
 {
+    return one->servers ? 1 + one->workers + one->servers : one->workers;
+}
+
+/* Whether the death came: a moment that the training did not come to (an early stop) is no case. */
+static bool compare(uni_trainer *trainer, const kind *one, const uni_value *undisturbed,
+                    const death *at)
+{
+    static const char *const again_names[] = { "", "; again at the start", "; again when restored",
+                                               "; again there" };
     char where[4096];
-    uni_value *killed = run_once(trainer, one, rank, epoch, moment, batch);
-    /* A moment that the training did not come to (an early stop) is no case. */
-    bool restarted = uni_dict_get_bool(killed, "restarted", false);
-    uni_dict_remove(killed, "restarted");
-    if (restarted)
-        cases++;
+    int lives;
+    uni_value *killed = run_once(trainer, one, at, &lives);
+    bool came = lives > members(one);
+    cases += came;
     if (restarts_differ(undisturbed, killed, where, sizeof where)) {
         failures++;
-        fprintf(stderr, "%s: rank %d killed in epoch %d, %s (batch %d): %s\n", one->name, rank,
-                epoch, moment_names[moment], batch, where);
+        fprintf(stderr, "%s: rank %d (and %d) killed in epoch %d, %s (batch %d)%s (rank %d): %s\n",
+                one->name, at->victims[0], at->victims[1], at->epoch, moment_names[at->moment],
+                at->batch, again_names[one->again], at->again_rank, where);
     }
     uni_value_free(killed);
+    return came;
+}
+
+static bool comes_up(const kind *one, int epoch, restarts_moment moment)
+{
+    bool loop = strcmp(one->function, "loop") == 0, known = moment == RESTARTS_EPOCH_BEGIN ||
+                                                            moment == RESTARTS_AFTER_FIRST ||
+                                                            moment == RESTARTS_AFTER_LAST;
+    if ((loop && !known) || (moment == RESTARTS_TRAIN_END && epoch > 0))
+        return false;
+    /* The backup is removed by then, as Keras does: the next fit is a new one. */
+    return moment != RESTARTS_TRAIN_END || !one->backup;
+}
+
+/* Ranks in turn, and steps at random. With parameter servers the coordinator kills; two at once are always it and another. */
+static death draw_death(const kind *one, unsigned *seed)
+{
+    *seed = *seed * 1103515245u + 12345u;
+    int count = members(one), rank = (int)(*seed >> 16) % count;
+    death out = { .rank = one->servers ? 0 : rank,
+                  .victims = { rank, -1 },
+                  .again_rank = one->servers ? rank : (int)(*seed >> 18) % count,
+                  .batch = (int)(*seed >> 20) % RESTARTS_BATCHES };
+    if (one->two) {
+        int other = rank > 0 ? 0 : 1 + (int)(*seed >> 22) % (count - 1);
+        out.victims[1] = rank; /* a process kills itself last */
+        out.victims[0] = other;
+    }
+    return out;
 }
 
 static void run_kind(uni_program *program, const kind *one, unsigned seed)
 {
+    int lives, before = failures;
     if (words && !strstr(one->name, words))
         return;
     kinds++;
     uni_trainer *trainer = scenario_trainer(
-        program, (uni_trainer_options){ .num_workers = one->workers, .name = "net" });
-    uni_value *undisturbed = run_once(trainer, one, -1, -1, RESTARTS_NO_MOMENT, 0);
-    CHECK(!uni_dict_get_bool(undisturbed, "restarted", true));
-    uni_dict_remove(undisturbed, "restarted");
-    bool loop = strcmp(one->function, "loop") == 0;
-    int before = failures;
+        program, (uni_trainer_options){
+                     .num_workers = one->workers, .servers = one->servers, .name = "net" });
+    const death none = { .rank = -1,
+                         .victims = { -1, -1 },
+                         .again_rank = -1,
+                         .epoch = -1,
+                         .moment = RESTARTS_NO_MOMENT };
+    uni_value *undisturbed = run_once(trainer, one, &none, &lives);
+    CHECK(lives == members(one) && !uni_dict_get(undisturbed, "error"));
     for (int epoch = 0; epoch < RESTARTS_EPOCHS && failures < before + 3; epoch++)
-        for (restarts_moment moment = 0; moment < RESTARTS_NO_MOMENT; moment++) {
-            bool known = moment == RESTARTS_EPOCH_BEGIN || moment == RESTARTS_AFTER_FIRST ||
-                         moment == RESTARTS_AFTER_LAST;
-            if ((loop && !known) || (moment == RESTARTS_TRAIN_END && epoch > 0))
-                continue;
-            if (moment == RESTARTS_TRAIN_END && one->backup)
-                continue; /* the backup is removed by then, as Keras does: the next fit is a new one */
-            /* Ranks in turn, and steps at random. */
-            seed = seed * 1103515245u + 12345u;
-            compare(trainer, one, undisturbed, (int)(seed >> 16) % one->workers, epoch, moment,
-                    (int)(seed >> 20) % RESTARTS_BATCHES);
-        }
+        for (restarts_moment moment = 0; moment < RESTARTS_NO_MOMENT; moment++)
+            if (comes_up(one, epoch, moment)) {
+                death next = draw_death(one, &seed);
+                next.epoch = epoch;
+                next.moment = moment;
+                if (!compare(trainer, one, undisturbed, &next) && moment == RESTARTS_EPOCH_BEGIN)
+                    goto over; /* it ends before this epoch */
+            }
+over:
     printf("%s: %s\n", one->name, failures == before ? "equal" : "DIFFERENT");
     fflush(stdout);
     uni_value_free(undisturbed);
@@ -162,8 +241,15 @@ static const struct {
 };
 static const struct {
     const char *name;
-    int workers;
-} strategies[] = { { "none", 1 }, { "mirrored:2", 1 }, { "multi_worker", 2 } };
+    int workers, servers;
+} strategies[] = {
+    { "none", 1, 0 },
+    { "mirrored:2", 1, 0 },
+    { "multi_worker", 2, 0 },
+    /* Bit for bit only where updates have one order: synchronous, or one worker and one server. */
+    { "parameter_server:sync", 2, 2 },
+    { "parameter_server", 1, 1 },
+};
 static const char *const callbacks[] = { "e", "r", "b", "m", "f", "p", "c", "a", "t", "s", "n" };
 
 static void run_fits(uni_program *program)
@@ -176,6 +262,7 @@ static void run_fits(uni_program *program)
                              .function = "fit",
                              .strategy = strategies[s].name,
                              .workers = strategies[s].workers,
+                             .servers = strategies[s].servers,
                              .every = 1,
                              .no_shuffle = !shuffled,
                              .policy = policies[p].policy,
@@ -197,6 +284,7 @@ static void run_callbacks(uni_program *program)
                              .function = "fit",
                              .strategy = strategies[s].name,
                              .workers = strategies[s].workers,
+                             .servers = strategies[s].servers,
                              .every = every,
                              .callbacks = callbacks[c] };
                 snprintf(name, sizeof name, "fit %s, callback %s, a checkpoint every %d",
@@ -243,6 +331,41 @@ static void run_loops(uni_program *program)
             }
 }
 
+/* Two ranks at once, and a second death while the training recovers from the first. */
+static void run_twice(uni_program *program)
+{
+    static const struct {
+        const char *name;
+        bool two;
+        restarts_again again;
+    } forms[] = { { "two at once", true, RESTARTS_ONCE },
+                  { "again at the start", false, RESTARTS_AT_START },
+                  { "again when restored", false, RESTARTS_RESTORED },
+                  { "again at the same moment", false, RESTARTS_SAME_MOMENT },
+                  { "two at once, again when restored", true, RESTARTS_RESTORED } };
+    char name[256];
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+        for (size_t s = 0; s <= sizeof strategies / sizeof strategies[0]; s++) {
+            bool loop = s == sizeof strategies / sizeof strategies[0];
+            size_t p = (f + s) % (sizeof policies / sizeof policies[0]);
+            kind one = { .name = name,
+                         .function = loop ? "loop" : "fit",
+                         .strategy = loop ? "none" : strategies[s].name,
+                         .workers = loop ? 3 : strategies[s].workers,
+                         .servers = loop ? 0 : strategies[s].servers,
+                         .every = 1,
+                         .policy = policies[p].policy,
+                         .again = forms[f].again,
+                         .two = forms[f].two,
+                         .callbacks = "rbepcsmftna" };
+            if (one.two && members(&one) < 2)
+                continue;
+            snprintf(name, sizeof name, "%s %s, %s, %s", one.function, one.strategy,
+                     policies[p].name, forms[f].name);
+            run_kind(program, &one, 17 + (unsigned)(f * 100 + s * 10));
+        }
+}
+
 static void all_kinds(uni_program *program)
 {
     words = getenv("RESTARTS_ONLY");
@@ -254,6 +377,7 @@ static void all_kinds(uni_program *program)
     run_callbacks(program);
     run_backups(program);
     run_fits(program);
+    run_twice(program);
     printf("%d cases of %d kinds in %.0f s, %d different\n", cases, kinds,
            (scenario_ms() - begun) / 1e3, failures);
     CHECK(cases > 0 && failures == 0);

@@ -28,6 +28,14 @@ typedef enum restarts_moment {
         RESTARTS_NO_MOMENT
 } restarts_moment;
 
+/* Where a rank dies once more, in its second life: while the training recovers. */
+typedef enum restarts_again {
+    RESTARTS_ONCE,
+    RESTARTS_AT_START,
+    RESTARTS_RESTORED,
+    RESTARTS_SAME_MOMENT
+} restarts_again;
+
 /* The train functions of the workers, for functions[]. */
 int restarts_fit(uni_session *session, uni_value **result, uni_error *err);
 int restarts_loop(uni_session *session, uni_value **result, uni_error *err);

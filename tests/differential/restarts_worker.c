@@ -1,6 +1,8 @@
 /*
- * restarts_worker.c - the trainings of the net for restarts. Config: "strategy", "callbacks" (letters), "shuffle", "every", "backup"; where to die in the first
- * attempt: "rank", "epoch", "moment", "batch"; and "files", where callbacks write.
+ * restarts_worker.c - the trainings of the net for restarts. Config: "strategy", "callbacks" (letters), "shuffle", "every", "backup"; where "rank" kills "victims" in its
+ * first life: "epoch", "moment", "batch"; where the rank "again_rank" dies in its second one: "again"; and "files", where callbacks write.
+ *
+ * A life is a process of a rank: each appends its number to the file pids/RANK. With parameter servers only the coordinator runs callbacks, so it kills the others.
  *
  * The validation set follows another line than the training set, so that val_loss has its best in the middle and every callback has something to decide.
  */
@@ -16,14 +18,92 @@
 typedef struct killer {
     const uni_value *config;
     bool armed, last;
-    int epoch;
+    int rank, epoch;
 } killer;
+
+static const char *pids_of(const uni_value *config, int64_t rank)
+{
+    static char path[4400];
+    snprintf(path, sizeof path, "%s/%d", uni_dict_get_string(config, "pids", ""), (int)rank);
+    return path;
+}
+
+/* The process of a rank: the newest one, or 0. *lives: how many there were. */
+static pid_t process_of(const uni_value *config, int64_t rank, int *lives)
+{
+    long long pid = 0, next;
+    *lives = 0;
+    FILE *file = fopen(pids_of(config, rank), "r");
+    while (file && fscanf(file, "%lld\n", &next) == 1) {
+        pid = next;
+        ++*lives;
+    }
+    if (file)
+        fclose(file);
+    return (pid_t)pid;
+}
+
+static int lives_of(const uni_value *config, int64_t rank)
+{
+    int lives;
+    process_of(config, rank, &lives);
+    return lives;
+}
+
+/* A process begins: the first thing that a train function does. */
+static void begin_life(uni_session *session)
+{
+    const uni_value *config = uni_session_config(session);
+    FILE *file = fopen(pids_of(config, uni_session_world_rank(session)), "a");
+    CHECK(file && fprintf(file, "%lld\n", (long long)getpid()) > 0 && fclose(file) == 0);
+}
+
+/* Kills the victims, this process last. A rank whose loop has not begun is waited for. */
+static void kill_victims(const uni_value *config, int self)
+{
+    const uni_value *victims = uni_dict_get(config, "victims");
+    bool also_self = false;
+    for (size_t i = 0; i < uni_list_size(victims); i++) {
+        int64_t rank = uni_value_as_int(uni_list_get(victims, i), -1);
+        int lives = 0;
+        pid_t pid = 0;
+        also_self |= rank == self;
+        for (int tries = 0; rank != self && pid == 0 && tries < 2000; tries++) {
+            pid = process_of(config, rank, &lives);
+            if (pid == 0)
+                scenario_sleep_ms(1);
+        }
+        if (pid > 0)
+            kill(pid, SIGKILL);
+    }
+    if (also_self)
+        raise(SIGKILL);
+}
+
+static bool is_armed(uni_session *session)
+{
+    const uni_value *config = uni_session_config(session);
+    int rank = uni_session_world_rank(session), lives = lives_of(config, rank);
+    return rank == uni_dict_get_int(config, "rank", -1) &&
+           (lives == 1 ||
+            (lives == 2 && uni_dict_get_int(config, "again", 0) == RESTARTS_SAME_MOMENT));
+}
+
+/* The second death: in a rank's second life. */
+static void die_again(uni_session *session, restarts_again at)
+{
+    const uni_value *config = uni_session_config(session);
+    int rank = uni_session_world_rank(session);
+    if (uni_dict_get_int(config, "again", 0) == at &&
+        rank == uni_dict_get_int(config, "again_rank", -1) && lives_of(config, rank) == 2)
+        raise(SIGKILL);
+}
 
 static void die_at(const killer *self, restarts_moment moment, int epoch)
 {
     if (self->armed && uni_dict_get_int(self->config, "moment", -1) == moment &&
         (moment == RESTARTS_TRAIN_END || uni_dict_get_int(self->config, "epoch", -1) == epoch))
-        raise(SIGKILL);
+        kill_victims(self->config, self->rank);
 }
 
 static int epoch_begin(void *self, uni_model *model, int epoch, uni_error *err)
@@ -78,8 +158,8 @@ static int new_killer(uni_fit_callback **out, uni_session *session, bool last, u
     CHECK(self);
     self->config = uni_session_config(session);
     self->last = last;
-    self->armed = uni_session_attempt(session) == 1 &&
-                  uni_session_world_rank(session) == uni_dict_get_int(self->config, "rank", -1);
+    self->rank = uni_session_world_rank(session);
+    self->armed = is_armed(session);
     return uni_fit_callback_new(out, &class_, self, err);
 }
 
@@ -235,6 +315,7 @@ static int train(training *self, uni_session *session, uni_error *err)
     UNI_TRY(new_model(&self->model, err));
     if (!uni_dict_get(config, "backup"))
         UNI_TRY(uni_session_restore_model(session, self->model, &epoch, err));
+    die_again(session, RESTARTS_RESTORED);
     UNI_TRY(uni_strategy_place(self->strategy, self->model, err));
     UNI_TRY(add_callbacks(self, session, err));
     uni_fit_options options = { .x = &columns[0],
@@ -256,10 +337,13 @@ int restarts_fit(uni_session *session, uni_value **result, uni_error *err)
 {
     training self = { 0 };
     uni_value *weights = NULL;
+    begin_life(session);
+    die_again(session, RESTARTS_AT_START);
     int status = train(&self, session, err);
-    if (status == 0)
+    /* Parameter servers: only the coordinator has something to return. */
+    if (status == 0 && self.history)
         status = uni_model_get_weights(self.model, &weights, err);
-    if (status == 0) {
+    if (status == 0 && self.history) {
         *result = uni_value_dict();
         CHECK(uni_dict_take(*result, "weights", weights) == 0);
         CHECK(uni_dict_take(*result, "history", self.history) == 0);
@@ -278,7 +362,9 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
 {
     const uni_value *config = uni_session_config(session);
     int rank = uni_session_world_rank(session);
-    bool armed = uni_session_attempt(session) == 1 && rank == uni_dict_get_int(config, "rank", -1),
+    begin_life(session);
+    die_again(session, RESTARTS_AT_START);
+    bool armed = is_armed(session),
          saves = uni_dict_get_bool(config, "all_ranks", false) || rank == 0,
          directories = uni_dict_get_bool(config, "directories", false);
     int64_t moment = uni_dict_get_int(config, "moment", -1),
@@ -307,9 +393,10 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
         number = uni_dict_get_float(state, "number", 0);
         uni_value_free(state);
     }
+    die_again(session, RESTARTS_RESTORED);
     for (int64_t epoch = first; epoch < RESTARTS_EPOCHS; epoch++) {
         if (armed && moment == RESTARTS_EPOCH_BEGIN && epoch == at)
-            raise(SIGKILL);
+            kill_victims(config, rank);
         number = number * 0.75 + (double)epoch + 1;
         uni_value *metrics = uni_value_dict(), *next = uni_value_dict();
         double loss = (number - 5) * (number - 5);
@@ -326,7 +413,7 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
                   fclose(file) == 0);
         }
         if (armed && moment == RESTARTS_AFTER_FIRST && epoch == at)
-            raise(SIGKILL);
+            kill_victims(config, rank);
         uni_checkpoint_source source = { .dict = saves && !directories ? next : NULL,
                                          .directory = directory };
         UNI_TRY(uni_session_report(session, metrics, &source, err));
@@ -334,7 +421,7 @@ int restarts_loop(uni_session *session, uni_value **result, uni_error *err)
         uni_value_free(metrics);
         uni_value_free(next);
         if (armed && moment == RESTARTS_AFTER_LAST && epoch == at)
-            raise(SIGKILL);
+            kill_victims(config, rank);
     }
     *result = uni_value_float(number);
     return 0;
