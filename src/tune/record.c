@@ -63,7 +63,10 @@ int uni__record_metrics(uni_value *record, const uni_value *metrics)
 
 uni_value *uni__record_read_metrics(const uni_value *record)
 {
-    uni_value *metrics = uni_value_copy(uni_dict_get(record, "m"));
+    /* Readers count on a dictionary, and the journal may be anybody's. */
+    const uni_value *written = uni_dict_get(record, "m");
+    bool is_dict = written && uni_value_type_of(written) == UNI_TYPE_DICT;
+    uni_value *metrics = is_dict ? uni_value_copy(written) : uni_value_dict();
     const uni_value *nonfinite = uni_dict_get(record, "n");
     for (size_t i = 0; metrics && i < uni_dict_size(nonfinite); i++) {
         const char *text = uni_value_as_string(uni_dict_value_at(nonfinite, i), "NaN");
