@@ -176,9 +176,7 @@ static void what_is_let_in_runs_nothing(void **state)
 
 static void arguments_take_anything(void **state)
 {
-    static const char *const words[] = { "{x}", "--text={x}", "data/{x}.csv",
-                                         "gr\xc3\xb6\xc3\x9f"
-                                         "e={x}" };
+    static const char *const words[] = { "{x}", "--text={x}", "data/{x}.csv", "h\xc3\xb6he={x}" };
     for (size_t i = 0; i < COUNT(words); i++)
         for (size_t n = 0; n < COUNT(hostile); n++) {
             char expected[200];
