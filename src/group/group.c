@@ -32,7 +32,7 @@
 
 /* The process that claimed the session is gone or on its way out: the agent tells how it ended, however long the kernel takes for it. (Not when
  * somebody stopped the agent.) */
-static bool is_ending(const uni__group *group, const uni__slot *worker)
+static bool is_ending(const uni__group *group, const uni__worker_slot *worker)
 {
     uni__process agent;
     return !group->remote && uni__process_is_ending((int)atomic_load(&worker->page->owner)) &&
@@ -40,7 +40,7 @@ static bool is_ending(const uni__group *group, const uni__slot *worker)
 }
 
 /* Tells of a claimed session without heartbeats, and once when they come again. The clock starts at the claim: a slow start is not silence. */
-static void watch_heartbeat(uni__group *group, uni__slot *worker, uint64_t now, bool late)
+static void watch_heartbeat(uni__group *group, uni__worker_slot *worker, uint64_t now, bool late)
 {
     uint64_t beat = atomic_load(&worker->page->heartbeat);
     if (beat != worker->heartbeat || late || !worker->heartbeat_ns) {
@@ -71,7 +71,7 @@ static void on_tick(uv_timer_t *handle)
     if (group->remote)
         uni__remote_tick(group, now, late);
     for (int i = 0; i < group->num_slots; i++) {
-        uni__slot *worker = &group->slots[i];
+        uni__worker_slot *worker = &group->slots[i];
         if (worker->live && worker->page && atomic_load(&worker->page->owner) != 0)
             watch_heartbeat(group, worker, now, late);
     }
@@ -295,10 +295,11 @@ int uni__group_new(uni__group **out, int num_workers, int template_fd,
     group->agent.fd = -1;
     group->template_fd = template_fd;
     pthread_mutex_init(&group->lock, NULL);
-    group->launcher = (uni__slot){ .group = group, .rank = num_workers, .wire = { .fd = -1 } };
+    group->launcher =
+        (uni__worker_slot){ .group = group, .rank = num_workers, .wire = { .fd = -1 } };
     for (int i = 0; group->slots && i < num_workers; i++)
         group->slots[i] =
-            (uni__slot){ .group = group, .rank = i, .wire = { .fd = -1 }, .report_fd = -1 };
+            (uni__worker_slot){ .group = group, .rank = i, .wire = { .fd = -1 }, .report_fd = -1 };
     if (!group->slots) {
         status = uni_error_set(err, UNI_ENOMEM, "no memory for %d workers", num_workers);
         group->num_slots = 0;

@@ -138,7 +138,7 @@ int uni__group_listen(uni__group *group, const uni__launch *launch, char text[UN
 /* Starts the launcher; ends in placed or launch_failed. From then on spawn, send and kill go to the hosts. */
 int uni__group_launch(uni__group *group, const uni__launch *launch, uni_error *err) UNI_MUST_USE;
 
-typedef struct uni__place {
+typedef struct uni__rank_place {
     int node, num_nodes, local_rank, local_size;
     const char *host, *address; /* as people know it; numeric, as seen from the controller */
     const char *reached; /* our own address that it connected to */
@@ -148,10 +148,10 @@ typedef struct uni__place {
     int port; /* held for the rank on its host */
     double cpus; /* of the host */
     bool shares_storage;
-} uni__place;
+} uni__rank_place;
 
 /* false when ranks have no hosts of their own. */
-bool uni__group_place(uni__group *group, int rank, uni__place *out);
+bool uni__group_place(uni__group *group, int rank, uni__rank_place *out);
 /* Every live rank has seen `stopping`, and its iteration in the page is of later. True for local ranks. */
 bool uni__group_saw_stopping(uni__group *group);
 /* A file to the host of that rank, below its scratch directory. */

@@ -11,7 +11,7 @@
 #include "group/group.h"
 #include "group/wire.h"
 
-typedef struct uni__slot {
+typedef struct uni__worker_slot {
     uni__group *group;
     int rank, pid;
     bool live;
@@ -28,7 +28,7 @@ typedef struct uni__slot {
     bool told_silent;
     bool broken;
     bool held; /* its ring is not read for now */
-} uni__slot;
+} uni__worker_slot;
 
 typedef struct uni__posted {
     struct uni__posted *next;
@@ -48,8 +48,8 @@ struct uni__group {
     pthread_t thread;
     int num_slots, event_fd, alive_fd, agent_pid, keeper_pid;
     int template_fd; /* the trainer's; -1: none */
-    uni__slot *slots;
-    uni__slot launcher; /* mpirun or srun; its rank is num_slots */
+    uni__worker_slot *slots;
+    uni__worker_slot launcher; /* mpirun or srun; its rank is num_slots */
     struct uni__remote *remote; /* workers on other hosts, or NULL */
     struct uni__link *links; /* link.c: newest first */
     uni__wire agent;
@@ -75,15 +75,15 @@ void uni__links_take_agent_frames(uni__group *group); /* those that were read al
 void uni__links_hang_up(uni__group *group); /* closes our end of the agent's channel */
 /* An agent that has not ended its workers by then is killed, and its keeper woken to end them. */
 void uni__links_expect_end(uni__group *group, int milliseconds);
-void uni__links_empty_slot(uni__slot *worker);
-int uni__links_watch_worker(uni__slot *worker, uni_error *err) UNI_MUST_USE;
+void uni__links_empty_slot(uni__worker_slot *worker);
+int uni__links_watch_worker(uni__worker_slot *worker, uni_error *err) UNI_MUST_USE;
 /* All that a worker published before its end; its report pipe is closed. */
-void uni__links_read_rest(uni__slot *worker);
+void uni__links_read_rest(uni__worker_slot *worker);
 int uni__links_poll_begin(uv_poll_t **out, uni__group *group, int fd, uv_poll_cb callback,
                           void *data, uni_error *err) UNI_MUST_USE;
 void uni__links_poll_end(uv_poll_t **poll);
 /* One frame of a worker's ring; parts are joined. */
-void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type,
+void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, size_t size, int type,
                            int flags);
 uni_value *uni__links_spawn_order(const uni__spawn *spawn); /* NULL without memory */
 /* A process without a session, below the local agent: the launcher. */

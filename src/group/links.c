@@ -49,7 +49,7 @@ int uni__links_poll_begin(uv_poll_t **out, uni__group *group, int fd, uv_poll_cb
 
 /* ---- rings ---- */
 
-static void mark_broken(uni__slot *worker, const char *sentence)
+static void mark_broken(uni__worker_slot *worker, const char *sentence)
 {
     if (worker->broken)
         return;
@@ -57,7 +57,7 @@ static void mark_broken(uni__slot *worker, const char *sentence)
     worker->group->events->broken(worker->group->context, worker->rank, sentence);
 }
 
-void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t size, int type,
+void uni__links_take_frame(uni__worker_slot *worker, const uint8_t *payload, size_t size, int type,
                            int flags)
 {
     uni__group *group = worker->group;
@@ -84,7 +84,7 @@ void uni__links_take_frame(uni__slot *worker, const uint8_t *payload, size_t siz
 }
 
 /* Up to ROUND_FRAMES frames; true when there was any. */
-static bool drain_slot(uni__slot *worker, size_t limit)
+static bool drain_slot(uni__worker_slot *worker, size_t limit)
 {
     const uint8_t *payload;
     size_t size, count = 0;
@@ -136,7 +136,7 @@ void uni__links_before_sleep(uv_prepare_t *handle)
             group); /* came in during a send: the poller has not seen them */
     bool more = false;
     for (int i = 0; i < group->num_slots; i++) {
-        uni__slot *worker = &group->slots[i];
+        uni__worker_slot *worker = &group->slots[i];
         if (!worker->live || !worker->page || worker->broken || worker->held)
             continue;
         atomic_store(&worker->page->reader_waits, 1);
@@ -168,7 +168,7 @@ static void on_event_fd(uv_poll_t *handle, int status, int events)
 
 /* ---- the worker's channel and report pipe ---- */
 
-static void read_channel(uni__slot *worker)
+static void read_channel(uni__worker_slot *worker)
 {
     uni__group *group = worker->group;
     uni__wire_frame frame;
@@ -192,7 +192,7 @@ static void on_channel(uv_poll_t *handle, int status, int events)
     read_channel(handle->data);
 }
 
-static void close_report(uni__slot *worker)
+static void close_report(uni__worker_slot *worker)
 {
     uni__links_poll_end(&worker->report_poll);
     if (worker->report_fd >= 0)
@@ -203,7 +203,7 @@ static void close_report(uni__slot *worker)
     worker->line_size = 0;
 }
 
-static void give_lines(uni__slot *worker)
+static void give_lines(uni__worker_slot *worker)
 {
     uni__group *group = worker->group;
     size_t start = 0;
@@ -228,7 +228,7 @@ static void give_lines(uni__slot *worker)
 }
 
 /* Reads what the pipe has; false at its end. */
-static bool read_report(uni__slot *worker)
+static bool read_report(uni__worker_slot *worker)
 {
     for (;;) {
         char *grown = realloc(worker->line, worker->line_size + 65536);
@@ -247,13 +247,13 @@ static bool read_report(uni__slot *worker)
 
 static void on_report(uv_poll_t *handle, int status, int events)
 {
-    uni__slot *worker = handle->data;
+    uni__worker_slot *worker = handle->data;
     if (worker->report_fd >= 0 && !read_report(worker))
         close_report(worker);
     worker->group->events->drained(worker->group->context);
 }
 
-int uni__links_watch_worker(uni__slot *worker, uni_error *err)
+int uni__links_watch_worker(uni__worker_slot *worker, uni_error *err)
 {
     UNI_TRY(uni__links_poll_begin(&worker->report_poll, worker->group, worker->report_fd, on_report,
                                   worker, err));
@@ -261,7 +261,7 @@ int uni__links_watch_worker(uni__slot *worker, uni_error *err)
                                  worker, err);
 }
 
-void uni__links_read_rest(uni__slot *worker)
+void uni__links_read_rest(uni__worker_slot *worker)
 {
     read_channel(worker);
     drain_slot(worker, SIZE_MAX);
@@ -270,7 +270,7 @@ void uni__links_read_rest(uni__slot *worker)
     close_report(worker);
 }
 
-void uni__links_empty_slot(uni__slot *worker)
+void uni__links_empty_slot(uni__worker_slot *worker)
 {
     uni__page_unmap(worker->page);
     worker->page = NULL;

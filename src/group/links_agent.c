@@ -19,7 +19,7 @@
 #define KEEPER_MS 3000
 #define AGENT_STOPPED_NS 4000000000ull
 
-static void worker_exited(uni__slot *worker, const uni_value *message)
+static void worker_exited(uni__worker_slot *worker, const uni_value *message)
 {
     uni__group *group = worker->group;
     uni__exit how = {
@@ -59,7 +59,7 @@ static void agent_frame(uni__group *group, const uni__wire_frame *frame)
     if (uni_msgpack_read(&message, frame->payload, frame->size, NULL) < 0)
         return;
     int rank = (int)uni_dict_get_int(message, "rank", -1);
-    uni__slot *worker = rank >= 0 && rank < group->num_slots ? &group->slots[rank] : NULL;
+    uni__worker_slot *worker = rank >= 0 && rank < group->num_slots ? &group->slots[rank] : NULL;
     char sentence[512];
     if (rank == group->num_slots) {
         launcher_frame(group, frame->type, message);

@@ -30,7 +30,7 @@ uni_value *uni__links_spawn_order(const uni__spawn *spawn)
 
 int uni__group_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
 {
-    uni__slot *worker = &group->slots[spawn->rank];
+    uni__worker_slot *worker = &group->slots[spawn->rank];
     int pair[2] = { -1, -1 }, pipe_ends[2] = { -1, -1 }, page_fd = -1, status;
     if (group->remote)
         return uni__remote_spawn(group, spawn, err);
@@ -91,7 +91,7 @@ int uni__links_spawn_plain(uni__group *group, const uni__spawn *spawn, uni_error
 int uni__group_send(uni__group *group, int rank, int type, const void *payload, size_t size, int fd,
                     uni_error *err)
 {
-    uni__slot *worker = &group->slots[rank];
+    uni__worker_slot *worker = &group->slots[rank];
     if (group->remote)
         return uni__remote_send(group, rank, type, payload, size, fd, err);
     return uni__wire_send(&worker->wire, type, payload, size, &fd, fd >= 0, UNI__LINKS_SEND_MS,

@@ -424,24 +424,24 @@ bool uni__group_saw_stopping(uni__group *group)
     return true;
 }
 
-bool uni__group_place(uni__group *group, int rank, uni__place *out)
+bool uni__group_place(uni__group *group, int rank, uni__rank_place *out)
 {
     uni__remote *remote = group->remote;
     uni__remote_host *host =
         remote && rank >= 0 && rank < remote->num_ranks ? remote->ranks[rank].host : NULL;
     if (!host)
         return false;
-    *out = (uni__place){ .node = host->node,
-                         .local_rank = remote->ranks[rank].local_rank,
-                         .local_size = host->num_ranks,
-                         .host = host->name,
-                         .address = host->address,
-                         .reached = host->reached,
-                         .scratch = host->scratch,
-                         .program = host->program,
-                         .port = remote->ranks[rank].port,
-                         .cpus = host->cpus,
-                         .shares_storage = host->shares_storage };
+    *out = (uni__rank_place){ .node = host->node,
+                              .local_rank = remote->ranks[rank].local_rank,
+                              .local_size = host->num_ranks,
+                              .host = host->name,
+                              .address = host->address,
+                              .reached = host->reached,
+                              .scratch = host->scratch,
+                              .program = host->program,
+                              .port = remote->ranks[rank].port,
+                              .cpus = host->cpus,
+                              .shares_storage = host->shares_storage };
     for (int i = 0; i < remote->num_hosts; i++)
         out->num_nodes += remote->hosts[i]->hello;
     return true;

@@ -14,7 +14,7 @@
 
 int uni__remote_spawn(uni__group *group, const uni__spawn *spawn, uni_error *err)
 {
-    uni__slot *worker = &group->slots[spawn->rank];
+    uni__worker_slot *worker = &group->slots[spawn->rank];
     uni__remote_host *host = uni__remote_host_of(group, spawn->rank);
     int32_t rank = spawn->rank;
     void *bytes = NULL;

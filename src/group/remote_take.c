@@ -77,7 +77,7 @@ static void take_hello(uni__group *group, uni__remote_host *host, const uni_valu
 static void take_words(uni__group *group, int rank, const uint8_t *payload, size_t size)
 {
     uni__worker_words words;
-    uni__slot *worker = &group->slots[rank];
+    uni__worker_slot *worker = &group->slots[rank];
     if (size != sizeof words || !worker->page)
         return;
     memcpy(&words, payload, sizeof words);
@@ -88,7 +88,7 @@ static void take_words(uni__group *group, int rank, const uint8_t *payload, size
 static void take_exit(uni__group *group, int rank, const uint8_t *payload, size_t size)
 {
     int32_t numbers[5];
-    uni__slot *worker = &group->slots[rank];
+    uni__worker_slot *worker = &group->slots[rank];
     if (size != sizeof numbers || !worker->live)
         return;
     memcpy(numbers, payload, sizeof numbers);
@@ -167,7 +167,7 @@ static void take_channel(uni__group *group, int rank, const uint8_t *payload, si
 /* Of a rank that lives on that host. */
 static void take_of_rank(uni__group *group, int type, int rank, const uint8_t *payload, size_t size)
 {
-    uni__slot *worker = &group->slots[rank];
+    uni__worker_slot *worker = &group->slots[rank];
     int32_t number = 0;
     char sentence[512];
     snprintf(sentence, sizeof sentence, "%.*s", (int)(size < 500 ? size : 500),

@@ -4,7 +4,7 @@
  *
  * A layer is a class, the class' own struct, parameters and children. Parameters live in the store
  * of the model that builds it; what a layer needs from the model while it is built (store, seed,
- * next random stream) is one uni__build. A model is a list of layers and a list of nodes: node i
+ * next random stream) is one uni__build_context. A model is a list of layers and a list of nodes: node i
  * calls a layer on the outputs of earlier nodes. Sequential models and graphs differ only in how
  * the nodes come to be. Building belongs to one thread; calling is const.
  */
@@ -13,19 +13,19 @@
 
 #include <unisono/nn.h>
 
-typedef struct uni__build {
+typedef struct uni__build_context {
     uni_parameters *store; /* the model's */
     uint64_t seed;
     uint32_t next_stream;
-} uni__build;
+} uni__build_context;
 
 /* A parameter with what it started from and what it is charged for. */
-typedef struct uni__slot {
+typedef struct uni__layer_slot {
     uni_parameter *parameter;
     uni_initializer
         initializer; /* its name points to a constant of initialize.c; NULL: not random */
     uni_regularizer regularizer;
-} uni__slot;
+} uni__layer_slot;
 
 struct uni_layer {
     const uni_layer_class *class_;
@@ -33,13 +33,13 @@ struct uni_layer {
     char *name; /* NULL until given or made */
     char *path; /* "outer/dense_1", from the model that built it; what parameters start with */
     uni_error *failure; /* of the constructor */
-    uni__build *build; /* of the model that owns the layer; NULL before */
+    uni__build_context *build; /* of the model that owns the layer; NULL before */
     bool built, frozen, borrowed_children, owned;
     size_t max_weights; /* of the whole model, for one that comes from a file; 0: no limit */
     uint32_t stream;
     uni_regularizer activity;
     size_t num_slots;
-    uni__slot *slots; /* weights, then states, each in the order of creation */
+    uni__layer_slot *slots; /* weights, then states, each in the order of creation */
     size_t num_children;
     uni_layer **children;
     int num_inputs;
@@ -50,8 +50,9 @@ struct uni_layer {
 
 /* Gives the layer its path and parameters and finds the output's spec; a layer that is built only
  * checks the specs. */
-int uni__layer_build(uni_layer *layer, uni__build *build, const char *parent_path, int num_inputs,
-                     const uni_spec *inputs, uni_spec *output, uni_error *err) UNI_MUST_USE;
+int uni__layer_build(uni_layer *layer, uni__build_context *build, const char *parent_path,
+                     int num_inputs, const uni_spec *inputs, uni_spec *output,
+                     uni_error *err) UNI_MUST_USE;
 /* Forgets parameters and children so that the layer can be built again in another store; values are
  * not kept. */
 void uni__layer_unbuild(uni_layer *layer);
@@ -68,8 +69,8 @@ uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, un
 bool uni__layer_has_regularizer(const uni_layer *layer); /* of weights, children included */
 /* Calls visit for every parameter, own ones first, then those of the children: the order of Keras's
  * layer.weights. */
-typedef int (*uni__visit_parameter)(void *context, const uni_layer *layer, const uni__slot *slot,
-                                    uni_error *err);
+typedef int (*uni__visit_parameter)(void *context, const uni_layer *layer,
+                                    const uni__layer_slot *slot, uni_error *err);
 int uni__layer_visit(const uni_layer *layer, uni__visit_parameter visit, void *context,
                      uni_error *err) UNI_MUST_USE;
 
@@ -176,7 +177,7 @@ struct uni_model {
     uni__model_node *nodes; /* each after those whose output it takes */
     int num_inputs, num_outputs;
     int inputs[UNI_MODEL_MAX_INPUTS], outputs[UNI_MODEL_MAX_INPUTS]; /* numbers of nodes */
-    uni__build build; /* store NULL: inside another model, whose store it uses */
+    uni__build_context build; /* store NULL: inside another model, whose store it uses */
     bool regularized; /* some weight has a regulariser */
     uni__compiled *compiled;
     uni__runner *runner;
@@ -191,7 +192,7 @@ struct uni_model {
 uni_model *uni__model_new(const char *name, bool sequential);
 /* Builds all nodes in order into `build`'s store; parent NULL: no prefix. Input nodes have their
  * spec already. */
-int uni__model_build_nodes(uni_model *model, uni__build *build, const char *parent,
+int uni__model_build_nodes(uni_model *model, uni__build_context *build, const char *parent,
                            uni_error *err) UNI_MUST_USE;
 int uni__model_add_layer(uni_model *model, uni_layer *layer,
                          uni_error *err) UNI_MUST_USE; /* takes it, also on failure */

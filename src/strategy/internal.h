@@ -43,7 +43,7 @@ typedef struct uni__fused {
         samples; /* of the last global batch; 0: there was none. The same on all ranks, as all that comes from a sum */
 } uni__fused;
 
-typedef struct uni__crew uni__crew;
+typedef struct uni__replica_team uni__replica_team;
 
 struct uni_strategy {
     uni__strategy_kind kind;
@@ -62,7 +62,7 @@ struct uni_strategy {
     uni__seen optimizers;
     struct uni__part *parts; /* the sources that are cut already (distribute.c) */
     uni__fused fused;
-    uni__crew *crew; /* replicas of loops of one's own; made by the first run */
+    uni__replica_team *crew; /* replicas of loops of one's own; made by the first run */
     uint64_t steps; /* training steps of loops of one's own */
     bool warned_twice, warned_mean, warned_penalty;
     uni_error ended; /* multi_worker: what ended it; its ranks cannot meet any more */
@@ -146,7 +146,7 @@ typedef struct uni__counted {
 
 struct uni_replica_context {
     uni_strategy *strategy;
-    uni__crew *crew;
+    uni__replica_team *crew;
     int local; /* among the replicas of this process */
     uni_comm *peers; /* the replicas of this process; NULL: one */
     uni_tape *tape;
@@ -165,10 +165,10 @@ struct uni_replica_context {
 };
 
 struct uni_per_replica {
-    uni__crew *crew;
+    uni__replica_team *crew;
 };
 
-struct uni__crew {
+struct uni__replica_team {
     uni_strategy *strategy;
     int count, started;
     bool ending;
@@ -185,7 +185,7 @@ struct uni__crew {
 int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, void *context,
                       const uni_batch *batch, const uni_per_replica **values,
                       uni_error *err) UNI_MUST_USE;
-void uni__crew_free(uni__crew *crew);
+void uni__replica_team_free(uni__replica_team *crew);
 void uni__memory_free(uni__memory *memory);
 
 #endif

@@ -26,7 +26,7 @@ static void forget_run(uni_replica_context *replica)
 
 static void take_turn(uni_replica_context *replica)
 {
-    uni__crew *crew = replica->crew;
+    uni__replica_team *crew = replica->crew;
     const uni_batch *batch = crew->batch;
     int64_t n = crew->count, i = replica->local;
     if (batch) {
@@ -58,7 +58,7 @@ static void *work(void *argument)
 
 /* ---- the crew ---- */
 
-void uni__crew_free(uni__crew *crew)
+void uni__replica_team_free(uni__replica_team *crew)
 {
     if (!crew)
         return;
@@ -107,7 +107,7 @@ static int tape_threads(const uni_strategy *strategy)
 }
 
 /* Threads of the crew take no signals: those are the program's. */
-static int start_threads(uni__crew *crew, uni_error *err)
+static int start_threads(uni__replica_team *crew, uni_error *err)
 {
     sigset_t all, before;
     int code = 0;
@@ -124,7 +124,7 @@ static int start_threads(uni__crew *crew, uni_error *err)
     return uni_error_set_errno(err, code, "cannot start %d replicas", crew->count - 1);
 }
 
-static int fill_crew(uni__crew *crew, uni_error *err)
+static int fill_crew(uni__replica_team *crew, uni_error *err)
 {
     uni_strategy *strategy = crew->strategy;
     size_t count = (size_t)crew->count;
@@ -155,7 +155,7 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
 {
     if (strategy->crew)
         return 0;
-    uni__crew *crew = calloc(1, sizeof *crew);
+    uni__replica_team *crew = calloc(1, sizeof *crew);
     if (!crew)
         return uni_error_set(err, UNI_ENOMEM, "no memory for the replicas of a strategy");
     crew->strategy = strategy;
@@ -163,7 +163,7 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
     crew->values.crew = crew;
     int status = fill_crew(crew, err);
     if (status < 0) {
-        uni__crew_free(crew);
+        uni__replica_team_free(crew);
         return status;
     }
     strategy->crew = crew;
@@ -173,7 +173,7 @@ static int make_crew(uni_strategy *strategy, uni_error *err)
 /* ---- a run ---- */
 
 /* The first replica that failed by itself, not because another one did. */
-static int first_error(const uni__crew *crew, uni_error *err)
+static int first_error(const uni__replica_team *crew, uni_error *err)
 {
     const uni_replica_context *found = NULL;
     for (int i = 0; i < crew->count; i++) {
@@ -189,7 +189,7 @@ static int first_error(const uni__crew *crew, uni_error *err)
                                                  : "a replica's function failed");
 }
 
-static void merge_metrics(uni__crew *crew)
+static void merge_metrics(uni__replica_team *crew)
 {
     for (int i = 0; i < crew->count; i++) {
         uni_replica_context *replica = &crew->replicas[i];
@@ -199,7 +199,7 @@ static void merge_metrics(uni__crew *crew)
 }
 
 /* All replicas, and the meetings around them. The threads are gone when it fails. */
-static int run_crew(uni__crew *crew, uni_error *err)
+static int run_crew(uni__replica_team *crew, uni_error *err)
 {
     int status = crew->peers ? uni_comm_barrier(crew->peers[0], err) : 0;
     if (status < 0)
@@ -257,7 +257,7 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
         UNI_TRY(uni__give_up(strategy, find_place(strategy, &placed, err), err));
         batch = &placed;
     }
-    uni__crew *crew = strategy->crew;
+    uni__replica_team *crew = strategy->crew;
     for (int i = 0; i < crew->count; i++)
         forget_run(&crew->replicas[i]);
     crew->function = function;
@@ -269,7 +269,7 @@ int uni__run_replicas(uni_strategy *strategy, uni_replica_function function, voi
     if (status < 0) {
         (void)uni__give_up(strategy, status, err);
         if (crew->peers) {
-            uni__crew_free(crew);
+            uni__replica_team_free(crew);
             strategy->crew = NULL;
         }
         return status;

@@ -184,7 +184,7 @@ void uni_strategy_free(uni_strategy *strategy)
     if (!strategy)
         return;
     uni__ps_free(strategy->server);
-    uni__crew_free(strategy->crew);
+    uni__replica_team_free(strategy->crew);
     uni_comm_buffer_free(strategy->fused.pages);
     uni_comm_buffer_free(strategy->fused.gradients);
     uni_comm_buffer_free(strategy->fused.factors);

@@ -82,7 +82,7 @@ typedef struct uni__onednn uni__onednn;
 
 struct uni_tape {
     uni__arena *arena;
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     uni__onednn *onednn; /* the caches of primitives */
     int threads;
     bool reference;
@@ -128,9 +128,9 @@ void uni__release_floats(uni_tape *tape, float *block, size_t count);
 
 /* Records `out` as made from inputs; payload_size bytes of payload are returned zeroed, or NULL when nothing is recorded (no input needs a
  * gradient, the tape does not record, or there is no memory: then the tape has failed). */
-void *uni__record(uni_tape *tape, const char *operation, uni_tensor *out, int num_inputs,
-                  uni_tensor *const *inputs, void (*backward)(uni_tape *, uni__node *),
-                  size_t payload_size);
+void *uni__tape_record(uni_tape *tape, const char *operation, uni_tensor *out, int num_inputs,
+                       uni_tensor *const *inputs, void (*backward)(uni_tape *, uni__node *),
+                       size_t payload_size);
 
 /* Where the gradient of `tensor` goes; NULL when it needs none. *add: add to it, otherwise set all of it. */
 float *uni__gradient_target(uni_tape *tape, uni_tensor *tensor, bool *add);

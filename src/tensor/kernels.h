@@ -2,7 +2,7 @@
  * kernels.h - the table of inner loops: one for each instruction set, and the plain reference one.
  *
  * kernels_reference.c is what tests compare with: short loops, libm, sums in double. kernels_simd.h is the fast version, compiled
- * once for the baseline and once for AVX2 with FMA; uni__kernels_best picks at run time. Shapes are in the comments; all arrays are
+ * once for the baseline and once for AVX2 with FMA; uni__tensor_kernels_best picks at run time. Shapes are in the comments; all arrays are
  * dense and row-major; no kernel allocates or uses threads. Only for src/tensor.
  */
 #ifndef UNISONO_TENSOR_KERNELS_H
@@ -63,7 +63,7 @@ typedef struct uni__thin {
     const float *dy; /* backward */
 } uni__thin;
 
-typedef struct uni__kernels {
+typedef struct uni__tensor_kernels {
     const char *name;
     /* y[n] = f(x[n]); y may be x */
     void (*activation)(uni_activation kind, float alpha, const float *x, float *y, size_t n);
@@ -156,13 +156,13 @@ typedef struct uni__kernels {
                     const uni__rmsprop *rmsprop);
     void (*adagrad)(float *w, float *a, const float *g, size_t n, float lr, float epsilon,
                     float scale, float decay);
-} uni__kernels;
+} uni__tensor_kernels;
 
-extern const uni__kernels uni__kernels_reference;
-extern const uni__kernels uni__kernels_base;
+extern const uni__tensor_kernels uni__tensor_kernels_reference;
+extern const uni__tensor_kernels uni__tensor_kernels_base;
 #if defined(__x86_64__)
-extern const uni__kernels uni__kernels_avx2;
+extern const uni__tensor_kernels uni__tensor_kernels_avx2;
 #endif
-const uni__kernels *uni__kernels_best(void);
+const uni__tensor_kernels *uni__tensor_kernels_best(void);
 
 #endif

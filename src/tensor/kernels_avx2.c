@@ -1,5 +1,5 @@
 /*
- * kernels_avx2.c - the fast inner loops for processors with AVX2 and FMA. Nothing in here may run before uni__kernels_best has
+ * kernels_avx2.c - the fast inner loops for processors with AVX2 and FMA. Nothing in here may run before uni__tensor_kernels_best has
  * looked at the processor. No function of other headers is compiled with these instructions: only static ones.
  */
 #if defined(__x86_64__)
@@ -12,7 +12,7 @@
 #include "base/compiler.h"
 #include "tensor/kernels.h"
 UNI__TARGET_BEGIN("avx2,fma")
-#define KERNELS uni__kernels_avx2
+#define KERNELS uni__tensor_kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_PRODUCTS
 #define SIMD_BLEND

@@ -1,15 +1,15 @@
 /* kernels_base.c - the fast inner loops for any processor that the compiler was told of (x86-64: SSE2), and the choice. */
-#define KERNELS uni__kernels_base
+#define KERNELS uni__tensor_kernels_base
 #define KERNELS_NAME "base"
 #include "tensor/kernels_simd.h"
 #include "tensor/kernels_rows.h"
 #include "tensor/kernels_step.h"
 
-const uni__kernels *uni__kernels_best(void)
+const uni__tensor_kernels *uni__tensor_kernels_best(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &uni__kernels_avx2;
+        return &uni__tensor_kernels_avx2;
 #endif
-    return &uni__kernels_base;
+    return &uni__tensor_kernels_base;
 }

@@ -435,7 +435,7 @@ static void column_combine(const float *x, const float *dy, const float *a, cons
 
 #include "tensor/kernels_reference_step.h"
 
-const uni__kernels uni__kernels_reference = {
+const uni__tensor_kernels uni__tensor_kernels_reference = {
     .name = "reference",
     .activation = activation,
     .activation_backward = activation_backward,

@@ -70,7 +70,7 @@ static void reduce(uni_reduce kind, const float *x, float *y, size_t outer, size
                    size_t inner, bool add)
 {
     if (kind == UNI_REDUCE_MAX || kind == UNI_REDUCE_MIN || middle == 0) {
-        uni__kernels_reference.reduce(kind, x, y, outer, middle, inner, add);
+        uni__tensor_kernels_reference.reduce(kind, x, y, outer, middle, inner, add);
         return;
     }
     float factor = kind == UNI_REDUCE_MEAN ? 1.0f / (float)middle : 1.0f;

@@ -178,7 +178,7 @@ static void unary(uni_unary kind, const float *x, float *y, size_t n)
         SIMPLE_LOOP y[i] = 1.0f / x[i];
         break;
     default:
-        uni__kernels_reference.unary(kind, x, y, n);
+        uni__tensor_kernels_reference.unary(kind, x, y, n);
     }
 }
 
@@ -205,7 +205,7 @@ static void unary_backward(uni_unary kind, const float *x, const float *y, const
         SIMPLE_LOOP dx[i] = -dy[i] * y[i] * y[i];
         break;
     default:
-        uni__kernels_reference.unary_backward(kind, x, y, dy, dx, n);
+        uni__tensor_kernels_reference.unary_backward(kind, x, y, dy, dx, n);
     }
 }
 
@@ -260,7 +260,7 @@ static void binary(uni_binary kind, const float *a, int a_step, const float *b, 
         BINARY_LOOPS((p - q) * (p - q));
         break;
     default:
-        uni__kernels_reference.binary(kind, a, a_step, b, b_step, y, n);
+        uni__tensor_kernels_reference.binary(kind, a, a_step, b, b_step, y, n);
     }
 }
 
@@ -280,7 +280,7 @@ static void binary_backward(uni_binary kind, int which, const float *a, int a_st
         break;
     }
     default:
-        uni__kernels_reference.binary_backward(kind, which, a, a_step, b, b_step, dy, y, n);
+        uni__tensor_kernels_reference.binary_backward(kind, which, a, a_step, b, b_step, dy, y, n);
     }
 }
 

@@ -316,7 +316,7 @@ static void adagrad(float *w, float *sum, const float *g, size_t n, float lr, fl
     }
 }
 
-const uni__kernels KERNELS = {
+const uni__tensor_kernels KERNELS = {
     .name = KERNELS_NAME,
     .activation = activation,
     .activation_backward = activation_backward,

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "tensor/kernels.h"
 
-static const uni__kernels *tables[3];
+static const uni__tensor_kernels *tables[3];
 static int num_tables;
 
 static bool close_to(float got, float expected, float tolerance)
@@ -57,7 +57,7 @@ static void activations(void **state)
         ones[i] = 1;
     for (int t = 0; t < num_tables; t++)
         for (int kind = UNI_ACTIVATION_LINEAR; kind <= UNI_ACTIVATION_RELU6; kind++) {
-            uni__kernels_reference.activation((uni_activation)kind, 0.7f, x, expected, n);
+            uni__tensor_kernels_reference.activation((uni_activation)kind, 0.7f, x, expected, n);
             tables[t]->activation((uni_activation)kind, 0.7f, x, got, n);
             /* gelu and swish of -infinity are 0 * infinity in any formula but a case of its own */
             size_t known = kind == UNI_ACTIVATION_GELU || kind == UNI_ACTIVATION_GELU_TANH ||
@@ -68,8 +68,8 @@ static void activations(void **state)
             memcpy(got, x, sizeof got);
             tables[t]->activation((uni_activation)kind, 0.7f, got, got, 33); /* in place */
             expect(tables[t]->name, "activation in place", kind, got, expected, x, 33, 2e-6f);
-            uni__kernels_reference.activation_backward((uni_activation)kind, 0.7f, x, NULL, ones,
-                                                       expected, MANY);
+            uni__tensor_kernels_reference.activation_backward((uni_activation)kind, 0.7f, x, NULL,
+                                                              ones, expected, MANY);
             tables[t]->activation_backward((uni_activation)kind, 0.7f, x, NULL, ones, got, MANY);
             expect(tables[t]->name, "activation backward", kind, got, expected, x, MANY, 2e-6f);
         }
@@ -83,10 +83,10 @@ static void functions(void **state)
     for (int t = 0; t < num_tables; t++)
         for (int kind = UNI_UNARY_NEGATE; kind <= UNI_UNARY_RECIPROCAL; kind++) {
             size_t count = kind == UNI_UNARY_SIN || kind == UNI_UNARY_COS ? MANY : n;
-            uni__kernels_reference.unary((uni_unary)kind, x, y, count);
+            uni__tensor_kernels_reference.unary((uni_unary)kind, x, y, count);
             tables[t]->unary((uni_unary)kind, x, got, count);
             expect(tables[t]->name, "function", kind, got, y, x, count, 2e-6f);
-            uni__kernels_reference.unary_backward((uni_unary)kind, x, y, x, expected, MANY);
+            uni__tensor_kernels_reference.unary_backward((uni_unary)kind, x, y, x, expected, MANY);
             tables[t]->unary_backward((uni_unary)kind, x, y, x, got, MANY);
             expect(tables[t]->name, "function backward", kind, got, expected, x, MANY, 2e-6f);
         }
@@ -113,26 +113,28 @@ static void lengths_around_the_vector(void **state)
                         continue;
                     for (size_t i = 0; i < 200; i++)
                         got[i] = expected[i] = 77; /* nothing behind the end may change */
-                    uni__kernels_reference.binary((uni_binary)kind, a, steps & 1, b, steps >> 1,
-                                                  expected, n);
+                    uni__tensor_kernels_reference.binary((uni_binary)kind, a, steps & 1, b,
+                                                         steps >> 1, expected, n);
                     tables[t]->binary((uni_binary)kind, a, steps & 1, b, steps >> 1, got, n);
                     expect(tables[t]->name, "binary", kind, got, expected, a, 200, 1e-6f);
                 }
             for (size_t rows = 1; rows <= 2 && n; rows++) {
-                uni__kernels_reference.softmax(a, expected, rows, n);
+                uni__tensor_kernels_reference.softmax(a, expected, rows, n);
                 tables[t]->softmax(a, got, rows, n);
                 expect(tables[t]->name, "softmax", (int)n, got, expected, a, rows * n, 1e-6f);
-                uni__kernels_reference.log_softmax(a, expected, rows, n);
+                uni__tensor_kernels_reference.log_softmax(a, expected, rows, n);
                 tables[t]->log_softmax(a, got, rows, n);
                 expect(tables[t]->name, "log_softmax", (int)n, got, expected, a, rows * n, 2e-6f);
-                uni__kernels_reference.layer_norm(a, b, b + 7, expected, more, most, rows, n,
-                                                  1e-3f);
+                uni__tensor_kernels_reference.layer_norm(a, b, b + 7, expected, more, most, rows, n,
+                                                         1e-3f);
                 tables[t]->layer_norm(a, b, b + 7, got, more, most, rows, n, 1e-3f);
                 expect(tables[t]->name, "layer_norm", (int)n, got, expected, a, rows * n, 1e-5f);
-                uni__kernels_reference.reduce(UNI_REDUCE_MEAN, a, expected, rows, n, 1, false);
+                uni__tensor_kernels_reference.reduce(UNI_REDUCE_MEAN, a, expected, rows, n, 1,
+                                                     false);
                 tables[t]->reduce(UNI_REDUCE_MEAN, a, got, rows, n, 1, false);
                 expect(tables[t]->name, "row mean", (int)n, got, expected, a, rows, 1e-6f);
-                uni__kernels_reference.reduce(UNI_REDUCE_SUM, a, expected, 1, rows, n, false);
+                uni__tensor_kernels_reference.reduce(UNI_REDUCE_SUM, a, expected, 1, rows, n,
+                                                     false);
                 tables[t]->reduce(UNI_REDUCE_SUM, a, got, 1, rows, n, false);
                 expect(tables[t]->name, "column sum", (int)n, got, expected, a, n, 1e-6f);
             }
@@ -147,12 +149,12 @@ static void long_sums_keep_their_digits(void **state)
     float *x = malloc(n * sizeof(float)), got = 0, expected = 0;
     for (size_t i = 0; i < n; i++)
         x[i] = 0.1f + 1e-3f * pseudo(i);
-    uni__kernels_reference.reduce(UNI_REDUCE_SUM, x, &expected, 1, n, 1, false);
+    uni__tensor_kernels_reference.reduce(UNI_REDUCE_SUM, x, &expected, 1, n, 1, false);
     for (int t = 0; t < num_tables; t++) {
         tables[t]->reduce(UNI_REDUCE_SUM, x, &got, 1, n, 1, false);
         assert_float_equal(got / expected, 1, 1e-6);
         float columns[4], plain[4];
-        uni__kernels_reference.reduce(UNI_REDUCE_SUM, x, plain, 1, n / 4, 4, false);
+        uni__tensor_kernels_reference.reduce(UNI_REDUCE_SUM, x, plain, 1, n / 4, 4, false);
         tables[t]->reduce(UNI_REDUCE_SUM, x, columns, 1, n / 4, 4, false);
         for (int i = 0; i < 4; i++)
             assert_float_equal(columns[i] / plain[i], 1, 1e-4);
@@ -173,7 +175,7 @@ static void dropout_draws_are_the_same_everywhere(void **state)
                        .keep_scale = 1.25f };
     for (size_t i = 0; i < ROWS * COLS; i++)
         x[i] = pseudo(i) + 2;
-    uni__kernels_reference.dropout(x, expected, ROWS, COLS, &d);
+    uni__tensor_kernels_reference.dropout(x, expected, ROWS, COLS, &d);
     for (int t = 0; t < num_tables; t++) {
         tables[t]->dropout(x, got, ROWS, COLS, &d);
         assert_memory_equal(got, expected, sizeof got);
@@ -187,7 +189,7 @@ static void uniform_draws_are_the_same_everywhere(void **state)
     float expected[COUNT], got[COUNT + 1];
     uni__uniform u = { { 0x1234567u, 0x89abcdefu }, { 77, 99 }, -0.25, 1.5 };
     for (uint64_t first = 0; first < 3; first++) {
-        uni__kernels_reference.uniform(expected, COUNT, first, &u);
+        uni__tensor_kernels_reference.uniform(expected, COUNT, first, &u);
         for (int t = 0; t < num_tables; t++) {
             got[COUNT] = 42;
             tables[t]->uniform(got, COUNT, first, &u);
@@ -198,7 +200,7 @@ static void uniform_draws_are_the_same_everywhere(void **state)
 }
 
 /* c[m, n] (+)= op(a) op(b) by the definition, against every edge of the tiles, with row strides longer than the rows. */
-static void check_product(const uni__kernels *k, bool ta, bool tb, bool add,
+static void check_product(const uni__tensor_kernels *k, bool ta, bool tb, bool add,
                           const uni_descent *descent, int64_t m, int64_t n, int64_t depth)
 {
     int64_t lda = (ta ? m : depth) + 3, ldb = (tb ? depth : n) + 1, ldc = n + 2;
@@ -294,7 +296,7 @@ static void convolutions_keep_their_digits(void **state)
                         .u = u,
                         .y = y };
     for (int t = 0; t < num_tables; t++) {
-        const uni__kernels *k = tables[t];
+        const uni__tensor_kernels *k = tables[t];
         double worst = 0, worst_plain = 0;
         if (!k->winograd_forward)
             continue;
@@ -343,7 +345,7 @@ typedef struct optimizer_state {
     float w[WEIGHTS], a[WEIGHTS], b[WEIGHTS], c[WEIGHTS];
 } optimizer_state;
 
-static void step(const uni__kernels *k, int which, optimizer_state *s, const float *g)
+static void step(const uni__tensor_kernels *k, int which, optimizer_state *s, const float *g)
 {
     uni__adam adam = { .alpha = 0.01f,
                        .beta_1 = 0.9f,
@@ -392,7 +394,7 @@ static void optimizers_over_ten_steps(void **state)
                 float g[WEIGHTS];
                 for (size_t i = 0; i < WEIGHTS; i++)
                     g[i] = pseudo(i * 31 + (size_t)s);
-                step(&uni__kernels_reference, which, &plain, g);
+                step(&uni__tensor_kernels_reference, which, &plain, g);
                 step(tables[t], which, &fast, g);
             }
             expect(tables[t]->name, "weights of optimizer", which, fast.w, plain.w, NULL, WEIGHTS,
@@ -430,10 +432,10 @@ static void flat_passes(void **state)
 
 int main(void)
 {
-    tables[num_tables++] = &uni__kernels_base;
+    tables[num_tables++] = &uni__tensor_kernels_base;
 #if defined(__x86_64__)
-    if (uni__kernels_best() == &uni__kernels_avx2)
-        tables[num_tables++] = &uni__kernels_avx2;
+    if (uni__tensor_kernels_best() == &uni__tensor_kernels_avx2)
+        tables[num_tables++] = &uni__tensor_kernels_avx2;
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations),

@@ -132,7 +132,7 @@ static bool own_is_faster(const uni_tape *tape, const uni__product *p)
 }
 
 typedef struct own_task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const uni__product *product;
     float *scratch;
     size_t pieces;

@@ -21,7 +21,7 @@ typedef struct payload {
 } payload;
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const attention *a;
     bool reference;
     const float *q, *k, *v, *dy;
@@ -251,8 +251,8 @@ uni_tensor *uni_op_attention(uni_tape *tape, uni_tensor *q, uni_tensor *k, uni_t
     if (t.status)
         return uni_tape_fail(tape, UNI_EINVAL, "oneDNN refused a matrix product (its status %d)",
                              t.status);
-    payload *data =
-        uni__record(tape, "attention", out, 3, (uni_tensor *[]){ q, k, v }, backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "attention", out, 3, (uni_tensor *[]){ q, k, v },
+                                     backward, sizeof *data);
     if (data)
         *data = (payload){ a, p };
     return out;

@@ -66,7 +66,7 @@ static pairing pair(const uni_tensor *a, const uni_tensor *b, int ndim, const in
 }
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const pairing *p;
     uni_binary kind;
     int which; /* -1: forward */
@@ -203,7 +203,7 @@ uni_tensor *uni_op_binary(uni_tape *tape, uni_binary kind, uni_tensor *a, uni_te
     run_all(tape, &t, out->count);
     uni__clock_end(tape, name, begin, (double)out->count);
     payload *data =
-        uni__record(tape, name, out, 2, (uni_tensor *[]){ a, b }, backward, sizeof *data);
+        uni__tape_record(tape, name, out, 2, (uni_tensor *[]){ a, b }, backward, sizeof *data);
     if (data) {
         data->kind = kind;
         data->p = p;

@@ -305,6 +305,6 @@ uni_tensor *uni_op_where(uni_tape *tape, uni_tensor *condition, uni_tensor *a, u
         const uni_tensor *from = yes ? a : b;
         f32(out)[i] = f32(from)[source_index(from, ndim, shape, i)];
     }
-    uni__record(tape, "where", out, 3, inputs, where_backward, 0);
+    uni__tape_record(tape, "where", out, 3, inputs, where_backward, 0);
     return out;
 }

@@ -214,8 +214,8 @@ uni_tensor *uni_op_conv(uni_tape *tape, uni_tensor *x, uni_tensor *kernel, uni_t
     if (out->count && options->activation != UNI_ACTIVATION_LINEAR && !c.relu)
         tape->kernels->activation(options->activation, 1.0f, f32(out), f32(out), out->count);
     uni__clock_end(tape, "conv", begin, conv_flops(&c));
-    payload *data = uni__record(tape, "conv", out, 3, (uni_tensor *[]){ x, kernel, bias }, backward,
-                                sizeof *data);
+    payload *data = uni__tape_record(tape, "conv", out, 3, (uni_tensor *[]){ x, kernel, bias },
+                                     backward, sizeof *data);
     if (data)
         *data = (payload){ c, options->activation };
     return tape->error.code ? NULL : out;

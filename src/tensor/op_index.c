@@ -91,7 +91,8 @@ static uni_tensor *gather(uni_tape *tape, const char *operation, uni_tensor *x, 
     double begin = uni__clock_begin(tape);
     uni__for(tape, g.outer * g.count, 1, (double)g.inner * 0.3, gather_run, &t);
     uni__clock_end(tape, operation, begin, 0);
-    gather_payload *data = uni__record(tape, operation, out, 1, &x, gather_backward, sizeof *data);
+    gather_payload *data =
+        uni__tape_record(tape, operation, out, 1, &x, gather_backward, sizeof *data);
     if (data)
         *data = g;
     return out;
@@ -183,7 +184,7 @@ uni_tensor *uni_op_embedding_bag(uni_tape *tape, uni_tensor *table, uni_tensor *
     }
     uni__clock_end(tape, "embedding_bag", begin, 0);
     bag_payload *data =
-        uni__record(tape, "embedding_bag", out, 1, &table, bag_backward, sizeof *data);
+        uni__tape_record(tape, "embedding_bag", out, 1, &table, bag_backward, sizeof *data);
     if (data)
         *data = b;
     return out;

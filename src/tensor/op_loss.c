@@ -271,7 +271,7 @@ uni_tensor *uni_op_loss(uni_tape *tape, uni_loss_kind kind, uni_tensor *target,
         tape->kernels->pointwise_loss(kind, l.target, f32(prediction), f32(out), l.rows, l.cols,
                                       l.parameter);
     uni__clock_end(tape, "loss", begin, 0);
-    payload *data = uni__record(tape, "loss", out, 1, &prediction, backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "loss", out, 1, &prediction, backward, sizeof *data);
     if (data)
         *data = l;
     return out;

@@ -17,7 +17,7 @@ typedef struct layer_payload {
 } layer_payload;
 
 typedef struct layer_task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const layer_payload *l;
     const float *x, *gamma, *beta, *dy;
     float *y, *dgamma, *dbeta; /* sums: one row a piece */
@@ -127,8 +127,8 @@ uni_tensor *uni_op_layer_norm(uni_tape *tape, uni_tensor *x, uni_tensor *gamma, 
         uni__for(tape, l.rows, 1, (double)l.cols, layer_run, &t);
     uni__clock_end(tape, "layer_norm", begin, 0);
     layer_payload *data =
-        uni__record(tape, "layer_norm", out, 3, (uni_tensor *[]){ x, gamma, beta }, layer_backward,
-                    sizeof *data);
+        uni__tape_record(tape, "layer_norm", out, 3, (uni_tensor *[]){ x, gamma, beta },
+                         layer_backward, sizeof *data);
     if (data)
         *data = l;
     return out;
@@ -143,7 +143,7 @@ typedef struct batch_payload {
 } batch_payload;
 
 typedef struct column_task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     size_t rows, cols, pieces;
     const float *x, *dy, *center, *a, *b, *c;
     float *first, *second, *out; /* first, second: one row a piece */
@@ -353,8 +353,8 @@ uni_tensor *uni_op_batch_norm(uni_tape *tape, uni_tensor *x, uni_tensor *gamma, 
     columns(tape, &t);
     uni__clock_end(tape, "batch_norm", begin, 0);
     batch_payload *data =
-        uni__record(tape, "batch_norm", out, 3, (uni_tensor *[]){ x, gamma, beta }, batch_backward,
-                    sizeof *data);
+        uni__tape_record(tape, "batch_norm", out, 3, (uni_tensor *[]){ x, gamma, beta },
+                         batch_backward, sizeof *data);
     if (data)
         *data = b;
     return out;

@@ -20,7 +20,7 @@ typedef struct payload {
 } payload;
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const pool *p;
     const float *x;
     float *y;
@@ -211,7 +211,7 @@ uni_tensor *uni_op_pool(uni_tape *tape, uni_tensor *x, const uni_pool_options *o
     uni__for(tape, (size_t)(x->shape[0] * p.out_height), 1,
              (double)(p.out_width * p.channels * p.window[0] * p.window[1]) * 0.5, run, &t);
     uni__clock_end(tape, "pool", begin, 0);
-    payload *data = uni__record(tape, "pool", out, 1, &x, backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "pool", out, 1, &x, backward, sizeof *data);
     if (data)
         *data = (payload){ p, where };
     return out;

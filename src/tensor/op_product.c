@@ -16,7 +16,7 @@ typedef struct dense {
 } dense;
 
 typedef struct bias_task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const float *y, *bias;
     float *data, *partial; /* partial: one row of sums a piece */
     size_t rows, cols, pieces;
@@ -239,8 +239,8 @@ uni_tensor *uni_op_dense(uni_tape *tape, uni_tensor *x, uni_tensor *kernel, uni_
     if (bias || activation != UNI_ACTIVATION_LINEAR)
         uni__for(tape, (size_t)d.rows, 1, (double)d.out * 0.3, bias_run, &t);
     uni__clock_end(tape, "dense", begin, 2.0 * (double)d.rows * (double)d.in * (double)d.out);
-    dense *data = uni__record(tape, "dense", out, 3, (uni_tensor *[]){ x, kernel, bias },
-                              dense_backward, sizeof *data);
+    dense *data = uni__tape_record(tape, "dense", out, 3, (uni_tensor *[]){ x, kernel, bias },
+                                   dense_backward, sizeof *data);
     if (data)
         *data = d;
     return tape->error.code ? NULL : out;
@@ -450,8 +450,8 @@ uni_tensor *uni_op_matmul(uni_tape *tape, uni_tensor *a, uni_tensor *b, bool tra
     bool good = run_products(tape, &t, false);
     uni__clock_end(tape, "matmul", begin,
                    2.0 * (double)s.batches * (double)s.m * (double)s.n * (double)s.k);
-    batched *data = uni__record(tape, "matmul", out, 2, (uni_tensor *[]){ a, b }, matmul_backward,
-                                sizeof *data);
+    batched *data = uni__tape_record(tape, "matmul", out, 2, (uni_tensor *[]){ a, b },
+                                     matmul_backward, sizeof *data);
     if (data)
         *data = s;
     return good && !tape->error.code ? out : NULL;

@@ -31,7 +31,7 @@ static runs merge(int ndim, const int64_t *shape, const bool *reduced)
 }
 
 typedef struct piece {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     uni_reduce kind;
     const float *x;
     float *y;
@@ -215,7 +215,7 @@ uni_tensor *uni_op_reduce(uni_tape *tape, uni_reduce kind, uni_tensor *x, int nu
     else
         reduce_runs(tape, kind, f32(x), merge(x->ndim, x->shape, reduced), f32(out), false);
     uni__clock_end(tape, "reduce", begin, (double)x->count);
-    payload *data = uni__record(tape, "reduce", out, 1, &x, backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "reduce", out, 1, &x, backward, sizeof *data);
     if (data)
         *data = kept;
     return out;

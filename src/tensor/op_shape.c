@@ -41,7 +41,7 @@ uni_tensor *uni_op_reshape(uni_tape *tape, uni_tensor *x, int ndim, const int64_
             uni_shape_text(text, ndim > UNI_TENSOR_MAX_DIMS || ndim < 0 ? 0 : ndim, shape));
     }
     uni_tensor *out = uni__new_view(tape, x->dtype, ndim, wanted, x->data);
-    uni__record(tape, "reshape", out, 1, &x, reshape_backward, 0);
+    uni__tape_record(tape, "reshape", out, 1, &x, reshape_backward, 0);
     return out;
 }
 
@@ -141,7 +141,7 @@ uni_tensor *uni_op_transpose(uni_tape *tape, uni_tensor *x, const int *order)
         return NULL;
     transpose(tape, f32(x), x->shape, x->ndim, order, f32(out), false);
     order_payload *data =
-        uni__record(tape, "transpose", out, 1, &x, transpose_backward, sizeof *data);
+        uni__tape_record(tape, "transpose", out, 1, &x, transpose_backward, sizeof *data);
     if (data) {
         data->ndim = x->ndim;
         memcpy(data->order, order, sizeof(int) * (size_t)x->ndim);
@@ -239,7 +239,8 @@ uni_tensor *uni_op_concat(uni_tape *tape, int count, uni_tensor *const *tensors,
         paste_cut(f32(tensors[i]), f32(out), &c, false);
         begin += tensors[i]->shape[at];
     }
-    int *data = uni__record(tape, "concat", out, count, tensors, concat_backward, sizeof *data);
+    int *data =
+        uni__tape_record(tape, "concat", out, count, tensors, concat_backward, sizeof *data);
     if (data)
         *data = at;
     return out;
@@ -284,7 +285,7 @@ uni_tensor *uni_op_slice(uni_tape *tape, uni_tensor *x, int axis, int64_t begin,
         if (out)
             copy_cut(f32(x), f32(out), &c, false);
     }
-    cut_payload *data = uni__record(tape, "slice", out, 1, &x, slice_backward, sizeof *data);
+    cut_payload *data = uni__tape_record(tape, "slice", out, 1, &x, slice_backward, sizeof *data);
     if (data)
         *data = c;
     return out;
@@ -361,7 +362,7 @@ uni_tensor *uni_op_pad(uni_tape *tape, uni_tensor *x, const int64_t *before, con
     size_t n = x->count ? (size_t)x->shape[x->ndim - 1] : 0;
     for (size_t run = 0; n && run < x->count / n; run++)
         memcpy(f32(out) + padded_offset(x, out, before, run), f32(x) + run * n, n * sizeof(float));
-    pad_payload *data = uni__record(tape, "pad", out, 1, &x, pad_backward, sizeof *data);
+    pad_payload *data = uni__tape_record(tape, "pad", out, 1, &x, pad_backward, sizeof *data);
     if (data)
         memcpy(data->before, before, sizeof(int64_t) * (size_t)x->ndim);
     return out;

@@ -9,7 +9,7 @@ typedef struct payload {
 } payload;
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const float *x, *dy;
     float *y;
     size_t cols;
@@ -71,7 +71,7 @@ static uni_tensor *softmax(uni_tape *tape, uni_tensor *x, int axis, bool log)
     if (x->count)
         uni__for(tape, x->count / cols, 1, (double)cols, run, &t);
     uni__clock_end(tape, name, begin, 0);
-    payload *data = uni__record(tape, name, out, 1, &x, backward, sizeof *data);
+    payload *data = uni__tape_record(tape, name, out, 1, &x, backward, sizeof *data);
     if (data)
         data->log = log;
     return out;

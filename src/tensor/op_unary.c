@@ -15,7 +15,7 @@ typedef struct payload {
 } payload;
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const payload *data;
     const float *x, *y, *dy;
     float *out;
@@ -69,7 +69,8 @@ uni_tensor *uni_op_unary(uni_tape *tape, uni_unary kind, uni_tensor *x)
     double begin = uni__clock_begin(tape);
     uni__for(tape, x->count, GRAIN, 1.0, unary_run, &t);
     uni__clock_end(tape, "unary", begin, 0);
-    payload *data = uni__record(tape, "unary backward", out, 1, &x, unary_backward, sizeof *data);
+    payload *data =
+        uni__tape_record(tape, "unary backward", out, 1, &x, unary_backward, sizeof *data);
     if (data)
         *data = p;
     return out;
@@ -138,8 +139,8 @@ uni_tensor *uni_op_activation(uni_tape *tape, uni_activation kind, uni_tensor *x
     double begin = uni__clock_begin(tape);
     uni__for(tape, x->count, GRAIN, 1.0, activation_run, &t);
     uni__clock_end(tape, "activation", begin, 0);
-    payload *data =
-        uni__record(tape, "activation backward", out, 1, &x, activation_backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "activation backward", out, 1, &x, activation_backward,
+                                     sizeof *data);
     if (data)
         *data = p;
     return out;
@@ -218,7 +219,8 @@ uni_tensor *uni_op_scale(uni_tape *tape, uni_tensor *x, float multiply, float ad
     payload p = { .alpha = multiply, .high = add };
     task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
     uni__for(tape, x->count, GRAIN, 0.3, scale_run, &t);
-    payload *data = uni__record(tape, "scale backward", out, 1, &x, scale_backward, sizeof *data);
+    payload *data =
+        uni__tape_record(tape, "scale backward", out, 1, &x, scale_backward, sizeof *data);
     if (data)
         *data = p;
     return out;
@@ -258,7 +260,8 @@ uni_tensor *uni_op_clip(uni_tape *tape, uni_tensor *x, float low, float high)
     payload p = { .alpha = low, .high = high };
     task t = { tape->kernels, &p, f32(x), NULL, NULL, f32(out) };
     uni__for(tape, x->count, GRAIN, 0.5, clip_run, &t);
-    payload *data = uni__record(tape, "clip backward", out, 1, &x, clip_backward, sizeof *data);
+    payload *data =
+        uni__tape_record(tape, "clip backward", out, 1, &x, clip_backward, sizeof *data);
     if (data)
         *data = p;
     return out;
@@ -333,7 +336,7 @@ uni_tensor *uni_op_dropout(uni_tape *tape, uni_tensor *x, float rate, uint32_t s
     double begin = uni__clock_begin(tape);
     uni__for(tape, (size_t)rows, 1, (double)p.row, dropout_run, &t);
     uni__clock_end(tape, "dropout", begin, 0);
-    payload *data = uni__record(tape, "dropout", out, 1, &x, dropout_backward, sizeof *data);
+    payload *data = uni__tape_record(tape, "dropout", out, 1, &x, dropout_backward, sizeof *data);
     if (data)
         *data = p;
     return out;

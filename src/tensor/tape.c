@@ -32,7 +32,7 @@ int uni_tape_new(uni_tape **out, const uni_tape_options *options, uni_error *err
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tape");
     tape->reference = options && options->reference;
     tape->threads = options && options->threads > 0 ? options->threads : default_threads();
-    tape->kernels = tape->reference ? &uni__kernels_reference : uni__kernels_best();
+    tape->kernels = tape->reference ? &uni__tensor_kernels_reference : uni__tensor_kernels_best();
     tape->arena = uni__arena_new();
     int status = tape->arena ? uni__onednn_new(&tape->onednn, err)
                              : uni_error_set(err, UNI_ENOMEM, "no memory for a tape");

@@ -7,9 +7,9 @@
 #include <string.h>
 #include "tensor/internal.h"
 
-void *uni__record(uni_tape *tape, const char *operation, uni_tensor *out, int num_inputs,
-                  uni_tensor *const *inputs, void (*backward)(uni_tape *, uni__node *),
-                  size_t payload_size)
+void *uni__tape_record(uni_tape *tape, const char *operation, uni_tensor *out, int num_inputs,
+                       uni_tensor *const *inputs, void (*backward)(uni_tape *, uni__node *),
+                       size_t payload_size)
 {
     if (!tape->recording || !out)
         return NULL;

@@ -22,7 +22,7 @@ static size_t frame_of(const uni__conv *c)
 }
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const uni__thin *thin;
     float *scratch; /* a frame, and for gradients their sums, a piece */
     size_t images, pieces, room, frame, taps;

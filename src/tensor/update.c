@@ -7,31 +7,31 @@
 
 void uni__update_sgd(float *w, const float *g, size_t n, float lr, float scale, float decay)
 {
-    uni__kernels_best()->sgd(w, g, n, lr, scale, decay);
+    uni__tensor_kernels_best()->sgd(w, g, n, lr, scale, decay);
 }
 
 void uni__update_momentum(float *w, float *v, const float *g, size_t n, float lr, float momentum,
                           bool nesterov, float scale, float decay)
 {
-    uni__kernels_best()->momentum(w, v, g, n, lr, momentum, nesterov, scale, decay);
+    uni__tensor_kernels_best()->momentum(w, v, g, n, lr, momentum, nesterov, scale, decay);
 }
 
 void uni__update_adam(float *w, float *m, float *v, float *v_max, const float *g, size_t n,
                       const uni__adam *adam)
 {
-    uni__kernels_best()->adam(w, m, v, v_max, g, n, adam);
+    uni__tensor_kernels_best()->adam(w, m, v, v_max, g, n, adam);
 }
 
 void uni__update_rmsprop(float *w, float *v, float *mean, float *momenta, const float *g, size_t n,
                          const uni__rmsprop *rmsprop)
 {
-    uni__kernels_best()->rmsprop(w, v, mean, momenta, g, n, rmsprop);
+    uni__tensor_kernels_best()->rmsprop(w, v, mean, momenta, g, n, rmsprop);
 }
 
 void uni__update_adagrad(float *w, float *a, const float *g, size_t n, float lr, float epsilon,
                          float scale, float decay)
 {
-    uni__kernels_best()->adagrad(w, a, g, n, lr, epsilon, scale, decay);
+    uni__tensor_kernels_best()->adagrad(w, a, g, n, lr, epsilon, scale, decay);
 }
 
 double uni__sum_squares(const float *x, size_t n)
@@ -58,12 +58,12 @@ void uni__clip_in_place(float *x, size_t n, float scale, float limit)
 
 void uni__fill_uniform(float *out, size_t n, const uni__uniform *uniform)
 {
-    uni__kernels_best()->uniform(out, n, 0, uniform);
+    uni__tensor_kernels_best()->uniform(out, n, 0, uniform);
 }
 
 void uni__sum_buffers(float *into, const float *const *from, int count, size_t n)
 {
-    const uni__kernels *kernels = uni__kernels_best();
+    const uni__tensor_kernels *kernels = uni__tensor_kernels_best();
     for (size_t first = 0; first < n; first += 4096) { /* in pieces that stay in the cache */
         size_t piece = n - first < 4096 ? n - first : 4096;
         if (count == 0) {

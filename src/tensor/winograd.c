@@ -43,7 +43,7 @@ static size_t room_of(const uni__winograd *w)
 }
 
 typedef struct task {
-    const uni__kernels *kernels;
+    const uni__tensor_kernels *kernels;
     const uni__winograd *w;
     float *scratch, *du;
     size_t pieces, room, du_size;

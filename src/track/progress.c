@@ -100,7 +100,7 @@ static void take_metrics(progress *p, const uni_reports *reports)
     }
 }
 
-static void set_ranks(uni__progress_state *s, uni__rank_state state)
+static void set_ranks(uni__progress_state *s, uni__progress_rank state)
 {
     memset(s->ranks, (int)state, (size_t)s->world_size);
 }

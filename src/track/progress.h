@@ -11,12 +11,12 @@
 #define UNI__RATE_SAMPLES 32
 #define UNI__BLOCK_LINES 3
 
-typedef enum uni__rank_state {
+typedef enum uni__progress_rank {
     UNI__RANK_STARTING,
     UNI__RANK_RUNNING,
     UNI__RANK_BEHIND,
     UNI__RANK_FAILED
-} uni__rank_state;
+} uni__progress_rank;
 
 typedef struct uni__progress_state {
     char *run_id;
@@ -26,7 +26,7 @@ typedef struct uni__progress_state {
     int64_t iteration;
     int attempt, restarts;
     uint64_t reports; /* joined iterations seen */
-    uint8_t *ranks; /* uni__rank_state */
+    uint8_t *ranks; /* uni__progress_rank */
     int num_metrics;
     char names[UNI__SHOWN_METRICS][48];
     double values[UNI__SHOWN_METRICS]; /* mean over the ranks */

@@ -220,7 +220,7 @@ static void render_metrics(const uni__progress_state *s, int room, uni__text *li
 }
 
 /* "0-3,7" of the ranks in that state; returns how many there are. */
-static int list_ranks(const uni__progress_state *s, uni__rank_state state, uni__text *out)
+static int list_ranks(const uni__progress_state *s, uni__progress_rank state, uni__text *out)
 {
     int count = 0;
     for (int rank = 0; rank < s->world_size; rank++) {
@@ -245,8 +245,8 @@ static int list_ranks(const uni__progress_state *s, uni__rank_state state, uni__
 static void render_states(const uni__progress_state *s, int room, uni__text *line)
 {
     /* What is wrong comes first: it is what must not be cut off. */
-    static const uni__rank_state order[] = { UNI__RANK_FAILED, UNI__RANK_BEHIND, UNI__RANK_STARTING,
-                                             UNI__RANK_RUNNING };
+    static const uni__progress_rank order[] = { UNI__RANK_FAILED, UNI__RANK_BEHIND,
+                                                UNI__RANK_STARTING, UNI__RANK_RUNNING };
     static const char *const words[] = { "starting", "running", "behind", "failed" };
     char part[64];
     if (s->finished)

@@ -83,7 +83,7 @@ int uni__attempt_spawn_idle(uni_trainer *trainer, uni_error *err)
 static int add_neighbours(const uni__run *run, uni_value *order, int node)
 {
     uni_value *locals = uni_value_list();
-    uni__place place;
+    uni__rank_place place;
     int status = 0;
     for (int r = 0; r < run->num_workers; r++) {
         if (!uni__group_place(run->group, r, &place))
@@ -120,7 +120,7 @@ static uni_value *run_order(uni__run *run, int rank, const char *log)
     status |= uni_dict_take(order, "world_size", uni_value_int(run->num_workers));
     uni__view view;
     uni__rank_view(run, rank, &view);
-    const uni__place *place = &view.place;
+    const uni__rank_place *place = &view.place;
     status |=
         uni_dict_take(order, "local_rank", uni_value_int(view.remote ? place->local_rank : rank));
     status |= uni_dict_take(order, "local_world_size",

@@ -104,7 +104,7 @@ static void set_ranks(variables *to, const uni__run *run, int rank, const uni__v
     static const char *const prefixes[] = { "UNISONO_", "" };
     for (int i = 0; i < 2; i++) {
         char name[64];
-        const uni__place *place = &view->place;
+        const uni__rank_place *place = &view->place;
         const struct {
             const char *name;
             int value;
@@ -159,7 +159,7 @@ static void set_config(variables *to, const uni__run *run)
 /* Where a rank's framework listens: on its own host, at a port that is held for it. Without one: false. */
 static bool address_of(const uni__run *run, int rank, const char **address, int *port)
 {
-    uni__place place;
+    uni__rank_place place;
     if (run->group && uni__group_place(run->group, rank, &place)) {
         *address = place.address;
         *port = place.port;
@@ -211,7 +211,7 @@ static void set_tf_config(variables *to, const uni__run *run, int rank)
 
 static void set_horovod(variables *to, const uni__run *run, int rank, const uni__view *view)
 {
-    const uni__place *place = &view->place;
+    const uni__rank_place *place = &view->place;
     set(to, "HOROVOD_RANK", "%d", rank);
     set(to, "HOROVOD_SIZE", "%d", run->num_workers);
     set(to, "HOROVOD_LOCAL_RANK", "%d", view->remote ? place->local_rank : rank);

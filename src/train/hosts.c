@@ -376,18 +376,18 @@ int uni__hosts_backoff_ms(const uni__run *run)
 /* ---- what a rank sees ---- */
 
 /* For a plan, before anything is started. */
-static bool plan_place(const uni_trainer *trainer, int rank, uni__place *out)
+static bool plan_place(const uni_trainer *trainer, int rank, uni__rank_place *out)
 {
     const uni__hosts *hosts = trainer->hosts;
     int node = 0, local_rank = 0, used = 0, ranks = trainer->options.num_workers;
     const char *host = NULL;
     if (!uni__hosts_planned(trainer, rank, &node, &local_rank, &host))
         return false;
-    *out = (uni__place){ .node = node,
-                         .local_rank = local_rank,
-                         .host = host,
-                         .cpus = trainer->host.cpus,
-                         .shares_storage = true };
+    *out = (uni__rank_place){ .node = node,
+                              .local_rank = local_rank,
+                              .host = host,
+                              .cpus = trainer->host.cpus,
+                              .shares_storage = true };
     for (int i = 0; i < hosts->num_hosts && used < ranks; i++) {
         int left = ranks - used, slots = hosts->list[i].slots;
         if (i == node)
@@ -422,7 +422,7 @@ void uni__rank_view(const uni__run *run, int rank, uni__view *out)
 
 const char *uni__rank_host(const uni__run *run, int rank)
 {
-    uni__place place;
+    uni__rank_place place;
     return run->group && rank >= 0 && uni__group_place(run->group, rank, &place)
                ? place.host
                : run->trainer->host.hostname;

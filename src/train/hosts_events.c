@@ -46,7 +46,7 @@ static void remove_tokens(uni__run *run)
     hosts->token_path[0] = hosts->join_path[0] = '\0';
 }
 
-static bool starts_host(uni__run *run, int rank, uni__place *place)
+static bool starts_host(uni__run *run, int rank, uni__rank_place *place)
 {
     return uni__group_place(run->group, rank, place) && place->local_rank == 0;
 }
@@ -55,7 +55,7 @@ static bool starts_host(uni__run *run, int rank, uni__place *place)
 static int say_hosts(uni__run *run)
 {
     uni__text text = { 0 };
-    uni__place place, last = { 0 };
+    uni__rank_place place, last = { 0 };
     int nodes = 0;
     uni_value *record = uni_value_dict(), *names = uni_value_list();
     double ms = (double)(uni__monotonic_ns() - run->attempt_ns) * 1e-6;
@@ -100,7 +100,7 @@ static int give(void *context, const char *relative, const char *full, uint64_t 
 /* Hosts that do not see the storage get the checkpoint to go on from. */
 static int give_checkpoints(uni__run *run, uni_error *err)
 {
-    uni__place place;
+    uni__rank_place place;
     for (int r = 0; r < run->num_workers && run->resume_path[0]; r++)
         if (starts_host(run, r, &place) && !place.shares_storage)
             UNI_TRY(uni__walk_files(run->resume_path, give, &(giving){ run, r }, err));
@@ -239,7 +239,7 @@ void uni__hosts_silent(void *context, int first_rank, double seconds)
     uni__run *run = run_of(context);
     if (!run || run->state != UNI__RUN_RUNNING || first_rank < 0)
         return;
-    uni__place silent, place;
+    uni__rank_place silent, place;
     for (int r = 0; r < run->num_workers && uni__group_place(run->group, first_rank, &silent); r++)
         if (uni__group_place(run->group, r, &place) && place.node == silent.node)
             run->ranks[r].host_silent = seconds > 0;

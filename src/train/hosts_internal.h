@@ -33,7 +33,7 @@ struct uni__hosts {
 /* What a rank's host sees: all the same as here on one machine and where the storage is shared. */
 typedef struct uni__view {
     bool remote, shared;
-    uni__place place;
+    uni__rank_place place;
     char run_dir[4096], staging_dir[4096], checkpoint[4096], log[4096];
 } uni__view;
 

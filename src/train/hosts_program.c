@@ -55,7 +55,7 @@ static const char *hash_at(const uni_value *hashes, size_t index)
 
 int uni__hosts_check_program(const uni__run *run, uni_error *err)
 {
-    uni__place first, place;
+    uni__rank_place first, place;
     uni_value *files = uni__hosts_program_files(run);
     int status = 0;
     if (getenv(ALLOWED) || !uni__group_place(run->group, 0, &first)) {

@@ -95,7 +95,7 @@ bool uni__trial_value(const uni__trial *trial, int name, int sign, uni_scope sco
 char *uni__trial_path(const uni__experiment *experiment, int64_t index);
 
 /* Records (record.c): one call each; NULL without memory. */
-uni_value *uni__record(const char *event, int64_t trial); /* trial -1: none */
+uni_value *uni__tune_record(const char *event, int64_t trial); /* trial -1: none */
 /* Puts the metrics into the record, numbers that JSON has not beside them. */
 int uni__record_metrics(uni_value *record, const uni_value *metrics) UNI_MUST_USE;
 uni_value *uni__record_read_metrics(const uni_value *record);

@@ -6,7 +6,7 @@
 #include "tune/experiment.h"
 #include "tune/space.h"
 
-uni_value *uni__record(const char *event, int64_t trial)
+uni_value *uni__tune_record(const char *event, int64_t trial)
 {
     uni_value *record = uni_value_dict();
     int status = uni_dict_take(record, "e", uni_value_string(event));

@@ -102,7 +102,7 @@ static uni_value *beginning(const uni_tuner_options *options, uni_value *spec)
     double now = uni__wall_seconds();
     uni__format_date(now, date);
     snprintf(name, sizeof name, "tune_%s", date);
-    uni_value *record = uni__record("experiment", -1);
+    uni_value *record = uni__tune_record("experiment", -1);
     int64_t expected = expected_trials(options);
     int status = uni_dict_take(record, "spec", spec);
     status |= uni_dict_take(record, "name", uni_value_string(options->name ? options->name : name));
@@ -119,7 +119,7 @@ static int note_tuner(uni_tuner *tuner, uni_error *err)
 {
     char host[256] = "";
     (void)gethostname(host, sizeof host - 1);
-    uni_value *record = uni__record("tuner", -1);
+    uni_value *record = uni__tune_record("tuner", -1);
     int status = uni_dict_take(record, "pid", uni_value_int(getpid()));
     status |= uni_dict_take(record, "host", uni_value_string(host));
     status |= uni_dict_take(record, "time", uni_value_float(uni__wall_seconds()));
@@ -200,7 +200,7 @@ static int make_places(uni_tuner *tuner, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a tuner");
     }
     for (int i = 0; i < tuner->num_places; i++)
-        tuner->places[i] = (uni__place){ .trial = -1, .log_fd = -1 };
+        tuner->places[i] = (uni__trial_place){ .trial = -1, .log_fd = -1 };
     int status = uni__remove_tree(tuner->staging, err);
     if (status == 0)
         status = uni__crew_new(
@@ -342,7 +342,7 @@ void uni_tuner_free(uni_tuner *tuner)
     uni__groups_free(tuner->groups);
     uni__keeper_free(tuner->keeper);
     for (int i = 0; tuner->places && i < tuner->num_places; i++) {
-        uni__place *place = &tuner->places[i];
+        uni__trial_place *place = &tuner->places[i];
         uni__crew_event_free(place->checkpoint);
         uni__crew_event_free(place->ended);
         uni__results_writer_close(place->writer);

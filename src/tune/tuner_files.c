@@ -23,7 +23,7 @@ static int no_memory(uni_error *err)
     return uni_error_set(err, UNI_ENOMEM, "no memory for a trial's files");
 }
 
-int uni__files_report(uni_tuner *tuner, uni__place *place, int64_t iteration,
+int uni__files_report(uni_tuner *tuner, uni__trial_place *place, int64_t iteration,
                       const uint8_t *metrics, size_t size, uni_error *err)
 {
     const uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
@@ -46,7 +46,7 @@ int uni__files_report(uni_tuner *tuner, uni__place *place, int64_t iteration,
 
 void uni__files_begin(uni_tuner *tuner, int index)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     struct stat info;
     if (tuner->groups || tuner->spec->options.program)
         return;
@@ -57,7 +57,7 @@ void uni__files_begin(uni_tuner *tuner, int index)
 }
 
 /* What the trial printed, from the member's log to its own. */
-static int copy_log(uni__place *place, const char *dir, uni_error *err)
+static int copy_log(uni__trial_place *place, const char *dir, uni_error *err)
 {
     struct stat info;
     char buffer[65536];
@@ -149,7 +149,7 @@ static int write_description(uni_tuner *tuner, const uni__trial *trial, const ch
 
 int uni__files_end(uni_tuner *tuner, int index, uni_error *err)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     const uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     bool reported = place->writer != NULL;
     if (tuner->groups)

@@ -14,7 +14,7 @@
 #include "tune/spec.h"
 
 /* A place in which one trial runs at a time. */
-typedef struct uni__place {
+typedef struct uni__trial_place {
     int64_t trial; /* -1: free */
     uint64_t serial, begun_ns;
     double seconds_before; /* of the trial, in earlier attempts */
@@ -27,7 +27,7 @@ typedef struct uni__place {
     int log_fd;
     int64_t log_offset;
     bool is_stopping;
-} uni__place;
+} uni__trial_place;
 
 struct uni_tuner {
     uni_tune_results results; /* first: uni_tuner_results gives it */
@@ -43,7 +43,7 @@ struct uni_tuner {
     uni__keeper *keeper;
     uni__searcher searcher;
     uni__scheduler scheduler;
-    uni__place *places;
+    uni__trial_place *places;
     int num_places, running;
     int64_t *queue; /* pending trials, oldest first */
     size_t queued, queue_room;
@@ -93,7 +93,7 @@ int uni__tuner_make_brains(uni_tuner *tuner, uni_error *err) UNI_MUST_USE; /* se
 int uni__tuner_after_replay(uni_tuner *tuner, unsigned resume, uni_error *err) UNI_MUST_USE;
 
 /* tuner_files.c: a trial's directory, made when the first thing is written into it */
-int uni__files_report(uni_tuner *tuner, uni__place *place, int64_t iteration,
+int uni__files_report(uni_tuner *tuner, uni__trial_place *place, int64_t iteration,
                       const uint8_t *metrics, size_t size, uni_error *err) UNI_MUST_USE;
 void uni__files_begin(uni_tuner *tuner, int place);
 int uni__files_end(uni_tuner *tuner, int place, uni_error *err) UNI_MUST_USE;

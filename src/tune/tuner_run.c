@@ -39,7 +39,7 @@ static int finish(uni_tuner *tuner, uni_error *err)
     UNI_TRY(write_table(tuner, err));
     UNI_TRY(uni__commit_wait(tuner->commit, err)); /* the reports are read from the file */
     UNI_TRY(uni__publish(&tuner->results, err));
-    uni_value *record = uni__record("finish", -1);
+    uni_value *record = uni__tune_record("finish", -1);
     if (uni_dict_take(record, "used", uni_value_float(used_seconds(tuner))) < 0) {
         uni_value_free(record);
         record = NULL;
@@ -60,7 +60,7 @@ static int keep_time(uni_tuner *tuner, uni_error *err)
     if (budget <= 0 || now - tuner->clock_ns < CLOCK_NS)
         return 0;
     tuner->clock_ns = now;
-    uni_value *record = uni__record("clock", -1);
+    uni_value *record = uni__tune_record("clock", -1);
     if (uni_dict_take(record, "used", uni_value_float(used_seconds(tuner))) < 0) {
         uni_value_free(record);
         return 0;

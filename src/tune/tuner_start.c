@@ -95,7 +95,7 @@ static char *find_start(const uni_tuner *tuner, const uni__trial *trial, const c
 
 static int note_run(uni_tuner *tuner, const uni__trial *trial, int64_t iteration, uni_error *err)
 {
-    uni_value *record = uni__record("run", trial->index);
+    uni_value *record = uni__tune_record("run", trial->index);
     int status = uni_dict_take(record, "i", uni_value_int(iteration));
     status |= uni_dict_take(record, "time", uni_value_float(uni__wall_seconds()));
     if (status < 0) {
@@ -107,7 +107,7 @@ static int note_run(uni_tuner *tuner, const uni__trial *trial, int64_t iteration
 
 static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *err)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     uni__experiment *experiment = &tuner->results.experiment;
     int64_t iteration = 0;
     uni_value *argv = NULL, *environment = NULL;
@@ -140,11 +140,11 @@ static int run_trial(uni_tuner *tuner, int index, uni__trial *trial, uni_error *
                               .attempt = trial->attempts,
                               .fresh = tuner->spec->options.fresh_workers,
                               .lockstep = tuner->lockstep && !argv };
-    *place = (uni__place){ .trial = trial->index,
-                           .begun_ns = uni__monotonic_ns(),
-                           .seconds_before = trial->seconds,
-                           .log_fd = place->log_fd,
-                           .log_offset = place->log_offset };
+    *place = (uni__trial_place){ .trial = trial->index,
+                                 .begun_ns = uni__monotonic_ns(),
+                                 .seconds_before = trial->seconds,
+                                 .log_fd = place->log_fd,
+                                 .log_offset = place->log_offset };
     uni__files_begin(tuner, index);
     if (status == 0)
         status = tuner->groups ? uni__groups_run(tuner->groups, index, &order, &place->serial, err)
@@ -176,7 +176,7 @@ static int new_trial(uni_tuner *tuner, uni__trial **out, uni_error *err)
     }
     if (found <= 0)
         return found < 0 ? uni_error_prefix(err, "the searcher \"%s\"", searcher->name) : 0;
-    uni_value *record = uni__record("trial", experiment->count);
+    uni_value *record = uni__tune_record("trial", experiment->count);
     if (uni_dict_take(record, "c", config) < 0) {
         uni_value_free(record);
         record = NULL;
@@ -206,7 +206,7 @@ static int say_complete(uni_tuner *tuner, uni_error *err)
     if (!tuner->exhausted || tuner->complete_said || !tuner->scheduler.methods->complete)
         return 0;
     tuner->complete_said = true;
-    UNI_TRY(uni__tuner_note(tuner, uni__record("complete", -1), err));
+    UNI_TRY(uni__tuner_note(tuner, uni__tune_record("complete", -1), err));
     tuner->scheduler.methods->complete(tuner->scheduler.self);
     return uni__tuner_act(tuner, err);
 }

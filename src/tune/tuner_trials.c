@@ -49,7 +49,7 @@ uni__schedule_report uni__tuner_schedule(const uni_tuner *tuner, const uni__tria
 
 static void release(uni_tuner *tuner, int index, int64_t iteration, bool stop)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     place->is_stopping |= stop;
     if (tuner->groups)
         uni__groups_release(tuner->groups, index, place->serial, stop);
@@ -60,7 +60,7 @@ static void release(uni_tuner *tuner, int index, int64_t iteration, bool stop)
 void uni__tuner_end_all(uni_tuner *tuner, const char *why)
 {
     for (int i = 0; i < tuner->num_places; i++) {
-        uni__place *place = &tuner->places[i];
+        uni__trial_place *place = &tuner->places[i];
         if (place->trial < 0 || place->is_stopping)
             continue;
         place->decision.verdict = UNI__END;
@@ -70,7 +70,7 @@ void uni__tuner_end_all(uni_tuner *tuner, const char *why)
 }
 
 /* What the session fills in goes out, what a result always has comes in. */
-static int complete_metrics(const uni__place *place, uni_value *metrics, int64_t iteration,
+static int complete_metrics(const uni__trial_place *place, uni_value *metrics, int64_t iteration,
                             double *seconds, uni_error *err)
 {
     *seconds = place->seconds_before + (double)(uni__monotonic_ns() - place->begun_ns) * 1e-9;
@@ -114,8 +114,8 @@ static int take_from_donor(uni_tuner *tuner, const uni__trial *trial, int64_t it
     return status;
 }
 
-static int judge(uni_tuner *tuner, uni__place *place, const uni__trial *trial, int64_t iteration,
-                 const uni_value *metrics, uni_error *err)
+static int judge(uni_tuner *tuner, uni__trial_place *place, const uni__trial *trial,
+                 int64_t iteration, const uni_value *metrics, uni_error *err)
 {
     uni__experiment *experiment = &tuner->results.experiment;
     uni__decision *decision = &place->decision;
@@ -143,7 +143,7 @@ static int judge(uni_tuner *tuner, uni__place *place, const uni__trial *trial, i
 }
 
 /* With the report, so that a tuner that is killed before the trial has ended does not lose the decision. */
-static int note_verdict(const uni__place *place, uni_value *record, uni_error *err)
+static int note_verdict(const uni__trial_place *place, uni_value *record, uni_error *err)
 {
     uni__verdict verdict = place->decision.verdict;
     if (verdict != UNI__END && verdict != UNI__PAUSE)
@@ -156,12 +156,12 @@ static int note_verdict(const uni__place *place, uni_value *record, uni_error *e
 
 static int take_report(uni_tuner *tuner, int index, uni__crew_event *event, uni_error *err)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     uni_value *metrics = NULL;
     double seconds = 0;
     UNI_TRY(uni_msgpack_read(&metrics, event->metrics, event->metrics_size, err));
-    uni_value *record = uni__record("report", trial->index);
+    uni_value *record = uni__tune_record("report", trial->index);
     int status = complete_metrics(place, metrics, event->iteration, &seconds, err);
     if (status == 0)
         status = judge(tuner, place, trial, event->iteration, metrics, err);
@@ -270,7 +270,7 @@ int uni__tuner_act(uni_tuner *tuner, uni_error *err)
             continue;
         trial->wants_end = false;
         UNI_TRY(note_end(tuner, "terminated", tuner->scheduler.methods->name, NULL, false,
-                         uni__record("end", i), err));
+                         uni__tune_record("end", i), err));
         UNI_TRY(close_trial(tuner, trial, err));
     }
     return 0;
@@ -281,7 +281,7 @@ int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
     bool ends = trial->verdict == 'e' || trial->wants_end;
     char *why = strdup(trial->why ? trial->why : "");
     int status = note_end(tuner, ends ? "terminated" : "paused", why, NULL, false,
-                          uni__record("end", trial->index), err);
+                          uni__tune_record("end", trial->index), err);
     free(why);
     return status == 0 && ends ? close_trial(tuner, trial, err) : status;
 }
@@ -289,13 +289,13 @@ int uni__tuner_settle(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 int uni__tuner_leave(uni_tuner *tuner, uni__trial *trial, uni_error *err)
 {
     UNI_TRY(note_end(tuner, "terminated", "not resumed", NULL, false,
-                     uni__record("end", trial->index), err));
+                     uni__tune_record("end", trial->index), err));
     return close_trial(tuner, trial, err);
 }
 
 int uni__tuner_retry(uni_tuner *tuner, uni__trial *trial, bool restart, uni_error *err)
 {
-    uni_value *record = uni__record("end", trial->index);
+    uni_value *record = uni__tune_record("end", trial->index);
     if (restart && uni_dict_take(record, "restart", uni_value_bool(true)) < 0) {
         uni_value_free(record);
         record = NULL;
@@ -305,10 +305,10 @@ int uni__tuner_retry(uni_tuner *tuner, uni__trial *trial, bool restart, uni_erro
     return uni__tuner_enqueue(tuner, trial->index, err);
 }
 
-static int end_paused(uni_tuner *tuner, uni__place *place, uni__trial *trial, uni_error *err)
+static int end_paused(uni_tuner *tuner, uni__trial_place *place, uni__trial *trial, uni_error *err)
 {
     bool exploits = place->decision.verdict == UNI__EXPLOIT;
-    uni_value *record = uni__record("end", trial->index);
+    uni_value *record = uni__tune_record("end", trial->index);
     if (exploits && uni_dict_take(record, "i", uni_value_int(trial->iteration)) == 0 &&
         take_from_donor(tuner, trial, trial->iteration, &place->decision, record, err) < 0)
         exploits = false; /* it goes on as it was, from its own checkpoint */
@@ -334,7 +334,7 @@ static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial
     const char *message =
         event->message && event->message[0] ? event->message : "it failed without a message";
     UNI_TRY(note_end(tuner, again ? "pending" : "error", again ? "failed" : NULL, message, true,
-                     uni__record("end", trial->index), err));
+                     uni__tune_record("end", trial->index), err));
     if (again)
         return uni__tuner_enqueue(tuner, trial->index, err);
     UNI_TRY(close_trial(tuner, trial, err));
@@ -351,7 +351,7 @@ static int end_failed(uni_tuner *tuner, const uni__crew_event *event, uni__trial
 /* All its checkpoints are complete. */
 static int end_trial(uni_tuner *tuner, int index, uni_error *err)
 {
-    uni__place *place = &tuner->places[index];
+    uni__trial_place *place = &tuner->places[index];
     uni__crew_event *event = place->ended;
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     bool asked = place->is_stopping || event->end == UNI__CREW_RETURNED;
@@ -365,8 +365,8 @@ static int end_trial(uni_tuner *tuner, int index, uni_error *err)
         const char *why = place->is_stopping      ? place->why
                           : trial->iteration == 0 ? "returned without a report"
                                                   : "returned";
-        status =
-            note_end(tuner, "terminated", why, NULL, false, uni__record("end", trial->index), err);
+        status = note_end(tuner, "terminated", why, NULL, false,
+                          uni__tune_record("end", trial->index), err);
         if (status == 0)
             status = close_trial(tuner, trial, err);
     } else {
@@ -389,7 +389,7 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
         status = uni_error_set(err, kept->error.code, "a checkpoint of trial %lld: %s",
                                (long long)kept->trial, kept->error.message);
     } else if (kept->number > 0) {
-        uni_value *record = uni__record("checkpoint", kept->trial);
+        uni_value *record = uni__tune_record("checkpoint", kept->trial);
         int failed = uni_dict_take(record, "number", uni_value_int(kept->number));
         failed |= uni_dict_take(record, "i", uni_value_int(kept->iteration));
         if (kept->path)
@@ -403,7 +403,7 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
         status = uni__tuner_note(tuner, record, err);
     }
     for (int i = 0; i < tuner->num_places && status == 0; i++) {
-        uni__place *place = &tuner->places[i];
+        uni__trial_place *place = &tuner->places[i];
         if (place->trial != kept->trial || place->in_flight == 0)
             continue;
         place->in_flight--;
@@ -415,8 +415,8 @@ int uni__tuner_kept(uni_tuner *tuner, uni__kept *kept, uni_error *err)
 }
 
 /* A trial that was told to end may hand over its last state: a report with the metric "_at_end", which is no result. The checkpoint belongs to the report before. */
-static int take_last_checkpoint(uni_tuner *tuner, uni__place *place, const uni__crew_event *event,
-                                uni_error *err)
+static int take_last_checkpoint(uni_tuner *tuner, uni__trial_place *place,
+                                const uni__crew_event *event, uni_error *err)
 {
     uni__trial *trial = uni__experiment_trial(&tuner->results.experiment, place->trial);
     uni_value *metrics = NULL;
@@ -438,7 +438,7 @@ static int take_last_checkpoint(uni_tuner *tuner, uni__place *place, const uni__
 }
 
 /* One whose report never came. The worker gets its buffer back. */
-static void drop_checkpoint(uni_tuner *tuner, uni__place *place)
+static void drop_checkpoint(uni_tuner *tuner, uni__trial_place *place)
 {
     if (place->checkpoint && !tuner->groups) {
         uni__crew_taken(tuner->crew, place->checkpoint);
@@ -448,7 +448,7 @@ static void drop_checkpoint(uni_tuner *tuner, uni__place *place)
     place->checkpoint = NULL;
 }
 
-static int take_checkpoint(uni_tuner *tuner, uni__place *place, uni__crew_event *event)
+static int take_checkpoint(uni_tuner *tuner, uni__trial_place *place, uni__crew_event *event)
 {
     if (!event->alone) {
         drop_checkpoint(tuner, place);
@@ -472,7 +472,7 @@ static int note_group_checkpoint(uni_tuner *tuner, int64_t trial, const uni__cre
     size_t length = strlen(tuner->dir) + 1;
     if (uni_checkpoint_open(&newest, event->path, NULL) < 0)
         return 0;
-    uni_value *record = uni__record("checkpoint", trial);
+    uni_value *record = uni__tune_record("checkpoint", trial);
     int failed = uni_dict_take(record, "number", uni_value_int(uni_checkpoint_number(newest)));
     failed |= uni_dict_take(record, "i", uni_value_int(uni_checkpoint_iteration(newest)));
     failed |= uni_dict_take(record, "path", uni_value_string(event->path + length));
@@ -494,7 +494,7 @@ int uni__tuner_event(uni_tuner *tuner, uni__crew_event *event, uni_error *err)
         uni__crew_event_free(event);
         return 0;
     }
-    uni__place *place = &tuner->places[event->member];
+    uni__trial_place *place = &tuner->places[event->member];
     if (place->trial < 0 || event->serial != place->serial) {
         uni__crew_event_free(event);
         return 0;

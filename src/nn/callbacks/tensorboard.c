@@ -104,7 +104,7 @@ static void fill_buckets(const float *data, size_t count, Uni__Tb__Histogram *hi
     }
 }
 
-static int write_histogram(void *context, const uni_layer *layer, const uni__slot *slot,
+static int write_histogram(void *context, const uni_layer *layer, const uni__layer_slot *slot,
                            uni_error *err)
 {
     struct histogram_context *where = context;

@@ -15,7 +15,7 @@
 /* The next record at *at into an item; 0 at the end. */
 static int next_item(uni__contents *contents, size_t *at, uni__item *item, uni_error *err)
 {
-    uni__record record;
+    uni__file_record record;
     size_t left = contents->bytes.size - *at;
     if (left == 0)
         return 0;

@@ -39,21 +39,21 @@ typedef struct uni__variable {
     float *data; /* NULL for iteration, rate */
 } uni__variable;
 
-typedef struct uni__plan_group {
+typedef struct uni__file_plan_group {
     uni__h5_group group; /* with the name that Keras gives it as an attribute */
     uni_layer *layer; /* NULL: the model's or the optimizer's */
-} uni__plan_group;
+} uni__file_plan_group;
 
-typedef struct uni__plan {
+typedef struct uni__file_plan {
     size_t num_groups, num_variables, groups_room, variables_room;
-    uni__plan_group *groups;
+    uni__file_plan_group *groups;
     uni__variable *variables;
-} uni__plan;
+} uni__file_plan;
 
 /* with_optimizer: its variables, too (the slots only when the optimizer has them). */
-int uni__plan_make(uni__plan *plan, const uni_model *model, bool with_optimizer,
-                   uni_error *err) UNI_MUST_USE;
-void uni__plan_free(uni__plan *plan);
+int uni__file_plan_make(uni__file_plan *plan, const uni_model *model, bool with_optimizer,
+                        uni_error *err) UNI_MUST_USE;
+void uni__file_plan_free(uni__file_plan *plan);
 
 /* ---- child.c ---- */
 

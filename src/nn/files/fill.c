@@ -121,7 +121,7 @@ static size_t count_optimizer(const uni__contents *contents)
     return count;
 }
 
-static size_t count_trainable(const uni__plan *plan)
+static size_t count_trainable(const uni__file_plan *plan)
 {
     size_t count = 0;
     for (size_t i = 0; i < plan->num_variables; i++)
@@ -132,8 +132,9 @@ static size_t count_trainable(const uni__plan *plan)
 
 /* Whether the file's optimizer state is of the model's optimizer; makes the slots when it has them.
  * 1: yes, 0: leave it out. */
-static int prepare_optimizer(uni_model *model, const uni__contents *contents, const uni__plan *plan,
-                             const char *path, bool whole, uni_error *err)
+static int prepare_optimizer(uni_model *model, const uni__contents *contents,
+                             const uni__file_plan *plan, const char *path, bool whole,
+                             uni_error *err)
 {
     uni_optimizer *optimizer = uni_model_optimizer(model);
     size_t found = count_optimizer(contents);
@@ -170,8 +171,8 @@ static bool is_absent_slot(const uni__variable *variable, const uni__item *item)
     return variable->kind == UNI__VARIABLE_SLOT && item == NULL;
 }
 
-static int fill(uni_model *model, const uni__plan *plan, uni__contents *contents, const char *path,
-                bool with_optimizer, uni_error *err)
+static int fill(uni_model *model, const uni__file_plan *plan, uni__contents *contents,
+                const char *path, bool with_optimizer, uni_error *err)
 {
     for (size_t i = 0; i < plan->num_variables; i++) {
         const uni__variable *variable = &plan->variables[i];
@@ -194,17 +195,17 @@ static int fill(uni_model *model, const uni__plan *plan, uni__contents *contents
 int uni__fill_model(uni_model *model, uni__contents *contents, const char *path, bool whole,
                     uni_error *err)
 {
-    uni__plan plan = { 0 };
-    UNI_TRY(uni__plan_make(&plan, model, false, err));
+    uni__file_plan plan = { 0 };
+    UNI_TRY(uni__file_plan_make(&plan, model, false, err));
     int status = prepare_optimizer(model, contents, &plan, path, whole, err);
     bool with_optimizer = status > 0;
     if (with_optimizer) {
-        uni__plan_free(&plan);
-        status = uni__plan_make(&plan, model, true, err);
+        uni__file_plan_free(&plan);
+        status = uni__file_plan_make(&plan, model, true, err);
     }
     if (status >= 0)
         status = fill(model, &plan, contents, path, with_optimizer, err);
-    uni__plan_free(&plan);
+    uni__file_plan_free(&plan);
     return status;
 }
 
@@ -247,8 +248,8 @@ static int read_vocabulary(uni_layer *layer, const uni__item *item, uni_error *e
 
 int uni__fill_assets(uni_model *model, const uni__contents *contents, uni_error *err)
 {
-    uni__plan plan = { 0 };
-    UNI_TRY(uni__plan_make(&plan, model, false, err));
+    uni__file_plan plan = { 0 };
+    UNI_TRY(uni__file_plan_make(&plan, model, false, err));
     int status = 0;
     static const char suffix[] = "/_lookup_layer/vars";
     for (size_t i = 0; status == 0 && i < plan.num_groups; i++) {
@@ -269,6 +270,6 @@ int uni__fill_assets(uni_model *model, const uni__contents *contents, uni_error 
             status = read_vocabulary(layer, item, err);
         free(asset);
     }
-    uni__plan_free(&plan);
+    uni__file_plan_free(&plan);
     return status;
 }

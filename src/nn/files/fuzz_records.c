@@ -26,13 +26,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_sample(uint8_t *out, size_t room)
 {
-    uni__record records[] = { { .kind = UNI__ITEM_VARIABLE,
-                                .dtype = UNI_F32,
-                                .ndim = 1,
-                                .path_size = 4,
-                                .shape = { 2 },
-                                .size = 8 },
-                              { .kind = UNI__ITEM_MEMBER, .path_size = 4, .size = 3 } };
+    uni__file_record records[] = { { .kind = UNI__ITEM_VARIABLE,
+                                     .dtype = UNI_F32,
+                                     .ndim = 1,
+                                     .path_size = 4,
+                                     .shape = { 2 },
+                                     .size = 8 },
+                                   { .kind = UNI__ITEM_MEMBER, .path_size = 4, .size = 3 } };
     static const char first[] = "a/0\0\1\2\3\4\5\6\7\10", second[] = "b.c\0xyz";
     size_t size = 2 * sizeof records[0] + 12 + 7;
     if (size > room)

@@ -55,7 +55,7 @@ static int need_built(const uni_model *model, const char *path, uni_error *err)
 /* What a child needs to write: the plan as the plug-in sees it. */
 struct writing {
     const uni__keras_plugin *plugin;
-    uni__plan plan;
+    uni__file_plan plan;
     uni__h5_group *groups;
     uni__h5_variable *variables;
     int64_t *integers; /* values of int64 variables */
@@ -66,7 +66,7 @@ struct writing {
 
 static void free_writing(struct writing *writing)
 {
-    uni__plan_free(&writing->plan);
+    uni__file_plan_free(&writing->plan);
     free(writing->groups);
     free(writing->variables);
     free(writing->integers);
@@ -99,7 +99,7 @@ static uni__h5_variable written_variable(struct writing *writing, size_t i,
 static int prepare_writing(struct writing *writing, const uni_model *model, uni_error *err)
 {
     UNI_TRY(uni__keras_plugin_load(&writing->plugin, err));
-    UNI_TRY(uni__plan_make(&writing->plan, model, true, err));
+    UNI_TRY(uni__file_plan_make(&writing->plan, model, true, err));
     writing->groups = calloc(writing->plan.num_groups + 1, sizeof *writing->groups);
     writing->variables = calloc(writing->plan.num_variables + 1, sizeof *writing->variables);
     writing->integers = calloc(writing->plan.num_variables + 1, sizeof *writing->integers);
@@ -170,8 +170,8 @@ static int save_keras(const uni_model *model, const char *path, bool archive, un
 
 static int save_safetensors(const uni_model *model, const char *path, uni_error *err)
 {
-    uni__plan plan = { 0 };
-    UNI_TRY(uni__plan_make(&plan, model, false, err));
+    uni__file_plan plan = { 0 };
+    UNI_TRY(uni__file_plan_make(&plan, model, false, err));
     uni__safetensors_entry *entries = calloc(plan.num_variables + 1, sizeof *entries);
     const void **data = calloc(plan.num_variables + 1, sizeof *data);
     uni_value *metadata = uni_value_dict();
@@ -196,7 +196,7 @@ static int save_safetensors(const uni_model *model, const char *path, uni_error 
     uni_value_free(metadata);
     free(entries);
     free(data);
-    uni__plan_free(&plan);
+    uni__file_plan_free(&plan);
     return status;
 }
 
@@ -319,8 +319,8 @@ static int check_entry(const uni__variable *variable, const uni__safetensors_ent
     return 0;
 }
 
-static int fill_safetensors(const uni__plan *plan, const uni__safetensors *file, const char *path,
-                            uni_error *err)
+static int fill_safetensors(const uni__file_plan *plan, const uni__safetensors *file,
+                            const char *path, uni_error *err)
 {
     size_t wanted = 0;
     for (size_t i = 0; i < plan->num_variables; i++) {
@@ -346,12 +346,12 @@ static int fill_safetensors(const uni__plan *plan, const uni__safetensors *file,
 static int load_safetensors(uni_model *model, const char *path, uni_error *err)
 {
     uni__safetensors *file = NULL;
-    uni__plan plan = { 0 };
+    uni__file_plan plan = { 0 };
     UNI_TRY(uni__safetensors_open(&file, path, err));
-    int status = uni__plan_make(&plan, model, false, err);
+    int status = uni__file_plan_make(&plan, model, false, err);
     if (status == 0)
         status = fill_safetensors(&plan, file, path, err);
-    uni__plan_free(&plan);
+    uni__file_plan_free(&plan);
     uni__safetensors_close(file);
     return status;
 }

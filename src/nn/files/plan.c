@@ -43,12 +43,12 @@ static char *format(const char *text, ...)
 /* ---- lists that grow ---- */
 
 /* Takes the path. */
-static int add_group(uni__plan *plan, uni_layer *layer, char *path, const char *name,
+static int add_group(uni__file_plan *plan, uni_layer *layer, char *path, const char *name,
                      uni_error *err)
 {
     if (path != NULL && plan->num_groups == plan->groups_room) {
         size_t room = plan->groups_room > 0 ? 2 * plan->groups_room : 64;
-        uni__plan_group *grown = realloc(plan->groups, room * sizeof *grown);
+        uni__file_plan_group *grown = realloc(plan->groups, room * sizeof *grown);
         if (grown != NULL) {
             plan->groups = grown;
             plan->groups_room = room;
@@ -59,12 +59,12 @@ static int add_group(uni__plan *plan, uni_layer *layer, char *path, const char *
         free(path);
         return no_memory(err);
     }
-    plan->groups[plan->num_groups++] = (uni__plan_group){ { path, copy }, layer };
+    plan->groups[plan->num_groups++] = (uni__file_plan_group){ { path, copy }, layer };
     return 0;
 }
 
 /* Takes the variable's path. */
-static int add_variable(uni__plan *plan, uni__variable variable, uni_error *err)
+static int add_variable(uni__file_plan *plan, uni__variable variable, uni_error *err)
 {
     if (plan->num_variables == plan->variables_room) {
         size_t room = plan->variables_room > 0 ? 2 * plan->variables_room : 64;
@@ -82,7 +82,7 @@ static int add_variable(uni__plan *plan, uni__variable variable, uni_error *err)
     return 0;
 }
 
-void uni__plan_free(uni__plan *plan)
+void uni__file_plan_free(uni__file_plan *plan)
 {
     for (size_t i = 0; i < plan->num_groups; i++) {
         free(plan->groups[i].group.path);
@@ -92,7 +92,7 @@ void uni__plan_free(uni__plan *plan)
         free(plan->variables[i].path);
     free(plan->groups);
     free(plan->variables);
-    *plan = (uni__plan){ 0 };
+    *plan = (uni__file_plan){ 0 };
 }
 
 static uni__variable variable_of(const uni_parameter *parameter, float *data)
@@ -120,8 +120,8 @@ static const char *attribute_of(const char *inner, size_t size)
 
 /* Where a parameter's group is: the layer's own, or that of an inner layer, which is listed at its
  * first parameter. */
-static int find_group(uni__plan *plan, uni_layer *layer, const char *path, const char *short_name,
-                      char **out, uni_error *err)
+static int find_group(uni__file_plan *plan, uni_layer *layer, const char *path,
+                      const char *short_name, char **out, uni_error *err)
 {
     const char *slash = strrchr(short_name, '/');
     *out = NULL;
@@ -143,7 +143,7 @@ static int find_group(uni__plan *plan, uni_layer *layer, const char *path, const
     return add_group(plan, layer, strdup(*out), name, err);
 }
 
-static int add_parameter(uni__plan *plan, uni_layer *layer, const char *path,
+static int add_parameter(uni__file_plan *plan, uni_layer *layer, const char *path,
                          const uni_parameter *parameter, uni_error *err)
 {
     const char *name = uni_parameter_name(parameter);
@@ -164,7 +164,8 @@ static int add_parameter(uni__plan *plan, uni_layer *layer, const char *path,
 }
 
 /* Inner layers of Keras's that have no variables, but groups all the same. */
-static int add_empty_groups(uni__plan *plan, uni_layer *layer, const char *path, uni_error *err)
+static int add_empty_groups(uni__file_plan *plan, uni_layer *layer, const char *path,
+                            uni_error *err)
 {
     if (layer->class_ == &uni__class_multi_head_attention) {
         UNI_TRY(add_group(plan, layer, format("%s/_softmax/vars", path), "softmax", err));
@@ -190,9 +191,10 @@ static int add_empty_groups(uni__plan *plan, uni_layer *layer, const char *path,
     return 0;
 }
 
-static int add_layers(uni__plan *plan, const uni_model *model, const char *path, uni_error *err);
+static int add_layers(uni__file_plan *plan, const uni_model *model, const char *path,
+                      uni_error *err);
 
-static int add_layer(uni__plan *plan, uni_layer *layer, const char *path, uni_error *err)
+static int add_layer(uni__file_plan *plan, uni_layer *layer, const char *path, uni_error *err)
 {
     UNI_TRY(add_group(plan, layer, format("%s/vars", path), uni_layer_name(layer), err));
     for (size_t i = 0; i < uni_layer_num_parameters(layer); i++)
@@ -227,7 +229,8 @@ static char *list_path(const char *path, uni_layer *const *layers, size_t index)
     return out;
 }
 
-static int add_layers(uni__plan *plan, const uni_model *model, const char *path, uni_error *err)
+static int add_layers(uni__file_plan *plan, const uni_model *model, const char *path,
+                      uni_error *err)
 {
     uni_layer **layers = NULL;
     size_t count = 0;
@@ -244,8 +247,8 @@ static int add_layers(uni__plan *plan, const uni_model *model, const char *path,
 
 /* ---- the optimizer ---- */
 
-static int add_number(uni__plan *plan, enum uni__variable_kind kind, const char *what, size_t *next,
-                      uni_error *err)
+static int add_number(uni__file_plan *plan, enum uni__variable_kind kind, const char *what,
+                      size_t *next, uni_error *err)
 {
     return add_variable(plan,
                         (uni__variable){ .kind = kind,
@@ -255,7 +258,7 @@ static int add_number(uni__plan *plan, enum uni__variable_kind kind, const char 
                         err);
 }
 
-static int add_slot(uni__plan *plan, const uni_optimizer *optimizer, size_t slot,
+static int add_slot(uni__file_plan *plan, const uni_optimizer *optimizer, size_t slot,
                     const uni_parameter *parameter, size_t *next, uni_error *err)
 {
     uni__variable variable = variable_of(parameter, uni_optimizer_slot(optimizer, slot, NULL) +
@@ -271,7 +274,7 @@ struct trainable {
 };
 
 /* The trainable weights in the order of the layers: those of the plan that are not frozen. */
-static int list_trainable(struct trainable *trainable, const uni__plan *plan, uni_error *err)
+static int list_trainable(struct trainable *trainable, const uni__file_plan *plan, uni_error *err)
 {
     trainable->count = 0;
     trainable->parameters = calloc(plan->num_variables + 1, sizeof *trainable->parameters);
@@ -287,7 +290,7 @@ static int list_trainable(struct trainable *trainable, const uni__plan *plan, un
 
 /* Adam and AdamW have momentum and velocity of a variable side by side; all else is slot by slot.
  * */
-static int add_slots(uni__plan *plan, const uni_optimizer *optimizer,
+static int add_slots(uni__file_plan *plan, const uni_optimizer *optimizer,
                      const struct trainable *trainable, size_t *next, uni_error *err)
 {
     bool adam =
@@ -300,7 +303,7 @@ static int add_slots(uni__plan *plan, const uni_optimizer *optimizer,
     return 0;
 }
 
-static int add_optimizer(uni__plan *plan, const uni_optimizer *optimizer, uni_error *err)
+static int add_optimizer(uni__file_plan *plan, const uni_optimizer *optimizer, uni_error *err)
 {
     size_t next = 0;
     UNI_TRY(add_group(plan, NULL, strdup("optimizer/vars"), uni_optimizer_name(optimizer), err));
@@ -317,9 +320,10 @@ static int add_optimizer(uni__plan *plan, const uni_optimizer *optimizer, uni_er
     return status;
 }
 
-int uni__plan_make(uni__plan *plan, const uni_model *model, bool with_optimizer, uni_error *err)
+int uni__file_plan_make(uni__file_plan *plan, const uni_model *model, bool with_optimizer,
+                        uni_error *err)
 {
-    *plan = (uni__plan){ 0 };
+    *plan = (uni__file_plan){ 0 };
     int status = add_group(plan, NULL, strdup("vars"), uni_model_name(model), err);
     if (status == 0)
         status = add_layers(plan, model, "", err);
@@ -327,6 +331,6 @@ int uni__plan_make(uni__plan *plan, const uni_model *model, bool with_optimizer,
     if (status == 0 && with_optimizer && optimizer != NULL)
         status = add_optimizer(plan, optimizer, err);
     if (status < 0)
-        uni__plan_free(plan);
+        uni__file_plan_free(plan);
     return status;
 }

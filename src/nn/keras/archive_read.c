@@ -159,8 +159,8 @@ static int send_members(int fd, zip_t *archive, uni_error *err)
         void *bytes = NULL;
         size_t size = 0;
         UNI_TRY(read_member(archive, i, &bytes, &size, err));
-        uni__record record = { .kind = UNI__ITEM_MEMBER, .size = size };
-        int status = uni__send_record(fd, &record, name, bytes, err);
+        uni__file_record record = { .kind = UNI__ITEM_MEMBER, .size = size };
+        int status = uni__send_file_record(fd, &record, name, bytes, err);
         free(bytes);
         UNI_TRY(status);
     }

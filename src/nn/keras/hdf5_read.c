@@ -83,7 +83,7 @@ static int find_type(const struct reading *reading, hid_t data, uni_dtype *dtype
     return 0;
 }
 
-static int find_shape(const struct reading *reading, hid_t data, uni__record *record,
+static int find_shape(const struct reading *reading, hid_t data, uni__file_record *record,
                       size_t element_size, size_t *count)
 {
     hsize_t shape[H5S_MAX_RANK];
@@ -112,7 +112,7 @@ static int find_shape(const struct reading *reading, hid_t data, uni__record *re
 
 static int read_dataset(struct reading *reading, hid_t data)
 {
-    uni__record record = { .kind = UNI__ITEM_VARIABLE };
+    uni__file_record record = { .kind = UNI__ITEM_VARIABLE };
     size_t count = 0, element_size = 0;
     uni_dtype dtype = UNI_F32;
     UNI_TRY(find_type(reading, data, &dtype, &element_size));
@@ -132,7 +132,7 @@ static int read_dataset(struct reading *reading, hid_t data)
                      ? 0
                      : broken(reading);
     if (status == 0)
-        status = uni__send_record(reading->fd, &record, reading->path, numbers, reading->err);
+        status = uni__send_file_record(reading->fd, &record, reading->path, numbers, reading->err);
     free(numbers);
     return status;
 }
@@ -157,8 +157,8 @@ static int read_object(struct reading *reading, hid_t group, const char *name, h
     H5I_type_t type = object >= 0 ? H5Iget_type(object) : H5I_BADID;
     int status;
     if (type == H5I_GROUP) {
-        uni__record record = { .kind = UNI__ITEM_GROUP };
-        status = uni__send_record(reading->fd, &record, reading->path, NULL, reading->err);
+        uni__file_record record = { .kind = UNI__ITEM_GROUP };
+        status = uni__send_file_record(reading->fd, &record, reading->path, NULL, reading->err);
         reading->above[depth] = address;
         if (status == 0)
             status = depth + 1 < MAX_DEPTH

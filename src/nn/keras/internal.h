@@ -19,7 +19,7 @@ int uni__archive_write(int fd, size_t count, const uni__zip_member *members,
 int uni__archive_read(int fd, const void *bytes, size_t size, uni_error *err) UNI_MUST_USE;
 /* plugin.c */
 int uni__send(int fd, const void *data, size_t size, uni_error *err) UNI_MUST_USE;
-int uni__send_record(int fd, uni__record *record, const char *path, const void *data,
-                     uni_error *err) UNI_MUST_USE;
+int uni__send_file_record(int fd, uni__file_record *record, const char *path, const void *data,
+                          uni_error *err) UNI_MUST_USE;
 
 #endif

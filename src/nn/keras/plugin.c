@@ -20,8 +20,8 @@ int uni__send(int fd, const void *data, size_t size, uni_error *err)
     return 0;
 }
 
-int uni__send_record(int fd, uni__record *record, const char *path, const void *data,
-                     uni_error *err)
+int uni__send_file_record(int fd, uni__file_record *record, const char *path, const void *data,
+                          uni_error *err)
 {
     record->path_size = (uint32_t)strlen(path) + 1;
     UNI_TRY(uni__send(fd, record, sizeof *record, err));

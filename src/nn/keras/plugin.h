@@ -5,7 +5,7 @@
  * All functions run in a child process (src/nn/files/child.c) that may crash, run out of memory or
  * be killed without harm, so that a hostile file meets the two libraries there only. They write
  * their result to a descriptor: writers the bytes of the file, readers one record after the other:
- * a uni__record, its path (path_size bytes), its data (size bytes). Parents check every number of
+ * a uni__file_record, its path (path_size bytes), its data (size bytes). Parents check every number of
  * it.
  */
 #ifndef UNISONO_NN_KERAS_PLUGIN_H
@@ -23,11 +23,11 @@ enum uni__item_kind {
     UNI__ITEM_MEMBER /* of the archive */
 };
 
-typedef struct uni__record {
+typedef struct uni__file_record {
     uint32_t kind, dtype, ndim, path_size;
     int64_t shape[UNI_MAX_DIMS];
     uint64_t size;
-} uni__record;
+} uni__file_record;
 
 typedef struct uni__h5_group {
     char *path, *name;

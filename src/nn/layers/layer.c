@@ -93,8 +93,8 @@ static int set_path(uni_layer *layer, const char *parent, uni_error *err)
     return 0;
 }
 
-static int build_first(uni_layer *layer, uni__build *build, const char *parent, int num_inputs,
-                       const uni_spec *inputs, uni_error *err)
+static int build_first(uni_layer *layer, uni__build_context *build, const char *parent,
+                       int num_inputs, const uni_spec *inputs, uni_error *err)
 {
     UNI_TRY(set_path(layer, parent, err));
     layer->build = build;
@@ -108,8 +108,8 @@ static int build_first(uni_layer *layer, uni__build *build, const char *parent, 
     return 0;
 }
 
-int uni__layer_build(uni_layer *layer, uni__build *build, const char *parent_path, int num_inputs,
-                     const uni_spec *inputs, uni_spec *output, uni_error *err)
+int uni__layer_build(uni_layer *layer, uni__build_context *build, const char *parent_path,
+                     int num_inputs, const uni_spec *inputs, uni_spec *output, uni_error *err)
 {
     UNI_TRY(uni__layer_check(layer, err));
     const char *name = layer->name != NULL ? layer->name : layer->class_->name;
@@ -145,10 +145,10 @@ void uni__layer_unbuild(uni_layer *layer)
     layer->build = NULL;
 }
 
-static int add_slot(uni_layer *layer, const uni__slot *slot, uni_parameter_kind kind,
+static int add_slot(uni_layer *layer, const uni__layer_slot *slot, uni_parameter_kind kind,
                     uni_error *err)
 {
-    uni__slot *grown = realloc(layer->slots, (layer->num_slots + 1) * sizeof *grown);
+    uni__layer_slot *grown = realloc(layer->slots, (layer->num_slots + 1) * sizeof *grown);
     if (grown == NULL)
         return uni_error_set(err, UNI_ENOMEM, "no memory to build layer %s", layer->path);
     layer->slots = grown;
@@ -193,7 +193,8 @@ int uni_layer_add_parameter(uni_layer *layer, uni_parameter **out, const char *n
         return uni_error_set(err, UNI_ESTATE,
                              "%s: parameter %s: parameters are added while the layer is built",
                              uni_layer_name(layer), name);
-    uni__slot slot = { .regularizer = regularizer != NULL ? *regularizer : (uni_regularizer){ 0 } };
+    uni__layer_slot slot = { .regularizer =
+                                 regularizer != NULL ? *regularizer : (uni_regularizer){ 0 } };
     UNI_TRY(uni__initializer_resolve(&slot.initializer, initializer, default_initializer, err));
     char full[256];
     int length = snprintf(full, sizeof full, "%s/%s", layer->path, name);
@@ -279,7 +280,7 @@ uni_tensor *uni_layer_call(const uni_layer *layer, uni_tape *tape, int num_input
 uni_tensor *uni__layer_regularization(const uni_layer *layer, uni_tape *tape, uni_tensor *sum)
 {
     for (size_t i = 0; i < layer->num_slots; i++) {
-        const uni__slot *slot = &layer->slots[i];
+        const uni__layer_slot *slot = &layer->slots[i];
         bool has = slot->regularizer.l1 != 0 || slot->regularizer.l2 != 0;
         if (has && !uni_parameter_is_frozen(slot->parameter)) /* as Keras: only what trains */
             sum = add_penalty(tape, sum, uni_tape_parameter(tape, slot->parameter),

@@ -10,7 +10,7 @@
 /* ---- one layer by itself ---- */
 
 struct bench {
-    uni__build build;
+    uni__build_context build;
     uni_layer *layer;
     uni_spec output;
     uni_tape *tape;

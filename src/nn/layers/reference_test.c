@@ -24,7 +24,7 @@ struct fixture {
     reference file;
     const char *name;
     uni_layer *layer;
-    uni__build build;
+    uni__build_context build;
     int num_inputs;
     reference_array inputs[UNI_MODEL_MAX_INPUTS];
     uni_spec output;

@@ -18,7 +18,7 @@ enum uni__average {
     UNI__AVERAGE_NONE
 };
 enum uni__summation { UNI__SUM_INTERPOLATE, UNI__SUM_MINORING, UNI__SUM_MAJORING };
-enum uni__layout {
+enum uni__metric_layout {
     UNI__POINTWISE, /* targets of the predictions' shape (a last axis of 1 may be missing) */
     UNI__SPARSE, /* targets are class numbers, one a row */
     UNI__VALUES /* no targets: the mean of a tensor */
@@ -65,7 +65,7 @@ typedef struct uni__metric_class {
                   const uni_tensor *weights, uni_error *err);
     size_t (*values)(const uni_metric *metric, double *values, size_t max);
     uni__row_value row; /* of means */
-    enum uni__layout layout;
+    enum uni__metric_layout layout;
 } uni__metric_class;
 
 struct uni_metric {
@@ -92,7 +92,7 @@ size_t uni__metric_one(double value, double *values, size_t max);
 /* ---- rows.c ---- */
 
 /* Checks types and shapes; errors name the metric and both shapes. */
-int uni__rows_open(uni__rows *rows, const uni_metric *metric, enum uni__layout layout,
+int uni__rows_open(uni__rows *rows, const uni_metric *metric, enum uni__metric_layout layout,
                    const uni_tensor *target, const uni_tensor *prediction,
                    const uni_tensor *weights, uni_error *err) UNI_MUST_USE;
 double uni__rows_weight(const uni__rows *rows, size_t row); /* 1 without weights */

@@ -181,7 +181,7 @@ static int start(uni_metric *metric, uni_error *err)
     return uni__metric_resize(metric, 2, err);
 }
 
-static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__layout layout,
+static int add_rows(uni_metric *metric, uni__row_value row_value, enum uni__metric_layout layout,
                     const uni_tensor *target, const uni_tensor *prediction,
                     const uni_tensor *weights, uni_error *err)
 {

@@ -57,7 +57,7 @@ static int open_weights(uni__rows *rows, const uni_metric *metric, const uni_ten
     return 0;
 }
 
-static int open_target(uni__rows *rows, const uni_metric *metric, enum uni__layout layout,
+static int open_target(uni__rows *rows, const uni_metric *metric, enum uni__metric_layout layout,
                        const uni_tensor *target, const uni_tensor *prediction, uni_error *err)
 {
     if (layout == UNI__VALUES)
@@ -79,7 +79,7 @@ static int open_target(uni__rows *rows, const uni_metric *metric, enum uni__layo
     return 0;
 }
 
-int uni__rows_open(uni__rows *rows, const uni_metric *metric, enum uni__layout layout,
+int uni__rows_open(uni__rows *rows, const uni_metric *metric, enum uni__metric_layout layout,
                    const uni_tensor *target, const uni_tensor *prediction,
                    const uni_tensor *weights, uni_error *err)
 {

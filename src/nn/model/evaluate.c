@@ -10,7 +10,7 @@
 #include "base/log.h"
 
 /* What evaluate and predict have in common before the first batch. */
-static int set_up(uni_model *model, const uni_fit_options *o, uni__source *source,
+static int set_up(uni_model *model, const uni_fit_options *o, uni__fit_source *source,
                   uni__callbacks *callbacks, bool compiled, uni_error *err)
 {
     if (compiled && model->compiled == NULL)
@@ -18,9 +18,9 @@ static int set_up(uni_model *model, const uni_fit_options *o, uni__source *sourc
     int64_t samples = o->batches == NULL && o->x != NULL && o->num_x > 0 && o->x[0].ndim > 0
                           ? o->x[0].shape[0]
                           : 0;
-    UNI_TRY(uni__source_open(source, o, false, 0, 0, samples, err));
-    UNI_TRY(uni__source_reset(source, 0, err));
-    UNI_TRY(uni__source_build(source, model, err));
+    UNI_TRY(uni__fit_source_open(source, o, false, 0, 0, samples, err));
+    UNI_TRY(uni__fit_source_reset(source, 0, err));
+    UNI_TRY(uni__fit_source_build(source, model, err));
     if (compiled)
         UNI_TRY(uni__check_compiled(model, err));
     UNI_TRY(uni__runner_prepare(model, o->threads, o->replicas, source->batch_size, err));
@@ -48,7 +48,7 @@ int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_val
 {
     uni_fit_options none = { 0 };
     const uni_fit_options *o = options != NULL ? options : &none;
-    uni__source source = { 0 };
+    uni__fit_source source = { 0 };
     uni__callbacks callbacks = { 0 };
     if (out != NULL)
         *out = NULL;
@@ -60,7 +60,7 @@ int uni_model_evaluate(uni_model *model, const uni_fit_options *options, uni_val
     if (status == 0 && out != NULL)
         status = uni__results_dict(model, out, err);
     uni__callbacks_free(&callbacks);
-    uni__source_close(&source);
+    uni__fit_source_close(&source);
     return status;
 }
 
@@ -112,7 +112,7 @@ static int collect(struct collected *into, const uni_tensor *from, size_t expect
     return 0;
 }
 
-static int predict_all(uni_model *model, const uni_fit_options *o, uni__source *source,
+static int predict_all(uni_model *model, const uni_fit_options *o, uni__fit_source *source,
                        const uni__callbacks *callbacks, struct collected *collected, uni_error *err)
 {
     int status = 0;
@@ -121,7 +121,7 @@ static int predict_all(uni_model *model, const uni_fit_options *o, uni__source *
     UNI_TRY(status);
     for (int64_t step = 0; o->steps_per_epoch == 0 || step < o->steps_per_epoch; step++) {
         uni_batch batch;
-        int got = uni__source_next(source, &batch, err);
+        int got = uni__fit_source_next(source, &batch, err);
         UNI_TRY(got);
         if (got == 0)
             break;
@@ -144,7 +144,7 @@ int uni_model_predict(uni_model *model, const uni_fit_options *options, uni_arra
 {
     uni_fit_options none = { 0 };
     const uni_fit_options *o = options != NULL ? options : &none;
-    uni__source source = { 0 };
+    uni__fit_source source = { 0 };
     uni__callbacks callbacks = { 0 };
     struct collected collected[UNI_MODEL_MAX_INPUTS] = { 0 };
     int made = 0, num_outputs = uni_model_num_outputs(model);
@@ -167,7 +167,7 @@ int uni_model_predict(uni_model *model, const uni_fit_options *options, uni_arra
         }
     }
     uni__callbacks_free(&callbacks);
-    uni__source_close(&source);
+    uni__fit_source_close(&source);
     return status;
 }
 

@@ -25,7 +25,7 @@ struct fit {
     const uni_fit_options *options;
     uni_fit_options validation_options;
     uint64_t seed;
-    uni__source train, validation;
+    uni__fit_source train, validation;
     bool has_validation, exhausted, checks_nan;
     uni__moment moment; /* where it stands; with callbacks and history */
     uni_fit_info info;
@@ -65,7 +65,7 @@ static int open_sources(struct fit *fit, uni_error *err)
             return uni_error_set(err, UNI_EINVAL,
                                  "validation_split %g of %lld samples leaves one part empty",
                                  o->validation_split, (long long)samples);
-        UNI_TRY(uni__source_open(&fit->validation, v, false, 0, end, samples, err));
+        UNI_TRY(uni__fit_source_open(&fit->validation, v, false, 0, end, samples, err));
     } else if (o->validation_batches != NULL || o->validation_x != NULL) {
         v->batches = o->validation_batches;
         v->x = o->validation_x;
@@ -74,10 +74,10 @@ static int open_sources(struct fit *fit, uni_error *err)
         int64_t all = v->x != NULL && v->x[0].ndim > 0 ? v->x[0].shape[0] : 0;
         if (v->batches != NULL)
             v->batch_size = 0;
-        UNI_TRY(uni__source_open(&fit->validation, v, false, 0, 0, all, err));
+        UNI_TRY(uni__fit_source_open(&fit->validation, v, false, 0, 0, all, err));
     }
     fit->has_validation = fit->validation.batches != NULL;
-    return uni__source_open(&fit->train, o, !o->no_shuffle, fit->seed, 0, end, err);
+    return uni__fit_source_open(&fit->train, o, !o->no_shuffle, fit->seed, 0, end, err);
 }
 
 static int make_logs(struct fit *fit, uni_error *err)
@@ -139,7 +139,7 @@ static int begin_epoch(struct fit *fit, int epoch, uni_error *err)
     uni_batches *batches = fit->train.batches;
     if (o->steps_per_epoch == 0 || o->steps_per_epoch == uni_batches_length(batches))
         uni_batches_expect(batches, (uint64_t)epoch, (uint64_t)epochs_of(o));
-    return uni__source_reset(&fit->train, (uint64_t)epoch, err);
+    return uni__fit_source_reset(&fit->train, (uint64_t)epoch, err);
 }
 
 static int set_up(struct fit *fit, uni_error *err)
@@ -152,7 +152,7 @@ static int set_up(struct fit *fit, uni_error *err)
     fit->seed = o->seed != 0 ? o->seed : model->seed;
     UNI_TRY(open_sources(fit, err));
     UNI_TRY(begin_epoch(fit, o->initial_epoch, err));
-    UNI_TRY(uni__source_build(&fit->train, model, err));
+    UNI_TRY(uni__fit_source_build(&fit->train, model, err));
     UNI_TRY(uni__check_compiled(model, err));
     UNI_TRY(uni__check_batch(model, &fit->train.first, true, err));
     int replicas = o->replicas > 0 ? o->replicas : o->replica != NULL ? 1 : 0;
@@ -176,8 +176,8 @@ static int set_up(struct fit *fit, uni_error *err)
 
 static void tear_down(struct fit *fit)
 {
-    uni__source_close(&fit->train);
-    uni__source_close(&fit->validation);
+    uni__fit_source_close(&fit->train);
+    uni__fit_source_close(&fit->validation);
     uni__callbacks_free(&fit->moment.callbacks);
     for (int i = 0; fit->names != NULL && i < fit->num_names; i++)
         free(fit->names[i]);
@@ -302,7 +302,7 @@ static int skip_batches(struct fit *fit, uni_error *err)
 {
     uni_batch batch;
     for (fit->steps = 0; fit->steps < fit->moment.batch; fit->steps++) {
-        int got = uni__source_next(&fit->train, &batch, err);
+        int got = uni__fit_source_next(&fit->train, &batch, err);
         UNI_TRY(got);
         if (got == 0)
             return 0;
@@ -322,11 +322,11 @@ static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
         if (o->steps_per_epoch > 0 && fit->steps >= o->steps_per_epoch)
             return 0;
         uint64_t begin = uni__monotonic_ns();
-        int got = uni__source_next(&fit->train, &batch, err);
+        int got = uni__fit_source_next(&fit->train, &batch, err);
         if (got == 0 && o->steps_per_epoch > 0 && fit->steps == 0 && !fresh) {
             /* The epoch before ended with the data's last batch. */
-            UNI_TRY(uni__source_reset(&fit->train, (uint64_t)epoch, err));
-            got = uni__source_next(&fit->train, &batch, err);
+            UNI_TRY(uni__fit_source_reset(&fit->train, (uint64_t)epoch, err));
+            got = uni__fit_source_next(&fit->train, &batch, err);
         }
         UNI_TRY(got);
         if (got == 0) {
@@ -344,7 +344,7 @@ static int train_epoch(struct fit *fit, int epoch, bool fresh, uni_error *err)
 
 static int validate(struct fit *fit, uni_error *err)
 {
-    UNI_TRY(uni__source_reset(&fit->validation, 0, err));
+    UNI_TRY(uni__fit_source_reset(&fit->validation, 0, err));
     UNI_TRY(uni__test_source(fit->model, &fit->validation, &fit->validation_options,
                              fit->options->validation_steps, &fit->moment.callbacks, err));
     if (fit->model->compiled->samples == 0)
@@ -408,8 +408,8 @@ static int follow_seed(struct fit *fit, uni_error *err)
     if (seed == fit->seed)
         return 0;
     fit->seed = seed;
-    uni__source_close(&fit->train);
-    uni__source_close(&fit->validation);
+    uni__fit_source_close(&fit->train);
+    uni__fit_source_close(&fit->validation);
     UNI_TRY(open_sources(fit, err));
     return begin_epoch(fit, fit->info.initial_epoch, err);
 }

@@ -21,10 +21,10 @@ static uni_column cut(const uni_column *column, int64_t samples, int64_t begin, 
     return part;
 }
 
-int uni__source_open(uni__source *source, const uni_fit_options *options, bool shuffle,
-                     uint64_t seed, int64_t begin, int64_t end, uni_error *err)
+int uni__fit_source_open(uni__fit_source *source, const uni_fit_options *options, bool shuffle,
+                         uint64_t seed, int64_t begin, int64_t end, uni_error *err)
 {
-    *source = (uni__source){ 0 };
+    *source = (uni__fit_source){ 0 };
     if (options->batches != NULL) {
         if (options->x != NULL || options->y != NULL)
             return uni_error_set(err, UNI_EINVAL,
@@ -57,14 +57,14 @@ int uni__source_open(uni__source *source, const uni_fit_options *options, bool s
         err);
 }
 
-void uni__source_close(uni__source *source)
+void uni__fit_source_close(uni__fit_source *source)
 {
     if (source->own)
         uni_batches_free(source->batches);
-    *source = (uni__source){ 0 };
+    *source = (uni__fit_source){ 0 };
 }
 
-int uni__source_next(uni__source *source, uni_batch *out, uni_error *err)
+int uni__fit_source_next(uni__fit_source *source, uni_batch *out, uni_error *err)
 {
     if (source->has_first) {
         *out = source->first;
@@ -74,13 +74,13 @@ int uni__source_next(uni__source *source, uni_batch *out, uni_error *err)
     return uni_batches_next(source->batches, out, err);
 }
 
-int uni__source_reset(uni__source *source, uint64_t epoch, uni_error *err)
+int uni__fit_source_reset(uni__fit_source *source, uint64_t epoch, uni_error *err)
 {
     source->has_first = false;
     return uni_batches_reset(source->batches, epoch, err);
 }
 
-int uni__source_build(uni__source *source, uni_model *model, uni_error *err)
+int uni__fit_source_build(uni__fit_source *source, uni_model *model, uni_error *err)
 {
     int got = uni_batches_next(source->batches, &source->first, err);
     UNI_TRY(got);
@@ -171,7 +171,7 @@ int uni__check_finite(const uni_batch *batch, int64_t step, uni_error *err)
 
 /* ---- tests ---- */
 
-int uni__test_source(uni_model *model, uni__source *source, const uni_fit_options *options,
+int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_options *options,
                      int64_t steps, const uni__callbacks *callbacks, uni_error *err)
 {
     int status = 0;
@@ -184,7 +184,7 @@ int uni__test_source(uni_model *model, uni__source *source, const uni_fit_option
     bool logged = model->compiled->num_names <= 64;
     for (int64_t step = 0; steps == 0 || step < steps; step++) {
         uni_batch batch;
-        int got = uni__source_next(source, &batch, err);
+        int got = uni__fit_source_next(source, &batch, err);
         UNI_TRY(got);
         if (got == 0)
             break;

@@ -13,23 +13,23 @@ void *uni__batches_self(const uni_batches *batches, const uni_batches_class *cla
 int64_t uni__batches_samples(const uni_batches *batches); /* -1 when not known */
 
 /* Batches, and whether they are ours to free. */
-typedef struct uni__source {
+typedef struct uni__fit_source {
     uni_batches *batches;
     bool own;
     int64_t batch_size; /* 0 when not known */
     uni_batch first; /* taken to build the model; used before the next one */
     bool has_first;
-} uni__source;
+} uni__fit_source;
 
 /* From options->batches, or x and y cut to [begin, end) samples. */
-int uni__source_open(uni__source *source, const uni_fit_options *options, bool shuffle,
-                     uint64_t seed, int64_t begin, int64_t end, uni_error *err) UNI_MUST_USE;
-void uni__source_close(uni__source *source);
+int uni__fit_source_open(uni__fit_source *source, const uni_fit_options *options, bool shuffle,
+                         uint64_t seed, int64_t begin, int64_t end, uni_error *err) UNI_MUST_USE;
+void uni__fit_source_close(uni__fit_source *source);
 /* Builds the model from the first batch when that is not done yet. */
-int uni__source_build(uni__source *source, uni_model *model, uni_error *err) UNI_MUST_USE;
+int uni__fit_source_build(uni__fit_source *source, uni_model *model, uni_error *err) UNI_MUST_USE;
 /* 1, 0 at the end, negative: error. */
-int uni__source_next(uni__source *source, uni_batch *out, uni_error *err);
-int uni__source_reset(uni__source *source, uint64_t epoch, uni_error *err) UNI_MUST_USE;
+int uni__fit_source_next(uni__fit_source *source, uni_batch *out, uni_error *err);
+int uni__fit_source_reset(uni__fit_source *source, uint64_t epoch, uni_error *err) UNI_MUST_USE;
 
 /* Numbers of inputs and targets, and that all columns have batch->size samples. */
 int uni__check_batch(const uni_model *model, const uni_batch *batch, bool targets,
@@ -40,7 +40,7 @@ int uni__check_compiled(uni_model *model, uni_error *err) UNI_MUST_USE;
 int uni__check_finite(const uni_batch *batch, int64_t step, uni_error *err) UNI_MUST_USE;
 
 /* Runs a whole source through the model as a test; results are in model->compiled. */
-int uni__test_source(uni_model *model, uni__source *source, const uni_fit_options *options,
+int uni__test_source(uni_model *model, uni__fit_source *source, const uni_fit_options *options,
                      int64_t steps, const uni__callbacks *callbacks, uni_error *err) UNI_MUST_USE;
 
 /* fit_state.c: where a fit stands. */

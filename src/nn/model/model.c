@@ -79,7 +79,8 @@ int uni__model_add_node(uni_model *model, uni_layer *layer, int num_inputs, cons
     return model->num_nodes++;
 }
 
-int uni__model_build_nodes(uni_model *model, uni__build *build, const char *parent, uni_error *err)
+int uni__model_build_nodes(uni_model *model, uni__build_context *build, const char *parent,
+                           uni_error *err)
 {
     for (int i = 0; i < model->num_nodes; i++) {
         uni__model_node *node = &model->nodes[i];
@@ -213,7 +214,8 @@ struct values {
 };
 
 /* Copies a parameter's numbers out, or back in the same order. */
-static int move_values(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int move_values(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                       uni_error *err)
 {
     struct values *values = context;
     size_t count = uni_parameter_size(slot->parameter);
@@ -358,7 +360,8 @@ uni_model *uni__layer_inner_model(const uni_layer *layer)
 
 /* ---- reading a model ---- */
 
-static int draw_again(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int draw_again(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                      uni_error *err)
 {
     const uni_model *model = context;
     if (uni__initializer_is_random(&slot->initializer))

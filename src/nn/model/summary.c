@@ -91,7 +91,8 @@ static void total(uni__text *out, const char *what, size_t count, double bytes)
     uni__text_add_format(out, " %s params: %s (%.2f %s)\n", what, number, bytes, units[unit]);
 }
 
-static int add_size(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int add_size(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                    uni_error *err)
 {
     *(size_t *)context += uni_parameter_size(slot->parameter);
     return 0;

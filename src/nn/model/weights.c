@@ -51,7 +51,8 @@ static int append(uni_value *list, const uni_parameter *parameter, const float *
     return status < 0 ? uni_error_set(err, status, "no memory for the weights") : 0;
 }
 
-static int write_one(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int write_one(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                     uni_error *err)
 {
     struct writer *writer = context;
     const uni_parameter *parameter = slot->parameter;
@@ -138,7 +139,8 @@ static void copy_numbers(float *to, const uni_array *from)
     }
 }
 
-static int read_one(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int read_one(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                    uni_error *err)
 {
     struct reader *reader = context;
     const uni_parameter *parameter = slot->parameter;
@@ -304,7 +306,8 @@ struct count {
     size_t trainable, others;
 };
 
-static int count_one(void *context, const uni_layer *layer, const uni__slot *slot, uni_error *err)
+static int count_one(void *context, const uni_layer *layer, const uni__layer_slot *slot,
+                     uni_error *err)
 {
     struct count *count = context;
     *(uni_parameter_is_frozen(slot->parameter) ? &count->others : &count->trainable) +=

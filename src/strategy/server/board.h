@@ -26,28 +26,28 @@
 #define UNI__PS_MAX_SUMS 256 /* doubles that a step reports */
 #define UNI__PS_VALUE_MAX (4u << 20) /* bytes of a step function's arguments or result */
 
-typedef struct uni__board_shape {
+typedef struct uni__server_board_shape {
     uint32_t workers, servers, mode, staleness, replica, log_length, num_slots, whole_parameters;
     uint64_t num_weights, num_states, seed; /* seed: of the coordinator's model */
     char optimizer[32];
-} uni__board_shape;
+} uni__server_board_shape;
 
-typedef struct uni__board_member {
+typedef struct uni__server_board_member {
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t sleeps;
     _Atomic uint32_t epoch; /* 0: not here yet; counts its lives */
     _Atomic uint32_t restores; /* of a server: how often its shard came back from the replica */
-} uni__board_member;
+} uni__server_board_member;
 
-typedef struct uni__board_header {
+typedef struct uni__server_board_header {
     uint32_t magic, version;
     uint64_t size;
-    uni__board_shape shape;
+    uni__server_board_shape shape;
     _Atomic uint32_t phases_done; /* fit calls and coordinators that are over */
     _Atomic uint32_t rate_known; /* the learning rate was set from outside */
     _Atomic uint64_t rate; /* bits of the double */
-    uni__board_member members[]; /* 1 + workers + servers */
-} uni__board_header;
+    uni__server_board_member members[]; /* 1 + workers + servers */
+} uni__server_board_header;
 
 /* A push that was applied: which call, and how many of its pushes. */
 typedef struct uni__applied {
@@ -87,38 +87,41 @@ typedef struct uni__replica {
     _Alignas(64) float data[]; /* snapshots, then entries, then doubles */
 } uni__replica;
 
-typedef struct uni__board {
-    uni__board_header *header;
+typedef struct uni__server_board {
+    uni__server_board_header *header;
     size_t size;
     int fd; /* coordinator: to hand out; -1 otherwise */
     int rank, spins; /* spins: how often to look before sleeping */
     struct uni__carrier
         *carrier; /* over hosts: the memory is this member's own, and links are carried */
     uni_span *spans; /* of each server in the flat weights */
-} uni__board;
+} uni__server_board;
 
-int uni__board_new(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
-                   uni_error *err) UNI_MUST_USE;
+int uni__server_board_new(uni__server_board *board, const uni__server_board_shape *shape,
+                          const uni_span *spans, uni_error *err) UNI_MUST_USE;
 /* Over hosts: memory of this member alone, in the same layout. carrier is borrowed. */
-int uni__board_new_private(uni__board *board, const uni__board_shape *shape, const uni_span *spans,
-                           int rank, struct uni__carrier *carrier, uni_error *err) UNI_MUST_USE;
-int uni__board_map(uni__board *board, int fd, int rank, uni_error *err) UNI_MUST_USE;
-void uni__board_close(uni__board *board);
+int uni__server_board_new_private(uni__server_board *board, const uni__server_board_shape *shape,
+                                  const uni_span *spans, int rank, struct uni__carrier *carrier,
+                                  uni_error *err) UNI_MUST_USE;
+int uni__server_board_map(uni__server_board *board, int fd, int rank, uni_error *err) UNI_MUST_USE;
+void uni__server_board_close(uni__server_board *board);
 
 /* The link of asker (0: the coordinator, or a worker's rank) to a server, or of a worker to the coordinator (server -1). */
-uni__link uni__board_link(const uni__board *board, int asker, int server);
-uni__replica *uni__board_replica(const uni__board *board, int server);
+uni__server_link uni__server_board_link(const uni__server_board *board, int asker, int server);
+uni__replica *uni__server_board_replica(const uni__server_board *board, int server);
 /* floats of one snapshot part (weights or one slot; the states come last), and where an entry's gradient and the parts' sums lie. */
-float *uni__replica_snapshot_data(const uni__board *board, int server, int which, size_t slot);
-float *uni__replica_snapshot_states(const uni__board *board, int server, int which);
-float *uni__replica_entry_data(const uni__board *board, int server, int which);
-float *uni__replica_entry_states(const uni__board *board, int server, int which);
-float *uni__replica_statistics(const uni__board *board, uint64_t parity, size_t *capacity);
-double *uni__replica_sums(const uni__board *board, int server, int part);
-size_t uni__board_states_of(const uni__board *board, int server); /* server 0 has them all */
+float *uni__replica_snapshot_data(const uni__server_board *board, int server, int which,
+                                  size_t slot);
+float *uni__replica_snapshot_states(const uni__server_board *board, int server, int which);
+float *uni__replica_entry_data(const uni__server_board *board, int server, int which);
+float *uni__replica_entry_states(const uni__server_board *board, int server, int which);
+float *uni__replica_statistics(const uni__server_board *board, uint64_t parity, size_t *capacity);
+double *uni__replica_sums(const uni__server_board *board, int server, int part);
+size_t uni__server_board_states_of(const uni__server_board *board,
+                                   int server); /* server 0 has them all */
 
-uint32_t uni__bell_look(const uni__board *board); /* before looking at anything else */
-void uni__bell_wait(const uni__board *board, uint32_t seen, int timeout_ms);
-void uni__bell_ring(const uni__board *board, int rank);
+uint32_t uni__bell_look(const uni__server_board *board); /* before looking at anything else */
+void uni__bell_wait(const uni__server_board *board, uint32_t seen, int timeout_ms);
+void uni__bell_ring(const uni__server_board *board, int rank);
 
 #endif

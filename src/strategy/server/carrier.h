@@ -16,7 +16,7 @@
 
 typedef struct uni__carrier uni__carrier;
 
-extern const uni__link_class uni__link_comm;
+extern const uni__server_link_class uni__server_link_comm;
 
 /* comm is borrowed and outlives the carrier. */
 int uni__carrier_new(uni__carrier **out, uni_comm *comm, uni_error *err) UNI_MUST_USE;
@@ -25,7 +25,7 @@ bool uni__carrier_free(uni__carrier *carrier);
 uni_comm *uni__carrier_comm(const uni__carrier *carrier);
 /* The link's memory is an end of this member's from now on (again: nothing happens). A member may have UNI__CARRIER_LINKS. */
 #define UNI__CARRIER_LINKS 13 /* receives that a communicator has under way, and one send */
-void uni__carrier_add(uni__carrier *carrier, const uni__link *link);
+void uni__carrier_add(uni__carrier *carrier, const uni__server_link *link);
 /* How many messages came or went so far. */
 uint32_t uni__carrier_events(const uni__carrier *carrier);
 /* Until something came after `seen`, or timeout_ms. */

@@ -17,7 +17,7 @@ static size_t span_size(const uni__ps *ps, int server)
 
 static size_t num_states(const uni__ps *ps, int server)
 {
-    return uni__board_states_of(&ps->board, server);
+    return uni__server_board_states_of(&ps->board, server);
 }
 
 /* Doubles follow the floats of a payload, aligned. */
@@ -29,7 +29,7 @@ static double *sums_in(const uni__ps *ps, int server, const void *payload)
 
 static int wait_until_free(uni__ps *ps, int server, uni_error *err)
 {
-    uni__link *link = &ps->servers[server];
+    uni__server_link *link = &ps->servers[server];
     for (;;) {
         uint32_t seen = uni__bell_look(&ps->board);
         if (link->class_->free_to_ask(link))
@@ -40,7 +40,7 @@ static int wait_until_free(uni__ps *ps, int server, uni_error *err)
 
 static int ask(uni__ps *ps, int server, uni__ps_message message)
 {
-    uni__link *link = &ps->servers[server];
+    uni__server_link *link = &ps->servers[server];
     message.epoch = ps->epoch;
     link->class_->ask(link, &message);
     return 0;
@@ -55,7 +55,7 @@ static int refused(int server, const uni__ps_message *answer, const char *senten
 static int wait_for_answer(uni__ps *ps, int server, uni__ps_message *answer, const void **payload,
                            uni_error *err)
 {
-    uni__link *link = &ps->servers[server];
+    uni__server_link *link = &ps->servers[server];
     for (;;) {
         uint32_t seen = uni__bell_look(&ps->board);
         if (link->class_->answered(link, answer, payload))
@@ -91,7 +91,7 @@ static int finish_pull(uni__ps *ps, int server, uni_error *err)
 
 int uni__ps_pull(uni__ps *ps, int flags, uint64_t version, uni_error *err)
 {
-    const uni__board_shape *shape = &ps->board.header->shape;
+    const uni__server_board_shape *shape = &ps->board.header->shape;
     uni__ps_message question = { .kind = UNI__PS_PULL, .version = version };
     if (flags & UNI__PULL_FOR_STEP)
         question.flags = UNI__PS_TICKET;
@@ -111,7 +111,7 @@ int uni__ps_pull(uni__ps *ps, int flags, uint64_t version, uni_error *err)
 
 static int push_to(uni__ps *ps, int server, const uni__push *push, uni_error *err)
 {
-    uni__link *link = &ps->servers[server];
+    uni__server_link *link = &ps->servers[server];
     bool updates = push->samples >= 0;
     size_t count = updates ? span_size(ps, server) : 0,
            states = updates && push->has_states ? num_states(ps, server) : 0;
@@ -180,7 +180,7 @@ int uni__ps_push(uni__ps *ps, const uni__push *push, uni_error *err)
 int uni__ps_sum(uni__ps *ps, uint64_t id, uint32_t number, float *values, size_t count,
                 uni_error *err)
 {
-    uni__link *link = &ps->servers[0];
+    uni__server_link *link = &ps->servers[0];
     uni__ps_message answer;
     const void *payload;
     if (count * sizeof(float) > link->capacity)

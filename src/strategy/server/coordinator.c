@@ -362,7 +362,7 @@ int uni_coordinator_pull(uni_coordinator *coordinator, uni_error *err)
     UNI_TRY(uni__ps_pull(ps, 0, 0, err));
     UNI_TRY(uni__ps_pull_state(ps, err));
     return ps->options.no_replica
-               ? uni__store_publish(&ps->board, ps->model, ps->optimizer, ps->version, err)
+               ? uni__server_store_publish(&ps->board, ps->model, ps->optimizer, ps->version, err)
                : 0;
 }
 

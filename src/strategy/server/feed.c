@@ -7,8 +7,8 @@
 #include "strategy/internal.h"
 #include "strategy/server/internal.h"
 
-static int find(uni__feed *feed, const uni__ps *ps, const uni__batch_call *call, uni_batch *out,
-                uni_error *err)
+static int find(uni__server_feed *feed, const uni__ps *ps, const uni__batch_call *call,
+                uni_batch *out, uni_error *err)
 {
     if (feed->positioned != call->epoch + 1 || call->batch < feed->next) {
         UNI_TRY(uni_batches_reset(feed->global, call->epoch, err));
@@ -29,8 +29,8 @@ static int find(uni__feed *feed, const uni__ps *ps, const uni__batch_call *call,
     }
 }
 
-int uni__feed_batch(uni__feed *feed, const uni__ps *ps, const uni__batch_call *call, uint64_t id,
-                    uni_batch *out, uni_error *err)
+int uni__server_feed_batch(uni__server_feed *feed, const uni__ps *ps, const uni__batch_call *call,
+                           uint64_t id, uni_batch *out, uni_error *err)
 {
     UNI_TRY(find(feed, ps, call, out, err));
     if (!uni__ps_is_synchronous(ps))
@@ -53,7 +53,7 @@ static int already_done(uni__ps *ps, const uni__work *work, uni_error *err)
     return done;
 }
 
-int uni__feed_call(uni__ps *ps, uni__work *work, uni__batch_call *call, uni_error *err)
+int uni__server_feed_call(uni__ps *ps, uni__work *work, uni__batch_call *call, uni_error *err)
 {
     int found, done;
     do {

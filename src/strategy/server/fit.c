@@ -18,7 +18,7 @@ typedef struct fit {
     uni__ps *ps;
     uni_model *model;
     uint64_t seed;
-    uni__feed feed;
+    uni__server_feed feed;
     bool owns_global;
     /* coordinator */
     uint64_t epoch, batch; /* where fit is */
@@ -123,7 +123,7 @@ static int fetch_model(fit *f, uni_error *err)
     UNI_TRY(uni__ps_pull_state(f->ps, err));
     UNI_TRY(uni__ps_fetch_stats(f->ps, err));
     if (f->ps->options.no_replica)
-        UNI_TRY(uni__store_publish(&f->ps->board, f->model, optimizer, f->ps->version, err));
+        UNI_TRY(uni__server_store_publish(&f->ps->board, f->model, optimizer, f->ps->version, err));
     /* fit counts this batch itself, after us. */
     uni_optimizer_set_iterations(optimizer, uni_optimizer_iterations(optimizer) - 1);
     return 0;
@@ -176,7 +176,7 @@ static int work_next(void *self, uni_batch *out, uni_error *err)
     uni__ps *ps = f->ps;
     uni__work work;
     uni__batch_call call;
-    int found = uni__feed_call(ps, &work, &call, err);
+    int found = uni__server_feed_call(ps, &work, &call, err);
     f->over = found == 0;
     if (found <= 0)
         return found;
@@ -190,7 +190,7 @@ static int work_next(void *self, uni_batch *out, uni_error *err)
         UNI_TRY(uni__ps_pull(ps, UNI__PULL_FOR_STEP, f->step, err));
     f->fresh = false;
     uni_model_set_steps(f->model, call.step);
-    UNI_TRY(uni__feed_batch(&f->feed, ps, &call, work.id, out, err));
+    UNI_TRY(uni__server_feed_batch(&f->feed, ps, &call, work.id, out, err));
     f->served++;
     return 1;
 }

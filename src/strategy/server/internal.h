@@ -23,32 +23,32 @@ typedef struct uni__ps_stats {
 
 /* ---- coordinator: calls on their way (queue.c) ---- */
 
-typedef enum uni__call_state {
+typedef enum uni__server_call_state {
     UNI__CALL_DONE, /* or never used */
     UNI__CALL_QUEUED,
     UNI__CALL_RUNNING
-} uni__call_state;
+} uni__server_call_state;
 
 /* status and the result's bytes, or the error's sentence. */
-typedef void (*uni__call_result)(void *context, int status, const void *data, size_t size);
+typedef void (*uni__server_call_result)(void *context, int status, const void *data, size_t size);
 
-typedef struct uni__call {
-    uni__call_state state;
+typedef struct uni__server_call {
+    uni__server_call_state state;
     uint64_t id;
     uint32_t function;
     int worker, deaths;
     void *arguments;
     size_t size, capacity;
-    uni__call_result result;
+    uni__server_call_result result;
     void *context;
-} uni__call;
+} uni__server_call;
 
 typedef struct uni__queue {
-    uni__call calls[UNI__PS_WINDOW];
+    uni__server_call calls[UNI__PS_WINDOW];
     uint64_t next, low; /* id of the next call; all below low are done */
     uint64_t *first; /* by lane: no queued call of that lane is below it */
     int lanes; /* synchronous: one a worker, call i is worker (i % workers)'s; otherwise 1 */
-    uni__link *links; /* of the workers */
+    uni__server_link *links; /* of the workers */
     uint32_t *heard; /* by worker: number of the question whose result was taken */
     int64_t rescheduled;
     bool ending;
@@ -65,7 +65,7 @@ typedef struct uni__work {
 } uni__work;
 
 typedef struct uni__worker {
-    uni__link link; /* to the coordinator */
+    uni__server_link link; /* to the coordinator */
     bool outstanding, waited; /* waited: the last call was not there yet when we were free */
     bool has_result;
     int status;
@@ -77,7 +77,7 @@ typedef struct uni__worker {
 struct uni__ps {
     uni__cluster cluster;
     uni_parameter_server_options options;
-    uni__board board;
+    uni__server_board board;
     uni__carrier *carrier; /* over hosts */
     uint64_t looked_ns; /* over hosts: when the mail was last looked at */
     bool placed;
@@ -88,7 +88,7 @@ struct uni__ps {
     uint32_t phase; /* fit calls and coordinators so far */
     bool in_phase, all_here, warned_missing;
     uint64_t begun_ns;
-    uni__link *servers; /* coordinator and workers: one a server */
+    uni__server_link *servers; /* coordinator and workers: one a server */
     uint64_t version; /* of the weights that the model has */
     struct uni__pass *pass; /* worker: the one that it is in */
     uni__queue *queue; /* coordinator */
@@ -122,7 +122,8 @@ uni__ps *uni__ps_of(const uni_strategy *strategy);
 
 /* shards.c */
 void uni__ps_cut_shards(uni_parameters *store, int servers, bool whole_parameters, uni_span *spans);
-int uni__ps_make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *err) UNI_MUST_USE;
+int uni__ps_make_shape(const uni__ps *ps, uni__server_board_shape *shape,
+                       uni_error *err) UNI_MUST_USE;
 
 /* client.c */
 enum { UNI__PULL_FOR_STEP = 1 };
@@ -164,7 +165,7 @@ void uni__ps_close_server(uni__ps *ps);
 int uni__ps_open_queue(uni__ps *ps, uni_error *err) UNI_MUST_USE;
 void uni__ps_close_queue(uni__ps *ps);
 int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
-                     uni__call_result result, void *context, uni_error *err) UNI_MUST_USE;
+                     uni__server_call_result result, void *context, uni_error *err) UNI_MUST_USE;
 bool uni__ps_progress(uni__ps *ps); /* true: something moved */
 /* Synchronous, before waiting for a call: when all that is left is a step of which some parts were not scheduled, empty ones take their place. */
 int uni__ps_complete_step(uni__ps *ps, uni_error *err) UNI_MUST_USE;
@@ -184,15 +185,15 @@ typedef struct uni__batch_call {
     uint64_t epoch, batch; /* of the source: since its last reset, with this number */
     int64_t step; /* of the model: part of the random key */
 } uni__batch_call;
-typedef struct uni__feed {
+typedef struct uni__server_feed {
     uni_batches *global; /* the user's source, or one made of his arrays */
     uint64_t positioned, next; /* epoch + 1 that it is in, and the batch that comes next */
-} uni__feed;
+} uni__server_feed;
 /* The next call whose step is not done yet: 1, 0: over. */
-int uni__feed_call(uni__ps *ps, uni__work *work, uni__batch_call *call,
-                   uni_error *err) UNI_MUST_USE;
-int uni__feed_batch(uni__feed *feed, const uni__ps *ps, const uni__batch_call *call, uint64_t id,
-                    uni_batch *out, uni_error *err) UNI_MUST_USE;
+int uni__server_feed_call(uni__ps *ps, uni__work *work, uni__batch_call *call,
+                          uni_error *err) UNI_MUST_USE;
+int uni__server_feed_batch(uni__server_feed *feed, const uni__ps *ps, const uni__batch_call *call,
+                           uint64_t id, uni_batch *out, uni_error *err) UNI_MUST_USE;
 
 /* pass.c */
 int uni__ps_pass(uni_strategy *strategy, const uni_pass_options *options, double *sum,

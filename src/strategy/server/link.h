@@ -51,27 +51,27 @@ typedef struct uni__ps_message {
     uint32_t phase, unused; /* NEXT: of which fit or coordinator the worker is part */
 } uni__ps_message;
 
-typedef struct uni__link uni__link;
+typedef struct uni__server_link uni__server_link;
 
-typedef struct uni__link_class {
+typedef struct uni__server_link_class {
     const char *name;
     /* client */
-    bool (*free_to_ask)(const uni__link *link); /* what was asked before has been taken */
-    void *(*room)(uni__link *link); /* for the payload of the next question */
-    void (*ask)(uni__link *link, const uni__ps_message *message);
-    bool (*answered)(uni__link *link, uni__ps_message *out, const void **payload);
+    bool (*free_to_ask)(const uni__server_link *link); /* what was asked before has been taken */
+    void *(*room)(uni__server_link *link); /* for the payload of the next question */
+    void (*ask)(uni__server_link *link, const uni__ps_message *message);
+    bool (*answered)(uni__server_link *link, uni__ps_message *out, const void **payload);
     /* server */
-    bool (*asked)(uni__link *link, uni__ps_message *out,
+    bool (*asked)(uni__server_link *link, uni__ps_message *out,
                   const void **payload); /* a question that waits for its answer */
-    void (*taken)(uni__link *link); /* the payload is no longer needed */
-    void *(*answer_room)(uni__link *link);
-    void (*answer)(uni__link *link, const uni__ps_message *message);
-} uni__link_class;
+    void (*taken)(uni__server_link *link); /* the payload is no longer needed */
+    void *(*answer_room)(uni__server_link *link);
+    void (*answer)(uni__server_link *link, const uni__ps_message *message);
+} uni__server_link_class;
 
 #define UNI__LINK_HEADER ((size_t)512) /* bytes of a link's memory before its two payloads */
 
-struct uni__link {
-    const uni__link_class *class_;
+struct uni__server_link {
+    const uni__server_link_class *class_;
     void *memory; /* of the class */
     size_t capacity; /* bytes of payload, either way */
     int asker, answerer; /* ranks */

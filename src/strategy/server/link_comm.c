@@ -177,7 +177,7 @@ uni_comm *uni__carrier_comm(const uni__carrier *carrier)
     return carrier->comm;
 }
 
-void uni__carrier_add(uni__carrier *carrier, const uni__link *link)
+void uni__carrier_add(uni__carrier *carrier, const uni__server_link *link)
 {
     end *it = link->memory;
     int rank = uni_comm_rank(carrier->comm);
@@ -227,7 +227,7 @@ int uni__carrier_status(const uni__carrier *carrier, uni_error *err)
 
 /* ---- the link ---- */
 
-static void say(uni__link *link, const uni__ps_message *message, uint64_t number)
+static void say(uni__server_link *link, const uni__ps_message *message, uint64_t number)
 {
     uni__carrier *carrier = link->carrier;
     end *it = link->memory;
@@ -236,19 +236,19 @@ static void say(uni__link *link, const uni__ps_message *message, uint64_t number
     move(carrier, it);
 }
 
-static bool free_to_ask(const uni__link *link)
+static bool free_to_ask(const uni__server_link *link)
 {
     end *it = link->memory;
     move(link->carrier, it);
     return it->sending == IDLE;
 }
 
-static void *room(uni__link *link)
+static void *room(uni__server_link *link)
 {
     return payload_of(link->memory, true);
 }
 
-static void ask(uni__link *link, const uni__ps_message *message)
+static void ask(uni__server_link *link, const uni__ps_message *message)
 {
     end *it = link->memory;
     if (it->receiving == ARRIVED)
@@ -257,7 +257,7 @@ static void ask(uni__link *link, const uni__ps_message *message)
     say(link, message, it->asked);
 }
 
-static bool answered(uni__link *link, uni__ps_message *out, const void **payload)
+static bool answered(uni__server_link *link, uni__ps_message *out, const void **payload)
 {
     end *it = link->memory;
     move(link->carrier, it);
@@ -268,7 +268,7 @@ static bool answered(uni__link *link, uni__ps_message *out, const void **payload
     return true;
 }
 
-static bool asked(uni__link *link, uni__ps_message *out, const void **payload)
+static bool asked(uni__server_link *link, uni__ps_message *out, const void **payload)
 {
     end *it = link->memory;
     move(link->carrier, it);
@@ -280,17 +280,17 @@ static bool asked(uni__link *link, uni__ps_message *out, const void **payload)
     return true;
 }
 
-static void taken(uni__link *link)
+static void taken(uni__server_link *link)
 {
     (void)link; /* the payload has a place of its own here */
 }
 
-static void *answer_room(uni__link *link)
+static void *answer_room(uni__server_link *link)
 {
     return payload_of(link->memory, false);
 }
 
-static void answer(uni__link *link, const uni__ps_message *message)
+static void answer(uni__server_link *link, const uni__ps_message *message)
 {
     end *it = link->memory;
     it->answered = it->asked;
@@ -298,12 +298,12 @@ static void answer(uni__link *link, const uni__ps_message *message)
     say(link, message, it->asked);
 }
 
-const uni__link_class uni__link_comm = { .name = "communicator",
-                                         .free_to_ask = free_to_ask,
-                                         .room = room,
-                                         .ask = ask,
-                                         .answered = answered,
-                                         .asked = asked,
-                                         .taken = taken,
-                                         .answer_room = answer_room,
-                                         .answer = answer };
+const uni__server_link_class uni__server_link_comm = { .name = "communicator",
+                                                       .free_to_ask = free_to_ask,
+                                                       .room = room,
+                                                       .ask = ask,
+                                                       .answered = answered,
+                                                       .asked = asked,
+                                                       .taken = taken,
+                                                       .answer_room = answer_room,
+                                                       .answer = answer };

@@ -19,28 +19,28 @@ typedef struct slot {
 
 _Static_assert(sizeof(slot) <= UNI__LINK_HEADER, "a slot fits before the payloads");
 
-static char *question_payload(const uni__link *link)
+static char *question_payload(const uni__server_link *link)
 {
     return (char *)link->memory + UNI__LINK_HEADER;
 }
 
-static char *answer_payload(const uni__link *link)
+static char *answer_payload(const uni__server_link *link)
 {
     return question_payload(link) + link->capacity;
 }
 
-static bool free_to_ask(const uni__link *link)
+static bool free_to_ask(const uni__server_link *link)
 {
     slot *s = link->memory;
     return atomic_load(&s->taken) == atomic_load(&s->asked);
 }
 
-static void *room(uni__link *link)
+static void *room(uni__server_link *link)
 {
     return question_payload(link);
 }
 
-static void ask(uni__link *link, const uni__ps_message *message)
+static void ask(uni__server_link *link, const uni__ps_message *message)
 {
     slot *s = link->memory;
     s->question = *message;
@@ -48,7 +48,7 @@ static void ask(uni__link *link, const uni__ps_message *message)
     uni__bell_ring(link->board, link->answerer);
 }
 
-static bool answered(uni__link *link, uni__ps_message *out, const void **payload)
+static bool answered(uni__server_link *link, uni__ps_message *out, const void **payload)
 {
     slot *s = link->memory;
     if (atomic_load(&s->answered) != atomic_load(&s->asked))
@@ -58,7 +58,7 @@ static bool answered(uni__link *link, uni__ps_message *out, const void **payload
     return true;
 }
 
-static bool asked(uni__link *link, uni__ps_message *out, const void **payload)
+static bool asked(uni__server_link *link, uni__ps_message *out, const void **payload)
 {
     slot *s = link->memory;
     uint32_t number = atomic_load(&s->asked);
@@ -70,19 +70,19 @@ static bool asked(uni__link *link, uni__ps_message *out, const void **payload)
     return true;
 }
 
-static void taken(uni__link *link)
+static void taken(uni__server_link *link)
 {
     slot *s = link->memory;
     atomic_store(&s->taken, link->seen);
     uni__bell_ring(link->board, link->asker);
 }
 
-static void *answer_room(uni__link *link)
+static void *answer_room(uni__server_link *link)
 {
     return answer_payload(link);
 }
 
-static void answer(uni__link *link, const uni__ps_message *message)
+static void answer(uni__server_link *link, const uni__ps_message *message)
 {
     slot *s = link->memory;
     s->answer = *message;
@@ -91,12 +91,12 @@ static void answer(uni__link *link, const uni__ps_message *message)
     uni__bell_ring(link->board, link->asker);
 }
 
-const uni__link_class uni__link_shm = { .name = "shared memory",
-                                        .free_to_ask = free_to_ask,
-                                        .room = room,
-                                        .ask = ask,
-                                        .answered = answered,
-                                        .asked = asked,
-                                        .taken = taken,
-                                        .answer_room = answer_room,
-                                        .answer = answer };
+const uni__server_link_class uni__server_link_shm = { .name = "shared memory",
+                                                      .free_to_ask = free_to_ask,
+                                                      .room = room,
+                                                      .ask = ask,
+                                                      .answered = answered,
+                                                      .asked = asked,
+                                                      .taken = taken,
+                                                      .answer_room = answer_room,
+                                                      .answer = answer };

@@ -4,6 +4,6 @@
 
 #include "strategy/server/link.h"
 
-extern const uni__link_class uni__link_shm;
+extern const uni__server_link_class uni__server_link_shm;
 
 #endif

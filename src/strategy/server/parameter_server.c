@@ -171,7 +171,7 @@ static int join(uni__ps *ps, uni_error *err)
                                                 sizeof epoch, &size, &fd, 100, err);
         UNI_TRY(found);
         if (found == 1 && fd >= 0 && size == sizeof epoch) {
-            int status = uni__board_map(&ps->board, fd, ps->cluster.rank, err);
+            int status = uni__server_board_map(&ps->board, fd, ps->cluster.rank, err);
             close(fd);
             ps->epoch = epoch;
             return status;
@@ -183,9 +183,9 @@ static int join(uni__ps *ps, uni_error *err)
     }
 }
 
-static int check_same_model(const uni__ps *ps, const uni__board_shape *mine, uni_error *err)
+static int check_same_model(const uni__ps *ps, const uni__server_board_shape *mine, uni_error *err)
 {
-    const uni__board_shape *theirs = &ps->board.header->shape;
+    const uni__server_board_shape *theirs = &ps->board.header->shape;
     if (mine->num_weights != theirs->num_weights || mine->num_states != theirs->num_states ||
         mine->num_slots != theirs->num_slots || strcmp(mine->optimizer, theirs->optimizer) != 0)
         return uni_error_set(
@@ -206,19 +206,19 @@ static int check_same_model(const uni__ps *ps, const uni__board_shape *mine, uni
 
 /* ---- place ---- */
 
-static int place_coordinator(uni__ps *ps, const uni__board_shape *shape, uni_error *err)
+static int place_coordinator(uni__ps *ps, const uni__server_board_shape *shape, uni_error *err)
 {
     uni_span *spans = calloc(shape->servers, sizeof *spans);
     if (!spans)
         return uni_error_set(err, UNI_ENOMEM, "no memory for %u shards", shape->servers);
     uni__ps_cut_shards(uni_model_parameters(ps->model), (int)shape->servers,
                        shape->whole_parameters, spans);
-    int status = uni__board_new(&ps->board, shape, spans, err);
+    int status = uni__server_board_new(&ps->board, shape, spans, err);
     free(spans);
     UNI_TRY(status);
     ps->epoch = 1;
     atomic_store(&ps->board.header->members[0].epoch, 1);
-    UNI_TRY(uni__store_publish(&ps->board, ps->model, ps->optimizer, 0, err));
+    UNI_TRY(uni__server_store_publish(&ps->board, ps->model, ps->optimizer, 0, err));
     return uni__ps_open_queue(ps, err);
 }
 
@@ -228,9 +228,9 @@ static int open_links(uni__ps *ps, uni_error *err)
     if (!ps->servers)
         return uni_error_set(err, UNI_ENOMEM, "no memory for links");
     for (int s = 0; s < ps->cluster.servers; s++)
-        ps->servers[s] = uni__board_link(&ps->board, ps->cluster.rank, s);
+        ps->servers[s] = uni__server_board_link(&ps->board, ps->cluster.rank, s);
     if (uni__ps_is_worker(ps))
-        ps->worker.link = uni__board_link(&ps->board, ps->cluster.rank, -1);
+        ps->worker.link = uni__server_board_link(&ps->board, ps->cluster.rank, -1);
     return 0;
 }
 
@@ -253,10 +253,10 @@ static int send_around(uni__ps *ps, uni_comm *comm, uni_error *err)
     return 0;
 }
 
-static int meet_over_hosts(uni__ps *ps, const uni__board_shape *mine, uni_error *err)
+static int meet_over_hosts(uni__ps *ps, const uni__server_board_shape *mine, uni_error *err)
 {
     uni_comm *comm = uni__carrier_comm(ps->carrier);
-    uni__board_shape shape = *mine;
+    uni__server_board_shape shape = *mine;
     uni_span *spans = calloc((size_t)ps->cluster.servers, sizeof *spans);
     int status;
     if (!spans)
@@ -268,9 +268,9 @@ static int meet_over_hosts(uni__ps *ps, const uni__board_shape *mine, uni_error 
     UNI_TRY_GOTO(uni_comm_broadcast(comm, spans, (size_t)ps->cluster.servers * sizeof *spans,
                                     UNI_U8, 0, err),
                  done);
-    UNI_TRY_GOTO(
-        uni__board_new_private(&ps->board, &shape, spans, ps->cluster.rank, ps->carrier, err),
-        done);
+    UNI_TRY_GOTO(uni__server_board_new_private(&ps->board, &shape, spans, ps->cluster.rank,
+                                               ps->carrier, err),
+                 done);
     UNI_TRY_GOTO(check_same_model(ps, mine, err), done);
     UNI_TRY_GOTO(send_around(ps, comm, err), done);
     ps->epoch = 1;
@@ -278,7 +278,7 @@ static int meet_over_hosts(uni__ps *ps, const uni__board_shape *mine, uni_error 
     if (uni__ps_is_coordinator(ps))
         status = uni__ps_open_queue(ps, err);
     else if (!uni__ps_is_worker(ps))
-        status = uni__store_publish(&ps->board, ps->model, ps->optimizer, 0, err);
+        status = uni__server_store_publish(&ps->board, ps->model, ps->optimizer, 0, err);
 done:
     free(spans);
     if (status < 0)
@@ -289,7 +289,7 @@ done:
 /* Model and optimizer are there: the members meet. */
 static int meet(uni__ps *ps, uni_error *err)
 {
-    uni__board_shape shape;
+    uni__server_board_shape shape;
     UNI_TRY(uni__ps_make_shape(ps, &shape, err));
     ps->begun_ns = uni__monotonic_ns();
     if (ps->carrier) {
@@ -412,7 +412,7 @@ void uni__ps_free(uni__ps *ps)
     free(ps->worker.result);
     /* MPI may still write into what is under way: that memory goes with the process. */
     if (uni__carrier_free(ps->carrier))
-        uni__board_close(&ps->board);
+        uni__server_board_close(&ps->board);
     free_cluster(&ps->cluster);
     free(ps);
 }

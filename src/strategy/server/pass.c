@@ -19,7 +19,7 @@ typedef struct uni__pass {
     uni_strategy *strategy;
     uni__ps *ps;
     const uni_pass_options *options;
-    uni__feed feed;
+    uni__server_feed feed;
     double row[UNI__PS_MAX_SUMS];
     size_t size; /* of the row */
     /* worker */
@@ -70,7 +70,7 @@ static int call_function(pass *p, const uni__batch_call *call, uni_error *err)
 {
     const uni_per_replica *values = NULL;
     uni_batch batch;
-    UNI_TRY(uni__feed_batch(&p->feed, p->ps, call, p->id, &batch, err));
+    UNI_TRY(uni__server_feed_batch(&p->feed, p->ps, call, p->id, &batch, err));
     for (int i = 0; i < p->options->num_metrics; i++)
         uni_metric_reset(p->options->metrics[i]);
     p->strategy->steps = (uint64_t)call->step;
@@ -136,7 +136,7 @@ static int run_worker(pass *p, uni_error *err)
     while (status > 0 && !uni__ps_phase_over(ps)) {
         uni__work todo;
         uni__batch_call call;
-        status = uni__feed_call(ps, &todo, &call, err);
+        status = uni__server_feed_call(ps, &todo, &call, err);
         if (status > 0) {
             int done = work(p, &todo, &call, err);
             status = done < 0 ? done : 1;
@@ -208,7 +208,7 @@ static int run_coordinator(pass *p, double *sum, int64_t *steps, uni_error *err)
     UNI_TRY(uni__ps_pull_state(ps, err));
     UNI_TRY(uni__ps_fetch_stats(ps, err));
     return ps->options.no_replica
-               ? uni__store_publish(&ps->board, ps->model, ps->optimizer, ps->version, err)
+               ? uni__server_store_publish(&ps->board, ps->model, ps->optimizer, ps->version, err)
                : 0;
 }
 

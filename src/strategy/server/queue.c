@@ -26,11 +26,11 @@ int uni__ps_open_queue(uni__ps *ps, uni_error *err)
     if (!queue->first || !queue->links || !queue->heard)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a coordinator");
     for (int i = 0; i < workers; i++)
-        queue->links[i] = uni__board_link(&ps->board, 1 + i, -1);
+        queue->links[i] = uni__server_board_link(&ps->board, 1 + i, -1);
     return 0;
 }
 
-static void cancel(uni__call *call)
+static void cancel(uni__server_call *call)
 {
     static const char sentence[] = "the coordinator was closed before this call was done";
     call->state = UNI__CALL_DONE;
@@ -55,14 +55,14 @@ void uni__ps_close_queue(uni__ps *ps)
     ps->queue = NULL;
 }
 
-static uni__call *call_of(uni__queue *queue, uint64_t id)
+static uni__server_call *call_of(uni__queue *queue, uint64_t id)
 {
     return &queue->calls[id % UNI__PS_WINDOW];
 }
 
 /* ---- the end of a call ---- */
 
-static void finish(uni__ps *ps, uni__call *call, int status, const void *data, size_t size)
+static void finish(uni__ps *ps, uni__server_call *call, int status, const void *data, size_t size)
 {
     uni__queue *queue = ps->queue;
     call->state = UNI__CALL_DONE;
@@ -80,7 +80,7 @@ static void take_result(uni__ps *ps, int worker, const uni__ps_message *question
                         const void *payload)
 {
     uni__queue *queue = ps->queue;
-    uni__call *call = call_of(queue, question->id);
+    uni__server_call *call = call_of(queue, question->id);
     /* Of a call that another worker has done meanwhile: it counted once, there. */
     if (call->id != question->id || call->state == UNI__CALL_DONE)
         return;
@@ -92,7 +92,7 @@ void uni__ps_worker_is_back(uni__ps *ps, int worker)
 {
     uni__queue *queue = ps->queue;
     for (uint64_t id = queue->low; id < queue->next; id++) {
-        uni__call *call = call_of(queue, id);
+        uni__server_call *call = call_of(queue, id);
         if (call->state != UNI__CALL_RUNNING || call->worker != worker)
             continue;
         queue->rescheduled++;
@@ -113,7 +113,7 @@ void uni__ps_worker_is_back(uni__ps *ps, int worker)
 
 /* ---- handing out ---- */
 
-static uni__call *pick(uni__queue *queue, int worker)
+static uni__server_call *pick(uni__queue *queue, int worker)
 {
     int lane = queue->lanes > 1 ? worker : 0;
     uint64_t *first = &queue->first[lane];
@@ -130,8 +130,8 @@ static uni__call *pick(uni__queue *queue, int worker)
 static bool give(uni__ps *ps, int worker, const uni__ps_message *question)
 {
     uni__queue *queue = ps->queue;
-    uni__link *link = &queue->links[worker];
-    uni__call *call = queue->ending ? NULL : pick(queue, worker);
+    uni__server_link *link = &queue->links[worker];
+    uni__server_call *call = queue->ending ? NULL : pick(queue, worker);
     if (!call && !queue->ending && !(question->flags & UNI__PS_RUNS))
         return false; /* it waits */
     uni__ps_message answer = { .status = queue->ending ? UNI_ECANCELED : UNI_EEND };
@@ -155,7 +155,7 @@ bool uni__ps_progress(uni__ps *ps)
     uni__queue *queue = ps->queue;
     bool moved = false;
     for (int i = 0; i < ps->cluster.workers; i++) {
-        uni__link *link = &queue->links[i];
+        uni__server_link *link = &queue->links[i];
         uni__ps_message question;
         const void *payload;
         if (!link->class_->asked(link, &question, &payload))
@@ -205,10 +205,10 @@ static int wait_for(uni__ps *ps, uint64_t left, uni_error *err)
 
 /* There is room. */
 static int enqueue(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
-                   uni__call_result result, void *context, uni_error *err)
+                   uni__server_call_result result, void *context, uni_error *err)
 {
     uni__queue *queue = ps->queue;
-    uni__call *call = call_of(queue, queue->next);
+    uni__server_call *call = call_of(queue, queue->next);
     if (size > call->capacity) {
         void *grown = realloc(call->arguments, size);
         if (!grown)
@@ -231,7 +231,7 @@ static int enqueue(uni__ps *ps, uint32_t function, const void *arguments, size_t
 }
 
 int uni__ps_schedule(uni__ps *ps, uint32_t function, const void *arguments, size_t size,
-                     uni__call_result result, void *context, uni_error *err)
+                     uni__server_call_result result, void *context, uni_error *err)
 {
     if (size > UNI__PS_VALUE_MAX)
         return uni_error_set(err, UNI_ELIMIT,
@@ -296,7 +296,7 @@ static bool fill_step(uni__ps *ps)
     while (queue->next % (uint64_t)queue->lanes) {
         if (!outlast(ps, UNI__PS_WINDOW - 1))
             return false;
-        const uni__call *last = call_of(queue, queue->next - 1);
+        const uni__server_call *last = call_of(queue, queue->next - 1);
         size_t size = last->function == 0 ? last->size : 0;
         /* What it says of other calls that fail is no reason to end. */
         if (uni__ps_schedule(ps, 0, last->arguments, size, NULL, NULL, NULL) == UNI_ENOMEM)

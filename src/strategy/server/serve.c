@@ -15,7 +15,7 @@
 #include "strategy/server/internal.h"
 
 typedef struct client {
-    uni__link link;
+    uni__server_link link;
     bool ticket, part_here; /* part_here: its part of the step under way was copied */
     uint64_t ticket_version;
     uint32_t copied; /* number of the question whose payload was copied */
@@ -31,7 +31,7 @@ typedef struct statistic {
 } statistic;
 
 struct uni__server {
-    uni__store store;
+    uni__server_store store;
     client *clients; /* coordinator, then workers */
     int num_clients, parts;
     float *gradients; /* synchronous: parts x shard, in order */
@@ -62,7 +62,7 @@ static bool refuse(client *from, int code, const char *sentence)
 /* Returns the bytes. */
 static size_t put_weights(struct uni__server *server, client *to, bool previous)
 {
-    const uni__store *store = &server->store;
+    const uni__server_store *store = &server->store;
     float *room = to->link.class_->answer_room(&to->link);
     memcpy(room, previous ? store->previous : store->weights, store->count * sizeof(float));
     memcpy(room + store->count, previous ? store->previous_states : store->states,
@@ -70,7 +70,7 @@ static size_t put_weights(struct uni__server *server, client *to, bool previous)
     return (store->count + store->num_states) * sizeof(float);
 }
 
-static double *sums_after_weights(const uni__store *store, const void *payload)
+static double *sums_after_weights(const uni__server_store *store, const void *payload)
 {
     size_t floats = (store->count + store->num_states + 1) / 2 * 2;
     return (double *)((float *)(uintptr_t)payload + floats);
@@ -99,7 +99,7 @@ static bool lets_in(const uni__ps *ps, const struct uni__server *server, const c
 static bool pull(uni__ps *ps, struct uni__server *server, client *from,
                  const uni__ps_message *question)
 {
-    const uni__store *store = &server->store;
+    const uni__server_store *store = &server->store;
     bool for_step = question->flags & UNI__PS_TICKET, previous = false;
     uint32_t mode = ps->board.header->shape.mode;
     if (for_step && mode == UNI_PS_SYNCHRONOUS) {
@@ -137,12 +137,12 @@ static bool answer_push(struct uni__server *server, client *from, const uni__ps_
 static bool push_alone(struct uni__server *server, client *from, const uni__ps_message *question,
                        const float *payload)
 {
-    uni__store *store = &server->store;
+    uni__server_store *store = &server->store;
     uni_error err = { 0 };
     from->ticket = false;
     if (question->samples < 0) /* only gives its ticket back */
         return answer_push(server, from, question, 0);
-    if (uni__store_has(store, question->id, question->number)) {
+    if (uni__server_store_has(store, question->id, question->number)) {
         server->stats.duplicates++;
         return answer_push(server, from, question, UNI__PS_DUPLICATE);
     }
@@ -151,8 +151,8 @@ static bool push_alone(struct uni__server *server, client *from, const uni__ps_m
     server->stats.staleness[late < UNI__PS_HISTOGRAM ? late : UNI__PS_HISTOGRAM - 1]++;
     server->stats.updates++;
     bool has_states = question->size > store->count * sizeof(float);
-    if (uni__store_apply(store, question->id, question->number, payload, question->samples,
-                         has_states ? payload + store->count : NULL, &err) < 0)
+    if (uni__server_store_apply(store, question->id, question->number, payload, question->samples,
+                                has_states ? payload + store->count : NULL, &err) < 0)
         return refuse(from, err.code, err.message);
     return answer_push(server, from, question, 0);
 }
@@ -167,7 +167,7 @@ static void forget_step(struct uni__server *server)
 /* All parts of the step are here: one update with their sum, in the order of the parts. */
 static int complete_step(struct uni__server *server, uint64_t step, uni_error *err)
 {
-    uni__store *store = &server->store;
+    uni__server_store *store = &server->store;
     double samples = UNI__NO_UPDATE;
     float *sum = server->gradients;
     for (int part = 0; part < server->parts; part++) {
@@ -188,8 +188,9 @@ static int complete_step(struct uni__server *server, uint64_t step, uni_error *e
     atomic_store(&replica->sums_step, step + 1);
     server->stats.updates += samples >= 0;
     server->stats.staleness[0] += samples >= 0;
-    int status = uni__store_apply(store, step, 0, sum, samples,
-                                  server->states_part < server->parts ? server->states : NULL, err);
+    int status =
+        uni__server_store_apply(store, step, 0, sum, samples,
+                                server->states_part < server->parts ? server->states : NULL, err);
     forget_step(server);
     return status;
 }
@@ -197,7 +198,7 @@ static int complete_step(struct uni__server *server, uint64_t step, uni_error *e
 static void copy_part(struct uni__server *server, client *from, int part,
                       const uni__ps_message *question, const float *payload)
 {
-    uni__store *store = &server->store;
+    uni__server_store *store = &server->store;
     if (question->samples >= 0)
         memcpy(server->gradients + (size_t)part * store->count, payload,
                store->count * sizeof(float));
@@ -217,7 +218,7 @@ static void copy_part(struct uni__server *server, client *from, int part,
 static bool push_part(uni__ps *ps, struct uni__server *server, client *from,
                       const uni__ps_message *question, const float *payload)
 {
-    uni__store *store = &server->store;
+    uni__server_store *store = &server->store;
     uint64_t step = question->id / (uint64_t)server->parts;
     int part = (int)(question->id % (uint64_t)server->parts);
     uni_error err = { 0 };
@@ -350,7 +351,7 @@ static bool sum_up(struct uni__server *server, client *from, const uni__ps_messa
 static bool query(uni__ps *ps, struct uni__server *server, client *from,
                   const uni__ps_message *question)
 {
-    const uni__store *store = &server->store;
+    const uni__server_store *store = &server->store;
     uni__ps_message reply = { .version = store->version };
     if (uni__ps_is_synchronous(ps)) {
         uint64_t step = question->id / (uint64_t)server->parts;
@@ -362,7 +363,7 @@ static bool query(uni__ps *ps, struct uni__server *server, client *from,
             memcpy(from->link.class_->answer_room(&from->link),
                    uni__replica_sums(store->board, 0, part), UNI__PS_MAX_SUMS * sizeof(double));
         }
-    } else if (uni__store_has(store, question->id, 0)) {
+    } else if (uni__server_store_has(store, question->id, 0)) {
         reply.flags = UNI__PS_DUPLICATE;
     }
     return answer(from, reply);
@@ -370,7 +371,7 @@ static bool query(uni__ps *ps, struct uni__server *server, client *from,
 
 static bool give_state(struct uni__server *server, client *from, const uni__ps_message *question)
 {
-    const uni__store *store = &server->store;
+    const uni__server_store *store = &server->store;
     bool slot = question->number < store->num_slots;
     if (slot)
         memcpy(from->link.class_->answer_room(&from->link),
@@ -420,16 +421,17 @@ static bool handle(uni__ps *ps, struct uni__server *server, client *from,
 
 int uni__ps_open_server(uni__ps *ps, uni_error *err)
 {
-    const uni__board_shape *shape = &ps->board.header->shape;
+    const uni__server_board_shape *shape = &ps->board.header->shape;
     int index = ps->cluster.rank - 1 - ps->cluster.workers;
     struct uni__server *server = ps->server = calloc(1, sizeof *server);
     if (!server)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a server");
-    uni__replica *replica = uni__board_replica(&ps->board, index);
+    uni__replica *replica = uni__server_board_replica(&ps->board, index);
     while (!atomic_load(&replica->ready))
         UNI_TRY(uni__ps_idle(ps, uni__bell_look(&ps->board), err));
-    UNI_TRY(uni__store_open(&server->store, &ps->board, index, ps->model, ps->optimizer, err));
-    UNI_TRY(uni__store_restore(&server->store, err));
+    UNI_TRY(
+        uni__server_store_open(&server->store, &ps->board, index, ps->model, ps->optimizer, err));
+    UNI_TRY(uni__server_store_restore(&server->store, err));
     if (ps->epoch > 1)
         atomic_fetch_add(&ps->board.header->members[ps->cluster.rank].restores, 1);
     server->num_clients = 1 + (int)shape->workers;
@@ -445,7 +447,7 @@ int uni__ps_open_server(uni__ps *ps, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a shard of %zu weights",
                              server->store.count);
     for (int i = 0; i < server->num_clients; i++)
-        server->clients[i].link = uni__board_link(&ps->board, i, index);
+        server->clients[i].link = uni__server_board_link(&ps->board, i, index);
     return 0;
 }
 
@@ -458,7 +460,7 @@ void uni__ps_close_server(uni__ps *ps)
         free(server->statistics[i].values);
         free(server->statistics[i].here);
     }
-    uni__store_close(&server->store);
+    uni__server_store_close(&server->store);
     free(server->statistics);
     free(server->clients);
     free(server->gradients);

@@ -50,7 +50,7 @@ static int check_optimizer(const uni__ps *ps, uni_optimizer *optimizer, bool *wh
     return 0;
 }
 
-int uni__ps_make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *err)
+int uni__ps_make_shape(const uni__ps *ps, uni__server_board_shape *shape, uni_error *err)
 {
     uni_optimizer *optimizer = ps->optimizer;
     uni_parameters *store = uni_model_parameters(ps->model);
@@ -59,16 +59,16 @@ int uni__ps_make_shape(const uni__ps *ps, uni__board_shape *shape, uni_error *er
     uni_parameters_weights(store, &weights);
     uni_parameters_states(store, &states);
     UNI_TRY(check_optimizer(ps, optimizer, &whole, err));
-    *shape = (uni__board_shape){ .workers = (uint32_t)ps->cluster.workers,
-                                 .servers = (uint32_t)ps->cluster.servers,
-                                 .mode = ps->options.mode,
-                                 .staleness = (uint32_t)ps->options.staleness,
-                                 .replica = !ps->options.no_replica,
-                                 .num_slots = (uint32_t)uni_optimizer_num_slots(optimizer),
-                                 .whole_parameters = whole,
-                                 .num_weights = weights,
-                                 .num_states = states,
-                                 .seed = uni_model_seed(ps->model) };
+    *shape = (uni__server_board_shape){ .workers = (uint32_t)ps->cluster.workers,
+                                        .servers = (uint32_t)ps->cluster.servers,
+                                        .mode = ps->options.mode,
+                                        .staleness = (uint32_t)ps->options.staleness,
+                                        .replica = !ps->options.no_replica,
+                                        .num_slots = (uint32_t)uni_optimizer_num_slots(optimizer),
+                                        .whole_parameters = whole,
+                                        .num_weights = weights,
+                                        .num_states = states,
+                                        .seed = uni_model_seed(ps->model) };
     shape->log_length = weights / shape->servers > LARGE_SHARD ? 2 : UNI__REPLICA_LOG_MAX;
     snprintf(shape->optimizer, sizeof shape->optimizer, "%s", uni_optimizer_name(optimizer));
     return 0;

@@ -1,5 +1,5 @@
 /*
- * store.c - a server's shard (store.h). The server's thread; uni__store_publish is the coordinator's.
+ * store.c - a server's shard (store.h). The server's thread; uni__server_store_publish is the coordinator's.
  *
  * The order of a write decides what a killed server leaves behind: snapshot data, then `complete`; a log entry's data, then its version; then the
  * update itself, in our own memory. A snapshot is taken before the update that follows it, so that the log always has the last update
@@ -11,25 +11,25 @@
 #include <string.h>
 
 /* Without a replica the one copy that exists is the coordinator's, at the last checkpoint. */
-static bool keeps_log(const uni__store *store)
+static bool keeps_log(const uni__server_store *store)
 {
     return store->board->header->shape.replica != 0;
 }
 
-static bool is_synchronous(const uni__store *store)
+static bool is_synchronous(const uni__server_store *store)
 {
     return store->board->header->shape.mode == UNI_PS_SYNCHRONOUS;
 }
 
-int uni__store_open(uni__store *store, const uni__board *board, int server, uni_model *model,
-                    uni_optimizer *optimizer, uni_error *err)
+int uni__server_store_open(uni__server_store *store, const uni__server_board *board, int server,
+                           uni_model *model, uni_optimizer *optimizer, uni_error *err)
 {
     uni_parameters *parameters = uni_model_parameters(model);
-    *store = (uni__store){ .board = board, .server = server, .span = board->spans[server] };
-    store->replica = uni__board_replica(board, server);
+    *store = (uni__server_store){ .board = board, .server = server, .span = board->spans[server] };
+    store->replica = uni__server_board_replica(board, server);
     store->optimizer = optimizer;
     store->count = store->span.end - store->span.begin;
-    store->num_states = uni__board_states_of(board, server);
+    store->num_states = uni__server_board_states_of(board, server);
     store->weights = uni_parameters_weights(parameters, NULL) + store->span.begin;
     store->states = uni_parameters_states(parameters, NULL);
     if (!store->states) /* none to copy, but memcpy wants an address even for no bytes */
@@ -50,29 +50,29 @@ int uni__store_open(uni__store *store, const uni__board *board, int server, uni_
                                store->count);
 }
 
-void uni__store_close(uni__store *store)
+void uni__server_store_close(uni__server_store *store)
 {
     uni_gradients_free(store->gradients);
     free(store->previous);
     free(store->previous_states);
-    *store = (uni__store){ 0 };
+    *store = (uni__server_store){ 0 };
 }
 
-static float *slot_of(const uni__store *store, size_t slot)
+static float *slot_of(const uni__server_store *store, size_t slot)
 {
     return uni_optimizer_slot(store->optimizer, slot, NULL) + store->span.begin;
 }
 
 /* ---- what was applied ---- */
 
-bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number)
+bool uni__server_store_has(const uni__server_store *store, uint64_t id, uint64_t number)
 {
     const uni__applied *seen = &store->replica->applied[id % UNI__PS_WINDOW];
     return seen->call == id + 1 && seen->pushes > number;
 }
 
 /* Marks more calls as applied with the update just made (the parts of a synchronous step). */
-static void mark(uni__store *store, uint64_t id, uint64_t number)
+static void mark(uni__server_store *store, uint64_t id, uint64_t number)
 {
     uni__applied *seen = &store->replica->applied[id % UNI__PS_WINDOW];
     seen->pushes = number + 1;
@@ -81,7 +81,7 @@ static void mark(uni__store *store, uint64_t id, uint64_t number)
 
 /* ---- replica ---- */
 
-static void take_snapshot(uni__store *store)
+static void take_snapshot(uni__server_store *store)
 {
     int which = !store->snapshot;
     uni__replica_snapshot *snapshot = &store->replica->snapshots[which];
@@ -99,7 +99,7 @@ static void take_snapshot(uni__store *store)
     store->snapshot = which;
 }
 
-static void write_log(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
+static void write_log(uni__server_store *store, uint64_t id, uint64_t number, const float *gradient,
                       double samples, const float *states)
 {
     uint32_t length = store->board->header->shape.log_length;
@@ -122,8 +122,8 @@ static void write_log(uni__store *store, uint64_t id, uint64_t number, const flo
     atomic_store(&entry->version, store->version + 1);
 }
 
-static int update(uni__store *store, const float *gradient, double samples, const float *states,
-                  uni_error *err)
+static int update(uni__server_store *store, const float *gradient, double samples,
+                  const float *states, uni_error *err)
 {
     float *flat = uni_gradients_data(store->gradients, NULL);
     if (is_synchronous(store)) {
@@ -144,17 +144,18 @@ static int update(uni__store *store, const float *gradient, double samples, cons
     return 0;
 }
 
-static int use_rate(uni__store *store, double rate, uni_error *err)
+static int use_rate(uni__server_store *store, double rate, uni_error *err)
 {
     if (store->has_schedule || rate == uni_optimizer_learning_rate(store->optimizer, NULL))
         return 0;
     return uni_optimizer_set_learning_rate(store->optimizer, rate, err);
 }
 
-int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
-                     double samples, const float *states, uni_error *err)
+int uni__server_store_apply(uni__server_store *store, uint64_t id, uint64_t number,
+                            const float *gradient, double samples, const float *states,
+                            uni_error *err)
 {
-    uni__board_header *header = store->board->header;
+    uni__server_board_header *header = store->board->header;
     if (atomic_load(&header->rate_known)) {
         double rate;
         uint64_t bits = atomic_load(&header->rate);
@@ -170,7 +171,7 @@ int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const floa
 
 /* ---- coming back ---- */
 
-static void load_snapshot(uni__store *store, int which)
+static void load_snapshot(uni__server_store *store, int which)
 {
     const uni__replica_snapshot *snapshot = &store->replica->snapshots[which];
     size_t bytes = store->count * sizeof(float);
@@ -186,7 +187,7 @@ static void load_snapshot(uni__store *store, int which)
     store->version = snapshot->complete - 1;
 }
 
-static int replay(uni__store *store, uni_error *err)
+static int replay(uni__server_store *store, uni_error *err)
 {
     uint32_t length = store->board->header->shape.log_length;
     for (;;) {
@@ -204,7 +205,7 @@ static int replay(uni__store *store, uni_error *err)
     }
 }
 
-int uni__store_restore(uni__store *store, uni_error *err)
+int uni__server_store_restore(uni__server_store *store, uni_error *err)
 {
     uint64_t complete[2];
     for (int i = 0; i < 2; i++)
@@ -218,15 +219,15 @@ int uni__store_restore(uni__store *store, uni_error *err)
     return keeps_log(store) ? replay(store, err) : 0;
 }
 
-int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer *optimizer,
-                       uint64_t version, uni_error *err)
+int uni__server_store_publish(const uni__server_board *board, uni_model *model,
+                              uni_optimizer *optimizer, uint64_t version, uni_error *err)
 {
     uni_parameters *parameters = uni_model_parameters(model);
     UNI_TRY(uni_optimizer_build(optimizer, parameters, err));
     const float *weights = uni_parameters_weights(parameters, NULL),
                 *states = uni_parameters_states(parameters, NULL);
     for (int server = 0; server < (int)board->header->shape.servers; server++) {
-        uni__replica *replica = uni__board_replica(board, server);
+        uni__replica *replica = uni__server_board_replica(board, server);
         /* The newest stays whole while the other one is written. */
         uint64_t first = atomic_load(&replica->snapshots[0].complete);
         int which = first > 0 && first >= atomic_load(&replica->snapshots[1].complete);
@@ -240,7 +241,7 @@ int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer 
                    uni_optimizer_slot(optimizer, i, NULL) + span.begin, bytes);
         if (states) /* a model without any has no array of them */
             memcpy(uni__replica_snapshot_states(board, server, which), states,
-                   uni__board_states_of(board, server) * sizeof(float));
+                   uni__server_board_states_of(board, server) * sizeof(float));
         snapshot->iterations = uni_optimizer_iterations(optimizer);
         atomic_store(&snapshot->complete, version + 1);
         atomic_store(&replica->ready, 1);

@@ -12,8 +12,8 @@
 
 #include "strategy/server/board.h"
 
-typedef struct uni__store {
-    const uni__board *board;
+typedef struct uni__server_store {
+    const uni__server_board *board;
     uni__replica *replica;
     int server;
     uni_span span;
@@ -26,22 +26,24 @@ typedef struct uni__store {
     uint64_t version; /* updates applied since the coordinator's first state */
     int snapshot; /* which one is newest */
     bool has_schedule;
-} uni__store;
+} uni__server_store;
 
-int uni__store_open(uni__store *store, const uni__board *board, int server, uni_model *model,
-                    uni_optimizer *optimizer, uni_error *err) UNI_MUST_USE;
+int uni__server_store_open(uni__server_store *store, const uni__server_board *board, int server,
+                           uni_model *model, uni_optimizer *optimizer, uni_error *err) UNI_MUST_USE;
 /* From the replica: what the coordinator put there, or what the server before us left. */
-int uni__store_restore(uni__store *store, uni_error *err) UNI_MUST_USE;
-void uni__store_close(uni__store *store);
+int uni__server_store_restore(uni__server_store *store, uni_error *err) UNI_MUST_USE;
+void uni__server_store_close(uni__server_store *store);
 
-bool uni__store_has(const uni__store *store, uint64_t id, uint64_t number);
+bool uni__server_store_has(const uni__server_store *store, uint64_t id, uint64_t number);
 /* One update with gradient / samples (count floats; 0 samples: as it is); states NULL: as they are. NO_UPDATE samples: a version more, and nothing else. */
 #define UNI__NO_UPDATE (-1.0)
-int uni__store_apply(uni__store *store, uint64_t id, uint64_t number, const float *gradient,
-                     double samples, const float *states, uni_error *err) UNI_MUST_USE;
+int uni__server_store_apply(uni__server_store *store, uint64_t id, uint64_t number,
+                            const float *gradient, double samples, const float *states,
+                            uni_error *err) UNI_MUST_USE;
 
 /* The coordinator: the model's present state becomes the servers' first one, or, without a replica, what a lost server goes back to. */
-int uni__store_publish(const uni__board *board, uni_model *model, uni_optimizer *optimizer,
-                       uint64_t version, uni_error *err) UNI_MUST_USE;
+int uni__server_store_publish(const uni__server_board *board, uni_model *model,
+                              uni_optimizer *optimizer, uint64_t version,
+                              uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -12,7 +12,7 @@
 static void ask_next(uni__ps *ps, bool runs)
 {
     uni__worker *worker = &ps->worker;
-    uni__link *link = &worker->link;
+    uni__server_link *link = &worker->link;
     uni__ps_message message = { .kind = UNI__PS_NEXT,
                                 .epoch = ps->epoch,
                                 .phase = ps->phase,
@@ -33,7 +33,7 @@ static void ask_next(uni__ps *ps, bool runs)
 static int take_answer(uni__ps *ps, uni__work *out, uni_error *err)
 {
     uni__worker *worker = &ps->worker;
-    uni__link *link = &worker->link;
+    uni__server_link *link = &worker->link;
     uni__ps_message answer;
     const void *payload;
     for (bool first = true;; first = false) {
@@ -62,7 +62,7 @@ static int take_answer(uni__ps *ps, uni__work *out, uni_error *err)
 
 static int wait_until_free(uni__ps *ps, uni_error *err)
 {
-    uni__link *link = &ps->worker.link;
+    uni__server_link *link = &ps->worker.link;
     for (;;) {
         uint32_t seen = uni__bell_look(&ps->board);
         if (link->class_->free_to_ask(link))
