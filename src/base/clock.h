@@ -5,8 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t uni__monotonic_ns(void);
-double uni__wall_seconds(void);
+#include "base/compiler.h"
+
+UNI__SHARED uint64_t uni__monotonic_ns(void);
+UNI__SHARED double uni__wall_seconds(void);
 /* "2026-11-15_21-36-14" in local time; out has at least 20 bytes. */
 void uni__format_date(double wall_seconds, char out[20]);
 

@@ -1,11 +1,15 @@
 /*
- * compiler.h - what GCC and clang say in different words, for kernels that are compiled by both.
+ * compiler.h - what GCC and clang say in different words, for kernels that are compiled by both, and the mark of what our libraries share.
  *
  * A file whose functions need more instructions than the build is told of stands between UNI__TARGET_BEGIN and UNI__TARGET_END; system headers are included
  * before it, so that none of their functions gets these instructions.
  */
 #ifndef UNISONO_BASE_COMPILER_H
 #define UNISONO_BASE_COMPILER_H
+
+/* An internal function of libunisono that libunisono-engine and libunisono-native call. It is exported under the node UNISONO_PRIVATE_x.y.z
+ * (src/lib), which only libraries of the same version find. Never in include/. */
+#define UNI__SHARED __attribute__((visibility("default")))
 
 #define UNI__PRAGMA(text) _Pragma(#text)
 

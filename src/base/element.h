@@ -4,7 +4,9 @@
 
 #include <unisono/array.h>
 
+#include "base/compiler.h"
+
 /* NAN for a type that is not a number's. */
-double uni__element(const void *data, uni_dtype dtype, size_t index);
+UNI__SHARED double uni__element(const void *data, uni_dtype dtype, size_t index);
 
 #endif

@@ -8,7 +8,9 @@
 
 #include <unisono/log.h>
 
-void uni__log(uni_log_level level, const char *format, ...) UNI_PRINTF(2, 3);
+#include "base/compiler.h"
+
+UNI__SHARED void uni__log(uni_log_level level, const char *format, ...) UNI_PRINTF(2, 3);
 #define uni__warn(...) uni__log(UNI_LOG_WARN, __VA_ARGS__)
 #define uni__info(...) uni__log(UNI_LOG_INFO, __VA_ARGS__)
 #define uni__debug(...) uni__log(UNI_LOG_DEBUG, __VA_ARGS__)

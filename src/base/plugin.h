@@ -9,6 +9,8 @@
 
 #include <unisono/status.h>
 
+#include "base/compiler.h"
+
 typedef struct uni__plugin {
     const char *file; /* "libunisono-mlflow.so" */
     const char *symbol; /* of the function that returns the table */
@@ -23,6 +25,7 @@ typedef struct uni__plugin {
  * to be closed). Looked for in the directories of $UNISONO_PLUGINS (separated by ':'), beside the
  * file that this code is in, in unisono/ beside it, and in the build directory. Not there is
  * UNI_EUNSUPPORTED with all of the above in its sentence. */
-int uni__plugin_open(const void **table, const uni__plugin *plugin, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__plugin_open(const void **table, const uni__plugin *plugin,
+                                 uni_error *err) UNI_MUST_USE;
 
 #endif

@@ -9,9 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void uni__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+#include "base/compiler.h"
+
+UNI__SHARED void uni__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* Uniform 64 bits for (key, stream, index); stream is for example (layer << 32 | step). */
-uint64_t uni__random_u64(uint64_t key, uint64_t stream, uint64_t index);
+UNI__SHARED uint64_t uni__random_u64(uint64_t key, uint64_t stream, uint64_t index);
 double uni__random_unit(uint64_t key, uint64_t stream, uint64_t index); /* [0, 1), 53 bits */
 double uni__random_normal(uint64_t key, uint64_t stream, uint64_t index); /* mean 0, variance 1 */
 /* Position of `index` in a keyed permutation of [0, n): a bijection (Feistel with cycle
@@ -20,8 +22,8 @@ uint64_t uni__random_permute(uint64_t key, uint64_t n, uint64_t index);
 /* The same of each of `count` indices, in their place: a third of the time a number. */
 void uni__random_permute_all(uint64_t key, uint64_t n, uint64_t *indices, size_t count);
 /* Bytes from the system's generator for identities and secrets. */
-int uni__random_system(void *out, size_t size);
+UNI__SHARED int uni__random_system(void *out, size_t size);
 /* 64 of them that name one object; from its address and the time when the system gives none. */
-uint64_t uni__random_id(const void *object);
+UNI__SHARED uint64_t uni__random_id(const void *object);
 
 #endif

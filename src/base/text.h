@@ -14,17 +14,19 @@
 #include <stdint.h>
 #include <unisono/status.h>
 
+#include "base/compiler.h"
+
 typedef struct uni__text {
     char *data; /* zero-terminated whenever not NULL */
     size_t size, capacity;
     bool failed;
 } uni__text;
 
-void uni__text_free(uni__text *text);
-void uni__text_clear(uni__text *text); /* keeps the memory */
+UNI__SHARED void uni__text_free(uni__text *text);
+UNI__SHARED void uni__text_clear(uni__text *text); /* keeps the memory */
 /* Room for `extra` more bytes; returns where to write (size is not changed), or NULL. */
-char *uni__text_reserve(uni__text *text, size_t extra);
-void uni__text_add(uni__text *text, const void *data, size_t size);
+UNI__SHARED char *uni__text_reserve(uni__text *text, size_t extra);
+UNI__SHARED void uni__text_add(uni__text *text, const void *data, size_t size);
 /* One character; inline, because writers of JSON live on commas and brackets. */
 static inline void uni__text_add_char(uni__text *text, char c)
 {
@@ -35,13 +37,13 @@ static inline void uni__text_add_char(uni__text *text, char c)
     text->data[text->size++] = c;
     text->data[text->size] = 0;
 }
-void uni__text_add_string(uni__text *text, const char *string);
-void uni__text_add_format(uni__text *text, const char *format, ...) UNI_PRINTF(2, 3);
-void uni__text_add_int(uni__text *text, int64_t value);
+UNI__SHARED void uni__text_add_string(uni__text *text, const char *string);
+UNI__SHARED void uni__text_add_format(uni__text *text, const char *format, ...) UNI_PRINTF(2, 3);
+UNI__SHARED void uni__text_add_int(uni__text *text, int64_t value);
 /* Shortest round-trip form; always contains '.', 'e' or is "NaN", "Infinity", "-Infinity". */
-void uni__text_add_double(uni__text *text, double value);
+UNI__SHARED void uni__text_add_double(uni__text *text, double value);
 /* A JSON string with its quotes; invalid UTF-8 bytes become U+FFFD. */
-void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
+UNI__SHARED void uni__text_add_json_string(uni__text *text, const char *string, size_t length);
 
 /* true when the bytes are ASCII and stand for themselves in a JSON string (so they are valid
  * UTF-8, too). */
@@ -55,7 +57,7 @@ bool uni__utf8_valid(const char *string, size_t length);
 double uni__read_double(const char *text, char **end);
 float uni__read_float(const char *text, char **end);
 /* "0,2,5-7" (and a newline): sets member[i] for every number named. false when the text is something else or names one that is not below count. */
-bool uni__read_ranges(const char *text, bool *member, int count);
+UNI__SHARED bool uni__read_ranges(const char *text, bool *member, int count);
 /* For "did you mean": insertions, deletions, replacements and swaps of neighbours. Looks at 63 bytes at most. */
 size_t uni__edit_distance(const char *a, const char *b);
 /* A line of a program's output as a terminal would show it last: what a carriage return or backspaces went over is
@@ -63,7 +65,7 @@ size_t uni__edit_distance(const char *a, const char *b);
 size_t uni__settle_line(char *line, size_t size);
 /* The number alone: at most UNI__NUMBER_SIZE bytes, not zero-terminated; returns the length. */
 #define UNI__NUMBER_SIZE 32
-size_t uni__format_double(char *out, double value);
+UNI__SHARED size_t uni__format_double(char *out, double value);
 size_t uni__format_int(char *out, int64_t value);
 
 #endif

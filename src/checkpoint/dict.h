@@ -15,15 +15,19 @@
 #include <stddef.h>
 #include <unisono/value.h>
 
+#include "base/compiler.h"
+
 /* Exact size of the encoded form. UNI_EINVAL when the value is no dictionary, UNI_ELIMIT when
  * it is too deep. */
-int uni__dict_encoded_size(const uni_value *dict, size_t *size, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__dict_encoded_size(const uni_value *dict, size_t *size,
+                                       uni_error *err) UNI_MUST_USE;
 /* Writes it into out[0..size): the only copy of the arrays' bytes. UNI_ELIMIT when size is too
  * small. */
-int uni__dict_encode(const uni_value *dict, void *out, size_t size, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__dict_encode(const uni_value *dict, void *out, size_t size,
+                                 uni_error *err) UNI_MUST_USE;
 /* From one buffer; copies the arrays out. Trusts nothing: bad bytes are UNI_EFORMAT. */
-int uni__dict_decode(uni_value **out, const void *encoded, size_t size,
-                     uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__dict_decode(uni_value **out, const void *encoded, size_t size,
+                                 uni_error *err) UNI_MUST_USE;
 /* The same without the copy: the arrays are views into `encoded`, which must outlive the value
  * (and its copies). */
 int uni__dict_view(uni_value **out, const void *encoded, size_t size, uni_error *err) UNI_MUST_USE;

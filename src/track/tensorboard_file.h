@@ -7,6 +7,7 @@
 #ifndef UNISONO_TRACK_TENSORBOARD_FILE_H
 #define UNISONO_TRACK_TENSORBOARD_FILE_H
 
+#include "base/compiler.h"
 #include "base/text.h"
 #include "tensorboard.pb-c.h"
 
@@ -18,13 +19,14 @@ typedef struct uni__event_file {
 } uni__event_file;
 
 /* Makes DIR/events.out.tfevents.SECONDS.HOST.PID.N with its first event; never an existing file. */
-int uni__event_file_open(uni__event_file *file, const char *dir, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__event_file_open(uni__event_file *file, const char *dir,
+                                     uni_error *err) UNI_MUST_USE;
 /* Goes on in DIR/NAME, which is cut to `size` bytes. After a failure it is closed by uni__event_file_close as well. */
-int uni__event_file_reopen(uni__event_file *file, const char *dir, const char *name, uint64_t size,
-                           uni_error *err) UNI_MUST_USE;
-int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event,
-                        uni_error *err) UNI_MUST_USE;
-int uni__event_file_flush(uni__event_file *file, uni_error *err) UNI_MUST_USE;
-void uni__event_file_close(uni__event_file *file); /* does not flush */
+UNI__SHARED int uni__event_file_reopen(uni__event_file *file, const char *dir, const char *name,
+                                       uint64_t size, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__event_file_add(uni__event_file *file, const Uni__Tb__Event *event,
+                                    uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__event_file_flush(uni__event_file *file, uni_error *err) UNI_MUST_USE;
+UNI__SHARED void uni__event_file_close(uni__event_file *file); /* does not flush */
 
 #endif

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <unisono/status.h>
 
+#include "base/compiler.h"
+
 enum uni__split { UNI__SPLIT_WHITESPACE, UNI__SPLIT_CHARACTER, UNI__SPLIT_NONE };
 
 typedef struct uni__tokenizer {
@@ -26,13 +28,14 @@ typedef struct uni__tokenizer {
 /* Calls visit for every token of the text, in Keras's order; stops at a negative return and hands
  * it on. */
 typedef int (*uni__visit_token)(void *context, const char *token, size_t size);
-int uni__tokenize(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
-                  uni__visit_token visit, void *context) UNI_MUST_USE;
+UNI__SHARED int uni__tokenize(const uni__tokenizer *tokenizer, const char *text, size_t text_size,
+                              uni__visit_token visit, void *context) UNI_MUST_USE;
 /* The token's canonical bytes: hash, comparison, length, and a copy into `out` (of that length). */
-uint64_t uni__token_hash(const uni__tokenizer *tokenizer, const char *token, size_t size);
+UNI__SHARED uint64_t uni__token_hash(const uni__tokenizer *tokenizer, const char *token,
+                                     size_t size);
 bool uni__token_equal(const uni__tokenizer *tokenizer, const char *token, size_t size,
                       const char *word, size_t word_size);
-size_t uni__token_size(const uni__tokenizer *tokenizer, const char *token, size_t size);
+UNI__SHARED size_t uni__token_size(const uni__tokenizer *tokenizer, const char *token, size_t size);
 void uni__token_copy(const uni__tokenizer *tokenizer, const char *token, size_t size, char *out);
 
 /* ---- words with numbers ---- */
@@ -52,17 +55,19 @@ typedef struct uni__vocabulary {
 } uni__vocabulary;
 
 /* The word's number, or -1. */
-int64_t uni__vocabulary_find(const uni__vocabulary *vocabulary, const uni__tokenizer *tokenizer,
-                             const char *token, size_t size);
+UNI__SHARED int64_t uni__vocabulary_find(const uni__vocabulary *vocabulary,
+                                         const uni__tokenizer *tokenizer, const char *token,
+                                         size_t size);
 /* Adds a word (its canonical bytes are copied) that is not there yet. */
-int uni__vocabulary_add(uni__vocabulary *vocabulary, const uni__tokenizer *tokenizer,
-                        const char *token, size_t size, uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__vocabulary_add(uni__vocabulary *vocabulary, const uni__tokenizer *tokenizer,
+                                    const char *token, size_t size, uni_error *err) UNI_MUST_USE;
 /* The same for a word that is canonical already. *number gets where it is; a word that is there
  * already is UNI_EEXISTS. */
-int uni__vocabulary_add_word(uni__vocabulary *vocabulary, const char *word, size_t size,
-                             uni_error *err) UNI_MUST_USE;
+UNI__SHARED int uni__vocabulary_add_word(uni__vocabulary *vocabulary, const char *word, size_t size,
+                                         uni_error *err) UNI_MUST_USE;
 /* By falling count, equal ones by falling bytes; keeps the first `limit` (0: all). */
-int uni__vocabulary_sort(uni__vocabulary *vocabulary, size_t limit, uni_error *err) UNI_MUST_USE;
-void uni__vocabulary_clear(uni__vocabulary *vocabulary);
+UNI__SHARED int uni__vocabulary_sort(uni__vocabulary *vocabulary, size_t limit,
+                                     uni_error *err) UNI_MUST_USE;
+UNI__SHARED void uni__vocabulary_clear(uni__vocabulary *vocabulary);
 
 #endif
