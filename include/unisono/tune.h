@@ -138,7 +138,8 @@ typedef struct uni_tuner_options {
     /* how it runs */
     int max_concurrent; /* default: as many as the resources allow */
     double cpus_per_trial; /* default 1 */
-    double memory_per_trial; /* bytes; default: no limit */
+    double
+        memory_per_trial; /* bytes that each trial reserves: no more trials run at once than fit. It limits nothing. Default: none */
     int gpus_per_trial; /* default 0 */
     double time_budget; /* seconds for the whole; default none */
     int max_failures; /* restarts of one trial; default 0, UNI_UNLIMITED */

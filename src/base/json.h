@@ -13,4 +13,8 @@ int uni__json_add(uni__text *text, const uni_value *value, unsigned flags,
 /* uni_json_read_file that refuses a symbolic link in place of the file (uni__open_unlinked). */
 int uni__json_read_unlinked(uni_value **out, const char *path, uni_error *err) UNI_MUST_USE;
 
+/* As uni_json_read, and takes NaN, Infinity and -Infinity as numbers, as Python's json.dumps writes them. */
+int uni__json_read_python(uni_value **out, const char *text, size_t length,
+                          uni_error *err) UNI_MUST_USE;
+
 #endif

@@ -7,6 +7,7 @@
  * refused: silently reading another number than was written is worse. Any thread.
  */
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unisono/value.h>
@@ -15,15 +16,16 @@
 
 /* Configs, manifests and run files are small; what is larger is not one of them. */
 #define JSON_SIZE_LIMIT ((size_t)64 << 20)
+#define MARK '\1' /* a string that begins with it is a number that JSON does not have */
 
-static int convert(uni_value **out, const json_t *json, int depth, uni_error *err);
+static int convert(uni_value **out, const json_t *json, int depth, bool marked, uni_error *err);
 
-static int convert_list(uni_value **out, const json_t *json, int depth, uni_error *err)
+static int convert_list(uni_value **out, const json_t *json, int depth, bool marked, uni_error *err)
 {
     uni_value *list = uni_value_list(), *item = NULL;
     int status = list ? 0 : UNI_ENOMEM;
     for (size_t i = 0; status == 0 && i < json_array_size(json); i++) {
-        status = convert(&item, json_array_get(json, i), depth + 1, err);
+        status = convert(&item, json_array_get(json, i), depth + 1, marked, err);
         if (status == 0)
             status = uni_list_take(list, item);
     }
@@ -35,7 +37,7 @@ static int convert_list(uni_value **out, const json_t *json, int depth, uni_erro
     return 0;
 }
 
-static int convert_dict(uni_value **out, json_t *json, int depth, uni_error *err)
+static int convert_dict(uni_value **out, json_t *json, int depth, bool marked, uni_error *err)
 {
     uni_value *dict = uni_value_dict(), *item = NULL;
     int status = dict ? 0 : UNI_ENOMEM;
@@ -43,8 +45,11 @@ static int convert_dict(uni_value **out, json_t *json, int depth, uni_error *err
     json_t *child;
     json_object_foreach(json, key, child) /* in the order of the text */
     {
+        if (status == 0 && marked && key[0] == MARK)
+            status =
+                uni_error_set(err, UNI_EFORMAT, "JSON: a key must be a string, not %s", key + 1);
         if (status == 0)
-            status = convert(&item, child, depth + 1, err);
+            status = convert(&item, child, depth + 1, marked, err);
         if (status == 0)
             status = uni_dict_take(dict, key, item);
     }
@@ -57,7 +62,7 @@ static int convert_dict(uni_value **out, json_t *json, int depth, uni_error *err
 }
 
 /* depth: containers around this value. */
-static int convert(uni_value **out, const json_t *json, int depth, uni_error *err)
+static int convert(uni_value **out, const json_t *json, int depth, bool marked, uni_error *err)
 {
     *out = NULL;
     if (depth >= UNI_VALUE_MAX_DEPTH && (json_is_array(json) || json_is_object(json)))
@@ -65,10 +70,15 @@ static int convert(uni_value **out, const json_t *json, int depth, uni_error *er
                              UNI_VALUE_MAX_DEPTH);
     switch (json_typeof(json)) {
     case JSON_OBJECT:
-        return convert_dict(out, (json_t *)json, depth, err);
+        return convert_dict(out, (json_t *)json, depth, marked, err);
     case JSON_ARRAY:
-        return convert_list(out, json, depth, err);
+        return convert_list(out, json, depth, marked, err);
     case JSON_STRING:
+        if (marked && json_string_value(json)[0] == MARK) {
+            char first = json_string_value(json)[1];
+            *out = uni_value_float(first == '-' ? -INFINITY : first == 'I' ? INFINITY : NAN);
+            break;
+        }
         *out = uni_value_string_n(json_string_value(json), json_string_length(json));
         break;
     case JSON_INTEGER:
@@ -109,7 +119,7 @@ static int parse_error(const json_error_t *failure, uni_error *err)
     }
 }
 
-int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *err)
+static int read_json(uni_value **out, const char *text, size_t length, bool marked, uni_error *err)
 {
     *out = NULL;
     if (!text)
@@ -127,10 +137,61 @@ int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *e
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &failure);
     if (!json)
         return parse_error(&failure, err);
-    int status = convert(out, json, 0, err);
+    int status = convert(out, json, 0, marked, err);
     json_decref(json);
     if (status == UNI_ENOMEM)
         return uni_error_set(err, status, "JSON: out of memory");
+    return status;
+}
+
+int uni_json_read(uni_value **out, const char *text, size_t length, uni_error *err)
+{
+    return read_json(out, text, length, false, err);
+}
+
+/* The length of the number at `at` that JSON does not have, or 0. */
+static size_t bare_number(const char *at, size_t left)
+{
+    static const char *const names[] = { "NaN", "Infinity", "-Infinity" };
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(names[i]);
+        if (left >= length && memcmp(at, names[i], length) == 0)
+            return length;
+    }
+    return 0;
+}
+
+/* Outside of strings, such numbers become marked strings. True: there was one. */
+static bool mark_numbers(uni__text *to, const char *text, size_t length)
+{
+    bool quoted = false, found = false;
+    for (size_t i = 0, n; i < length; i += n) {
+        size_t bare = quoted ? 0 : bare_number(text + i, length - i);
+        n = bare ? bare : quoted && text[i] == '\\' && i + 1 < length ? 2 : 1;
+        quoted = quoted != (text[i] == '"');
+        found = found || bare;
+        if (bare)
+            uni__text_add(to, "\"\\u0001", 7);
+        uni__text_add(to, text + i, n);
+        if (bare)
+            uni__text_add(to, "\"", 1);
+    }
+    return found;
+}
+
+int uni__json_read_python(uni_value **out, const char *text, size_t length, uni_error *err)
+{
+    static const char mark[] = "\\u0001";
+    uni__text marked = { 0 };
+    int status = uni_json_read(out, text, length, err);
+    if (status != UNI_EFORMAT || memmem(text, length, mark, sizeof mark - 1))
+        return status;
+    bool found = mark_numbers(&marked, text, length);
+    if (marked.failed)
+        status = uni_error_set(err, UNI_ENOMEM, "JSON: out of memory");
+    else if (found)
+        status = read_json(out, marked.data, marked.size, true, err);
+    uni__text_free(&marked);
     return status;
 }
 

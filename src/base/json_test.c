@@ -1,4 +1,5 @@
 /* json_test.c - JSON: what is read, what is refused and with which words, and what is written. */
+#include "base/json.h"
 #include "base/test.h"
 #include <math.h>
 #include <unisono/value.h>
@@ -57,6 +58,23 @@ static void numbers_are_ints_or_floats(void **state)
     assert_int_equal(uni_value_type_of(uni_list_get(value, 2)), UNI_TYPE_FLOAT);
     assert_int_equal(uni_value_as_int(uni_list_get(value, 3), 0), 123456789012);
     uni_value_free(value);
+}
+
+/* As Python's json.dumps writes them, only where they are asked for, and never in a string. */
+static void python_numbers_are_read(void **state)
+{
+    const char *text = "{\"a\": NaN, \"b\": [Infinity, -Infinity, 1], \"NaN\": \"a \\\" NaN\"}";
+    uni_value *value = NULL;
+    assert_int_equal(uni__json_read_python(&value, text, strlen(text), NULL), 0);
+    check_write(value, UNI_JSON_NONFINITE,
+                "{\"a\":NaN,\"b\":[Infinity,-Infinity,1],\"NaN\":\"a \\\" NaN\"}");
+    uni_value_free(value);
+    static const char *const bad[] = { "{\"a\": NaNx}", "{NaN: 1}", "[-NaN]",
+                                       "[NaN, \"\\u0001NaN\"]", "[NaN" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(uni__json_read_python(&value, bad[i], strlen(bad[i]), NULL), UNI_EFORMAT);
+        assert_null(value);
+    }
 }
 
 static void bad_texts_are_refused_with_a_place(void **state)
@@ -206,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_text_comes_back),
         cmocka_unit_test(numbers_are_ints_or_floats),
+        cmocka_unit_test(python_numbers_are_read),
         cmocka_unit_test(bad_texts_are_refused_with_a_place),
         cmocka_unit_test(depth_is_limited_alike_both_ways),
         cmocka_unit_test(written_forms),

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "train/crew_internal.h"
 
@@ -367,13 +368,11 @@ static void on_line(void *context, int member, const char *line, size_t size)
     uni_value *parsed = NULL, *metrics = NULL;
     void *bytes = NULL;
     size_t length = 0;
-    if (!line || !from->busy || uni_json_read(&parsed, line, size, NULL) < 0 ||
+    if (!line || !from->busy || uni__json_read_python(&parsed, line, size, NULL) < 0 ||
         uni_value_type_of(parsed) != UNI_TYPE_DICT) {
-        uni__warn(
-            "member %d wrote a report line that is left out: it is not a JSON object (for NaN, "
-            "which JSON does not have, write {\"metrics\": {\"loss\": null}, \"nonfinite\": "
-            "{\"loss\": \"NaN\"}})",
-            member);
+        uni__warn("member %d wrote a report line that is left out: it is not a JSON object such as "
+                  "{\"loss\": 0.3}",
+                  member);
         uni_value_free(parsed);
         return;
     }

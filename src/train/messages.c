@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/msgpack.h"
 #include "checkpoint/stage.h"
 #include "train/hosts_internal.h"
@@ -356,7 +357,7 @@ void uni__run_line(uni__run *run, int rank, const char *line, size_t size)
 {
     uni_value *parsed = NULL;
     uni_error err = { 0 };
-    int status = line ? uni_json_read(&parsed, line, size, &err)
+    int status = line ? uni__json_read_python(&parsed, line, size, &err)
                       : uni_error_set(&err, UNI_ELIMIT, "a report line is longer than 1 MiB");
     if (status == 0)
         status = report_line(run, rank, parsed, &err);

@@ -225,7 +225,6 @@ int uni__groups_run(struct uni__groups *groups, int place, const uni__crew_order
                             .num_workers = workers,
                             .backend = spec->backend,
                             .cpus_per_worker = spec->cpus_per_trial / workers,
-                            .memory_per_worker = spec->memory_per_trial / workers,
                             .use_gpu = spec->gpus_per_trial > 0,
                             .gpus_per_worker = spec->gpus_per_trial / workers,
                             .name = mine->name,

@@ -210,7 +210,6 @@ static int make_places(uni_tuner *tuner, uni_error *err)
                                     .num_workers = tuner->num_places,
                                     .backend = alone ? spec->backend : NULL,
                                     .cpus_per_worker = alone ? spec->cpus_per_trial : 0,
-                                    .memory_per_worker = alone ? spec->memory_per_trial : 0,
                                     .use_gpu = alone && spec->gpus_per_trial > 0,
                                     .gpus_per_worker = alone ? spec->gpus_per_trial : 0,
                                     .storage_path = tuner->storage,

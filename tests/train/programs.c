@@ -1,4 +1,5 @@
 /* programs.c - any program as a worker: its environment, its reports as lines, its logs, how it ends; and who may look. */
+#include <math.h>
 #include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -167,6 +168,16 @@ static void lines(uni_program *program)
     CHECK_OK(uni_run_reports(run, count_reports, &count, &err), &err);
     CHECK(count == 3);
     uni_run_close(run);
+    uni_result_free(result);
+    /* What Python's json.dumps writes for numbers that JSON does not have. */
+    result = run_shell(program, (uni_trainer_options){ .num_workers = 1 },
+                       "echo '{\"nan\": NaN, \"inf\": Infinity, \"minus\": -Infinity}' "
+                       ">&$UNISONO_REPORT_FD",
+                       0);
+    const uni_value *last = uni_result_metrics(result, 0);
+    CHECK(isnan(uni_dict_get_float(last, "nan", 0)));
+    CHECK(uni_dict_get_float(last, "inf", 0) == INFINITY);
+    CHECK(uni_dict_get_float(last, "minus", 0) == -INFINITY);
     uni_result_free(result);
     /* With a checkpoint, which a restart finds in its environment. */
     result = run_shell(

@@ -89,7 +89,7 @@ def test_plot_of_diverged_trials(storage):
     with open(program, "w", encoding="utf-8") as file:
         file.write("""for i in 1 2 3; do case $1-$i in
             20-[23]) echo '{"loss": 1e30, "accuracy": 0.1}';;
-            21-3) echo '{"metrics": {"loss": null, "accuracy": 0.2}, "nonfinite": {"loss": "NaN"}}';;
+            21-3) echo '{"loss": NaN, "accuracy": 0.2}';;
             22-*) ;;
             *) echo "{\\"loss\\": $((300 / i + $1)), \\"accuracy\\": 0.$((i + $1))}";;
             esac >&$UNISONO_REPORT_FD; done""")
