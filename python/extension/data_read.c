@@ -174,7 +174,7 @@ static void words(reading *r, uni_csv_options *o)
         const char *word = text(r, names_[i]);
         uni_error err = { 0 };
         if (word && uni_csv_options_set(o, names_[i], word, &err) < 0) {
-            PyErr_SetString(PyExc_ValueError, err.message);
+            door_raise_text(PyExc_ValueError, "%s", err.message);
             r->failed = true;
         }
     }

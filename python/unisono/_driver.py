@@ -30,7 +30,7 @@ class RemoteTraceback(Exception):
         self.rank, self.text = rank, text
 
     def __str__(self):
-        return "\n\nOn rank %d:\n%s" % (self.rank, self.text)
+        return "\n\nOn rank %d:\n%s" % (self.rank, _safe.text(self.text))
 
 
 def is_installed(module):
@@ -354,6 +354,7 @@ def _renamed(error, names):
 
 
 def _error(code, status, message):
+    message = _safe.text(message)
     error = Error(message)
     error.code, error.status, error.message = code, status, message
     return error
@@ -366,6 +367,6 @@ def returned(result):
     values = [None if value is None else _codec.loads(value) for value in result["returned"]]
     for rank, value in enumerate(values):
         if isinstance(value, _codec.Unsendable):
-            warnings.warn("the train function's return value on rank %d is lost: %s" % (rank, value.why), RuntimeWarning, stacklevel=4)
+            warnings.warn("the train function's return value on rank %d is lost: %s" % (rank, _safe.text(str(value.why))), RuntimeWarning, stacklevel=4)
             values[rank] = None
     return values

@@ -13,7 +13,7 @@ import time
 import warnings
 from typing import Any
 
-from unisono import _codec, _unisono
+from unisono import _codec, _safe, _unisono
 from unisono._arguments import Refused, check, strict
 
 _current = None
@@ -227,7 +227,7 @@ def save_checkpoint(**state: Any) -> Any:
     if attribute is not None:
         if attribute not in state:
             raise ValueError("the checkpoint has no %r, which the CheckpointStrategy scores by; it has: %s"
-                             % (attribute, ", ".join(sorted(state))))
+                             % (attribute, ", ".join(map(_safe.text, sorted(state)))))
         score = state[attribute]
         if hasattr(score, "item"):
             score = state[attribute] = score.item()

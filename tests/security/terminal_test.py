@@ -238,12 +238,13 @@ NAMES_OF_FILES = """
 import json, os, struct, sys, traceback, zipfile
 import numpy
 from unisono import data
+from unisono.data import _incoming, preprocessors
 os.chdir(sys.argv[1])
 names = json.load(open("names.json", encoding="utf-8"))
 
-def fails(function, *arguments):
+def fails(function, *arguments, **options):
     try:
-        function(*arguments)
+        function(*arguments, **options)
     except Exception as error:
         traceback.print_exc()
         print(error, getattr(error, "message", ""))
@@ -261,6 +262,8 @@ for name in names:
     fails(lambda: dataset.select_columns(["nope"]).take_all())
     fails(lambda: dataset.map_batches(lambda batch: {name: [1, 2], "b": [1]}).take_all())
     assert dataset.schema().names == [name, "b"]  # data are not changed
+    fails(_incoming.from_columns({name: numpy.array([1, 2])}).texts, 0)  # "column %s is not text", of C
+    fails(preprocessors.LabelEncoder("label").fit(data.from_items([{"label": "a"}])).inverse_transform_batch, {name: numpy.array([1])})
 
 if sys.argv[2] == "keras":
     from unisono import keras
@@ -288,20 +291,24 @@ if sys.argv[2] == "keras":
         write(lambda config, layer: (config["config"].update(name=name), layer["config"].update(name=name)))
         loaded = keras.models.load_model("evil.keras")
         loaded.summary()
+        print(loaded.layers[-1], loaded.variables)
         fails(loaded.get_layer, "nope")
+        fails(loaded.set_weights, [])
+        fails(loaded.layers[-1].set_weights, [])
+        fails(loaded.variables[0].assign, numpy.zeros(7))
 print("all tried")
 """
 
 
-def names_of_files(storage, what):
+def names_of_files(storage, what, program=NAMES_OF_FILES, executable=None):
     script = os.path.join(storage, "script.py")
     with open(script, "w", encoding="utf-8") as file:
-        file.write(NAMES_OF_FILES)
+        file.write(program)
     with open(os.path.join(storage, "names.json"), "w", encoding="utf-8") as file:
         json.dump(["Q%sZ" % each for each in SEQUENCES + DIRECTIONS + ["\033", "\007", "\x9b", "\x9d"]], file)
     # unisono.data needs NumPy, which the system's Python may have when this one does not.
     own = importlib.util.find_spec("numpy") or not os.path.exists("/usr/bin/python3")
-    done = python(storage, script, storage, what, executable=sys.executable if own else "/usr/bin/python3")
+    done = python(storage, script, storage, what, executable=executable or (sys.executable if own else "/usr/bin/python3"))
     assert done.returncode == 0 and b"all tried" in done.stdout, done.stdout + done.stderr
     assert b"Q\\u001b]0;owned\\u0007Z" in done.stdout and b"Q\\u001b]0;owned\\u0007Z" in done.stderr, done.stdout + done.stderr
     for output in (done.stdout, done.stderr):
@@ -320,6 +327,47 @@ def test_python_names_of_model_files(storage):
     if not any(name.startswith("_engine.") for name in os.listdir(os.path.join(support.BUILD, "python", "unisono"))):
         raise support.Skip("built without unisono.keras")
     names_of_files(storage, "keras")
+
+
+PARQUET = """
+import json, os, sys
+import pyarrow
+from pyarrow import parquet
+os.chdir(sys.argv[1])
+names = json.load(open("names.json", encoding="utf-8"))
+for name in names:
+    parquet.write_table(pyarrow.table({name: [1]}), "a.parquet")
+    parquet.write_table(pyarrow.table({name: ["text"]}), "b.parquet")
+    parquet.write_table(pyarrow.table({"x": [{name: [{name: 1}]}]}), "nested.parquet")
+    with open("%s.parquet" % name.replace("/", ""), "wb") as file:
+        file.write(b"PAR1 is not all of it")
+    fails(data.read_parquet, "a.parquet", columns=["nope"])
+    fails(data.read_parquet, ["a.parquet", "b.parquet"])
+    fails(lambda: data.read_parquet("nested.parquet").take_all())
+    fails(data.read_parquet, "%s.parquet" % name.replace("/", ""))
+print("all tried")
+"""
+
+
+def test_python_names_of_parquet_files(storage):
+    """The exceptions that pyarrow's readers end in: columns, fields of structures, files."""
+    executable = os.path.expanduser("~/.cache/unisono/venv/bin/python")
+    if not os.path.exists(executable):
+        raise support.Skip("tools/python-env has not been run")
+    names_of_files(storage, "parquet", NAMES_OF_FILES.partition("for name in names:")[0] + PARQUET, executable)
+
+
+def test_python_foreign_runs(storage):
+    """The result of a run whose every text is hostile."""
+    directory = hostile_run(storage)
+    script = os.path.join(storage, "script.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("import sys, traceback\nfrom unisono import train\nresult = train.Result.from_path(sys.argv[1])\nprint(result, result.error, str(result.checkpoint))\n"
+                   "try:\n    raise result.error\nexcept Exception:\n    traceback.print_exc()\n"
+                   "try:\n    result.get_best_checkpoint('nope', 'max')\nexcept RuntimeError:\n    traceback.print_exc()\n")
+    done = python(storage, script, directory)
+    assert done.returncode == 0 and b"Q\\u001bZ" in done.stdout and b"Q\\u001bZ" in done.stderr, done.stdout + done.stderr
+    check(done.stdout + done.stderr, "Result.from_path")
 
 
 def test_python_and_c_agree(storage):

@@ -67,7 +67,7 @@ def _prepared(table: Any) -> Any:
             kind = _readable(column.type)
             columns.append(column if kind == column.type else _cast(column, kind))
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, TypeError) as error:
-            raise TypeError("column %r is of Arrow's type %s, which is not read: %s" % (field.name, field.type, error)) from None
+            raise TypeError("column %r is of Arrow's type %s, which is not read: %s" % (field.name, _safe.text(str(field.type)), _safe.text(str(error)))) from None
         names.append(field.name)
     return pyarrow.table(columns, schema=pyarrow.schema([pyarrow.field(name, column.type) for name, column in zip(names, columns)]))
 
@@ -102,7 +102,7 @@ def from_arrow(table: Any) -> Table:
         if error.code != "EUNSUPPORTED" or not refused:
             raise
         raise TypeError("column %r is of Arrow's type %s: %s"
-                        % (refused[0].name, refused[0].type, error.message.partition(": ")[2])) from None
+                        % (refused[0].name, _safe.text(str(refused[0].type)), error.message.partition(": ")[2])) from None
     finally:
         if c_schema.release != ffi.NULL:
             c_schema.release(c_schema)

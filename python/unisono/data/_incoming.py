@@ -74,7 +74,7 @@ def number_column(name: str, values: numpy.ndarray, valid: Array | None = None) 
     try:
         return (name, "number", Array(values.dtype.name, values.shape, values), None, valid)
     except (TypeError, ValueError) as error:  # no such element type, too many dimensions
-        raise type(error)("column %r: %s" % (name, error)) from None
+        raise type(error)("column %r: %s" % (name, _safe.text(str(error)))) from None
 
 
 def _offsets(sizes: Iterable[int]) -> Array:

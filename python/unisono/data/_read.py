@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator
 
 import numpy
 
+from unisono import _safe
 from unisono._unisono import Table
 from unisono.data import _csv, _incoming
 from unisono.data._dataset import Dataset
@@ -207,7 +208,7 @@ def _of_one_type(name: str, values: list, types: dict[str, type]) -> list:
         return [float(value) if type(value) is int and int(float(value)) == value else value for value in values]
     if types[name] is int and known & {float, type(None)}:
         raise ValueError("column %r: whole numbers in the first rows, %s later; ask for one type in the query, such as CAST(%s AS REAL) or COALESCE(%s, 0)"
-                         % (name, "NULL" if type(None) in known else "fractions", name, name))
+                         % (name, "NULL" if type(None) in known else "fractions", _safe.text(name), _safe.text(name)))
     return values
 
 
@@ -290,13 +291,13 @@ class _Parquet:
             if columns:
                 missing = [name for name in columns if name not in file.schema_arrow.names]
                 if missing:
-                    raise KeyError("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names)))
+                    raise KeyError(_safe.text("%s has no column %s; it has %s" % (path, ", ".join(missing), ", ".join(file.schema_arrow.names))))
             fields = [(name, file.schema_arrow.field(name).type) for name in columns or file.schema_arrow.names]
             if schema is None:
                 schema, self.first = fields, path
             elif file.metadata.num_rows > 0 and fields != schema:
                 different = next((one, other) for one, other in itertools.zip_longest(fields, schema, fillvalue=("nothing", "")) if one != other)
-                raise ValueError("%s has other columns than %s: %s %s where that has %s %s" % ((path, paths[0]) + different[0] + different[1]))
+                raise ValueError(_safe.text("%s has other columns than %s: %s %s where that has %s %s" % ((path, paths[0]) + different[0] + different[1])))
             for group in builtins.range(file.num_row_groups):
                 found = file.metadata.row_group(group)
                 self.groups.append((path, group))
@@ -327,9 +328,9 @@ def _opened(opener: Callable, path: str, what: str = "Parquet", **options: Any) 
     try:
         return opener(path, **options)
     except OSError as error:
-        raise type(error)("%s: %s" % (path, error)) from None
+        raise type(error)(_safe.text("%s: %s" % (path, error))) from None
     except Exception as error:  # ArrowInvalid: cut off, or something else
-        raise ValueError("%s is no %s file that can be read: %s" % (path, what, error)) from None
+        raise ValueError(_safe.text("%s is no %s file that can be read: %s" % (path, what, error))) from None
 
 
 def _find(paths: Any, suffixes: Any) -> list[str]:
@@ -345,7 +346,7 @@ def _find(paths: Any, suffixes: Any) -> list[str]:
         else:
             found = [path]
         if not found or not os.path.exists(found[0]):
-            raise FileNotFoundError("there is no file %s" % path)
+            raise FileNotFoundError(_safe.text("there is no file %s" % path))
         out += found
     return out
 

@@ -323,7 +323,7 @@ class LabelEncoder(_InLibrary):
         table = _incoming.from_user(batch)
         columns = _convert.to_numpy(table)
         if name not in columns:
-            raise KeyError("the batch has no column %r; it has %s" % (name, ", ".join(columns)))
+            raise KeyError("the batch has no column %r; it has %s" % (name, ", ".join(map(_safe.text, columns))))
         columns[name] = numpy.array(self._labels(columns[name]), dtype=None if table.num_rows else object)
         return _like(batch, _incoming.from_columns(columns))
 
@@ -426,7 +426,7 @@ class Chain(Preprocessor):
     @staticmethod
     def _load(saved: dict) -> "Chain":
         if saved.get("version", 0) > _CHAIN_VERSION:
-            raise ValueError("the chain was saved by a newer version (format %s)" % saved["version"])
+            raise ValueError("the chain was saved by a newer version (format %r)" % saved["version"])
         return Chain(*map(Preprocessor.from_dict, saved["steps"]))
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from unisono import _engine
+from unisono import _engine, _safe
 
 __all__ = ["Tensor", "Variable", "convert_to_tensor", "set_random_seed"]
 
@@ -428,7 +428,7 @@ class Variable(_Operators):
         """Sets its numbers."""
         value = np.asarray(value)
         if value.shape != self.shape:
-            raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, self.name, self.shape))
+            raise ValueError("the shape %s cannot be assigned to %s of shape %s" % (value.shape, _safe.text(self.name), self.shape))
         self.view()[...] = value
         return self
 
@@ -448,4 +448,4 @@ class Variable(_Operators):
         return self._p if recording is None else recording._variable(self)
 
     def __repr__(self):
-        return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (self.path, self.shape)
+        return "<unisono.Variable path=%s, shape=%s, dtype=float32>" % (_safe.text(self.path), self.shape)

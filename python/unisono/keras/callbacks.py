@@ -11,6 +11,7 @@ import numpy as np
 
 from unisono.keras._tensor import shared
 
+from unisono import _safe
 from unisono._arguments import Refused, near, strict_class
 
 __all__ = ["Callback", "History", "EarlyStopping", "ModelCheckpoint", "BackupAndRestore", "ReduceLROnPlateau", "LearningRateScheduler", "TensorBoard",
@@ -159,7 +160,7 @@ class EarlyStopping(Callback):
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """Stops the training when it is time."""
         if self.monitor not in logs:
-            raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(sorted(logs))))
+            raise ValueError("EarlyStopping watches %r, which fit does not report; there are: %s" % (self.monitor, ", ".join(map(_safe.text, sorted(logs)))))
         if epoch < self.start_from_epoch:
             return
         value = logs[self.monitor]
@@ -305,7 +306,7 @@ class ProgbarLogger(Callback):
         steps = (self.params or {}).get("steps")
         head = "%d/%d - " % (steps, steps) if steps and steps > 0 else ""
         sys.stdout.write("%s%.0fs - %s\n" % (head, time.monotonic() - self._begun,
-                                             " - ".join("%s: %.4f" % (name, value) for name, value in logs.items())))
+                                             " - ".join("%s: %.4f" % (_safe.text(name), value) for name, value in logs.items())))
         sys.stdout.flush()
 
 
@@ -318,7 +319,7 @@ class EpochDots(Callback):
     def on_epoch_end(self, epoch: Any, logs: Any = None) -> None:
         """A dot, and every 100 epochs the metrics."""
         if epoch % self.report_every == 0:
-            sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (name, logs[name]) for name in sorted(logs))))
+            sys.stdout.write("\nEpoch: %d, %s\n" % (epoch, "".join("%s:%.4f,  " % (_safe.text(name), logs[name]) for name in sorted(logs))))
         if epoch % self.dot_every == 0:
             sys.stdout.write(".")
         sys.stdout.flush()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono import _engine
+from unisono import _engine, _safe
 from unisono._arguments import Refused, check
 from unisono.keras._arguments import Configured, check_float32, named_arguments
 from unisono.keras._tensor import Tensor, as_numbers, context, raw_of, tape_for
@@ -103,7 +103,7 @@ class Metric(Configured):
         return dict(self._arguments, name=self.name)
 
     def __repr__(self):
-        return "<%s name=%s>" % (type(self).__name__, self.name)
+        return "<%s name=%s>" % (type(self).__name__, _safe.text(self.name))
 
     def __reduce__(self):
         return (_rebuild, (type(self), self.get_config(), self._native.state()))
@@ -193,7 +193,7 @@ def native(value: Any) -> Any:
     if isinstance(value, Metric):
         if value._is_vector():
             raise NotImplementedError("%s has one result a class or threshold, and the logs of fit have one number a metric: give average= (or one threshold), "
-                                      "or update it outside of compile" % value.name)
+                                      "or update it outside of compile" % _safe.text(value.name))
         return value._make()
     if callable(value):
         def count(y_true, y_pred, weights):

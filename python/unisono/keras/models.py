@@ -337,7 +337,7 @@ class Model(Inside, Trains):
             return Tensor(tape_for(Host(self._host, self._seed), training).call_layer(self._nested._native(), [raw_of(each) for each in flat], bool(training)))
         if here.replica is not None and here.recording is not None and ((self._is_own and self._raw is None) or not self._native().built):
             raise ValueError("model %s has no weights yet, and a strategy needs them before its first run: give the first layer input_shape=, or call "
-                             "model.build((None, ...)) before strategy.run" % self.name)
+                             "model.build((None, ...)) before strategy.run" % _safe.text(self.name))
         if self._is_own and self._raw is None:
             self._build_for([Tensor.of(each) for each in flat])
         raws = [raw_of(each) for each in flat] if len(flat) > 1 and not isinstance(inputs, np.ndarray) and self._many() else [raw_of(inputs)]
@@ -369,7 +369,7 @@ class Model(Inside, Trains):
         if self._is_own or self._host is not None:
             mine = self.weights
             if len(mine) != len(weights):
-                raise ValueError("the model %s has %d weights, got %d" % (self.name, len(mine), len(weights)))
+                raise ValueError("the model %s has %d weights, got %d" % (_safe.text(self.name), len(mine), len(weights)))
             for each, value in zip(mine, weights):
                 each.assign(value)
             return

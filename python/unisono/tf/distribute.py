@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono import _engine
+from unisono import _engine, _safe
 from unisono._arguments import Refused, strict_class
 from unisono.keras import _tensor
 from unisono.keras._tensor import Tensor
@@ -384,7 +384,7 @@ def _tf_config():
         jobs = {job: len(config.get("cluster", {}).get(job, [])) for job in ("chief", "worker")}
         kind, index = config["task"]["type"], int(config["task"]["index"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError("TF_CONFIG is not understood (%s): it needs a cluster and a task with a type and an index: %.200s" % (error, text)) from error
+        raise ValueError("TF_CONFIG is not understood (%s): it needs a cluster and a task with a type and an index: %.200s" % (error, _safe.text(text))) from error
     if sum(jobs.values()) < 2:
         return 0, 1
     if kind not in jobs or not 0 <= index < jobs[kind]:

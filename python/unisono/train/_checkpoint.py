@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from typing import Any, Iterator, Self
 
-from unisono import _codec, _paths, _unisono
+from unisono import _codec, _paths, _safe, _unisono
 from unisono._arguments import Refused, strict_class
 
 METADATA_FILE = ".metadata.json"
@@ -52,7 +52,7 @@ class Checkpoint:
     def _check(self):
         """A directory that is not there is an error."""
         if self._data is None and not os.path.isdir(self._path):
-            raise ValueError("checkpoint %s does not exist" % self._path)
+            raise ValueError("checkpoint %s does not exist" % _safe.text(self._path))
 
     def _write(self, path):
         _unisono.checkpoint_write(path, _codec.encode_dict(self._data))
@@ -64,7 +64,7 @@ class Checkpoint:
             return dict(self._data)
         self._check()
         if not self._is_made() or not _unisono.checkpoint_info(self._path)["is_dict"]:
-            raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % self._path)
+            raise ValueError("%s is a directory of files, not a dictionary: use as_directory()" % _safe.text(self._path))
         return _codec.decode(_unisono.checkpoint_read(self._path), allow_pickle)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -111,7 +111,7 @@ class Checkpoint:
             return
         self._check()
         if self._is_made():
-            raise ValueError("%s is a checkpoint that a run has made, which is not changed any more: make a new one" % self.path)
+            raise ValueError("%s is a checkpoint that a run has made, which is not changed any more: make a new one" % _safe.text(self.path))
         draft = os.path.join(self.path, PREPROCESSOR_FILE + ".new")
         with open(draft, "w", encoding="utf-8") as file:
             file.write(preprocessor.serialize())
@@ -148,5 +148,5 @@ class Checkpoint:
 
     def __repr__(self):
         if self._path is None:
-            return "Checkpoint(dict with %s)" % ", ".join(sorted(map(str, self._data)))
-        return "Checkpoint(filesystem=local, path=%s)" % self._path
+            return "Checkpoint(dict with %s)" % _safe.text(", ".join(sorted(map(str, self._data))))
+        return "Checkpoint(filesystem=local, path=%s)" % _safe.text(self._path)

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Self
 
-from unisono import _paths, _unisono
+from unisono import _paths, _safe, _unisono
 from unisono._arguments import Refused, strict_class
 from unisono.train._checkpoint import Checkpoint
 
@@ -70,13 +70,13 @@ class Result:
         """The result of a run that is over, or of the newest one of an experiment."""
         run_dir = find_run(_paths.local(path, "Result.from_path"))
         if run_dir is None:
-            raise RuntimeError("%s is not a run directory: no run.json in it" % path)
+            raise RuntimeError("%s is not a run directory: no run.json in it" % _safe.text(os.fspath(path)))
         about = _unisono.run_description(run_dir)
         reports = _unisono.run_reports(run_dir, 0)
         latest = _unisono.checkpoint_latest(run_dir)
         error = about.get("error")
         return cls(renamed(reports[-1]) if reports else {}, Checkpoint(latest) if latest else None,
-                   _unisono.Error(error["message"]) if error else None, run_dir, config=about.get("config"))
+                   _unisono.Error(_safe.text(error["message"])) if error else None, run_dir, config=about.get("config"))
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -122,7 +122,7 @@ class Result:
         scored = [(metrics[metric], checkpoint) for checkpoint, metrics in self.best_checkpoints if metric in metrics]
         if not scored:
             known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
-            raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(known)))
+            raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(map(_safe.text, known))))
         return (max if mode == "max" else min)(scored, key=lambda pair: pair[0])[1]
 
     def __repr__(self):

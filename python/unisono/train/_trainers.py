@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Self
 
-from unisono import _codec, _driver, _key, _paths, _unisono
+from unisono import _codec, _driver, _key, _paths, _safe, _unisono
 from unisono._arguments import Refused, strict_class
 from unisono._unisono import Error
 from unisono.train._backend import (BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_reserved,
@@ -125,7 +125,7 @@ class DataParallelTrainer:
             return None
         import sys
 
-        _driver.write(sys.stderr, "unisono: the run in %s is finished: fit() returns its result\n" % self._resume_run)
+        _driver.write(sys.stderr, "unisono: the run in %s is finished: fit() returns its result\n" % _safe.text(self._resume_run))
         return Result.from_path(self._resume_run)
 
     def fit(self) -> Result:
@@ -187,11 +187,11 @@ class DataParallelTrainer:
         """What _save wrote; when it wrote nothing, the caller must give the function."""
         if not os.path.exists(path):
             if function is None:
-                raise ValueError("%s does not exist: give restore the train_loop_per_worker" % path)
+                raise ValueError("%s does not exist: give restore the train_loop_per_worker" % _safe.text(path))
             return dict.fromkeys(("train_loop_config", "backend_config", "scaling_config", "metadata", "run_config"))
         saved = _codec.loads_signed(path)
         if saved["trainer"] != cls.__name__:
-            raise ValueError("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__))
+            raise ValueError(_safe.text("%s was made by %s, not by %s" % (path, saved["trainer"], cls.__name__)))
         if function is None and saved["train_loop_per_worker"] is None:
             raise ValueError("the train function of this run was too large to be saved (%d MB with its config): give restore the "
                              "train_loop_per_worker and the train_loop_config" % (saved["too_large"] >> 20))
@@ -212,7 +212,7 @@ class DataParallelTrainer:
         path = _paths.local(path, "restore")
         run_dir = find_run(path) if os.path.isdir(path) else None
         if run_dir is None:
-            raise ValueError("%s is not a run: nothing can be restored from it" % path)
+            raise ValueError("%s is not a run: nothing can be restored from it" % _safe.text(path))
         _unisono.run_check_owner(run_dir)
         saved = cls._load(os.path.join(os.path.dirname(run_dir), _TRAINER_FILE), train_loop_per_worker)
         trainer = cls.__new__(cls)

@@ -6,7 +6,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, Iterator
 
-from unisono import _codec, _key
+from unisono import _codec, _key, _safe
 from unisono._arguments import Refused, strict_class
 from unisono._driver import FAILURE_FILE
 from unisono._unisono import Error
@@ -26,7 +26,7 @@ class RemoteTraceback(Exception):
     """What the worker's own traceback looked like."""
 
     def __str__(self):
-        return "\n\n" + self.args[0]
+        return "\n\n" + _safe.text(self.args[0])
 
 
 def _exception_of(trial, secret):
@@ -49,10 +49,10 @@ def _exception_of(trial, secret):
         except Exception:  # a class that cannot be made from its arguments
             error = None
         if not isinstance(error, BaseException):
-            error = TuneError("%s: %s" % (name, message))
+            error = TuneError(_safe.text("%s: %s" % (name, message)))
         error.__cause__ = RemoteTraceback(text)
         return error
-    return TuneError(trial["error"] or "the trial failed")
+    return TuneError(_safe.text(trial["error"] or "the trial failed"))
 
 
 class TrialCheckpoint:

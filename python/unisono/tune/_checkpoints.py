@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from unisono import _unisono
+from unisono import _safe, _unisono
 from unisono.train._checkpoint import Checkpoint
 from unisono.train._result import renamed
 
@@ -51,5 +51,5 @@ def best_of(found: list[tuple[Checkpoint, dict[str, Any]]], metric: str, mode: s
               if isinstance(value := flat(metrics).get(metric), (int, float)) and not math.isnan(value)]
     if not scored:
         known = sorted({key for _, metrics in found for key in flat(metrics)})
-        raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(known)))
+        raise RuntimeError("no checkpoint was reported with the metric %r; there are: %s" % (metric, ", ".join(map(_safe.text, known))))
     return found[max(scored)[1]][0]

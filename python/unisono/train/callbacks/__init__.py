@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from unisono import _safe
 from unisono._arguments import Refused, strict_class
 from unisono.train.callbacks.results_preprocessors import ExcludedKeysResultsPreprocessor, IndexedResultsPreprocessor
 from unisono.train.callbacks.results_preprocessors import SequentialResultsPreprocessor
@@ -75,7 +76,7 @@ class PrintCallback(TrainingCallback):
 
     def handle_result(self, results: list[dict[str, Any]], **info: Any) -> None:
         """Prints the list of the workers' dictionaries."""
-        print(json.dumps(results, indent=4, default=str))
+        print(_safe.text(json.dumps(results, indent=4, default=str)))
         sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from typing import Any
 
+from unisono import _safe
 from unisono._arguments import strict_class
 from unisono.train._checkpoint import Checkpoint
 
@@ -57,5 +58,5 @@ def _load(torch: Any, path: str) -> Any:
     with open(path, "rb") as file:
         is_zip = file.read(4) == b"PK\x03\x04"
     if not is_zip or any(name.rpartition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
-        raise ValueError("%s is not a file of torch.save (its zip format, the default since torch 1.6); others are not read, because they can run code" % path)
+        raise ValueError("%s is not a file of torch.save (its zip format, the default since torch 1.6); others are not read, because they can run code" % _safe.text(str(path)))
     return torch.load(path, map_location="cpu", weights_only=True)
