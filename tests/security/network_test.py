@@ -557,6 +557,92 @@ print("of_rank_0:", store.get("of_rank_0").decode(), flush=True)
         self.assertIn("of_rank_0: mine", Run(self.net.storage, "store").log(1))
 
 
+    def test_anybody_reads_gloo(self):
+        """A tap in the router reads the tensors of gloo's broadcast; the run says so before a worker starts, and --encrypt does not start one."""
+        if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+            self.skipTest("Debian's python3-torch is not installed")
+        script, tap = os.path.join(self.net.base, "gloo.py"), os.path.join(self.net.base, "tap_gloo")
+        mark = secrets.token_hex(16)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("""
+import os, sys
+import torch, torch.distributed as dist
+print("a worker has started", flush=True)
+os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+dist.init_process_group("gloo")
+tensor = torch.frombuffer(bytearray(sys.argv[1].encode() * 64), dtype=torch.uint8).clone()
+dist.broadcast(tensor, 0)
+""")
+        code, out = self.net.unisono("gloo_encrypt", "--hosts", "a:1,b:1", "-b", "torch", "--encrypt", "--", "/usr/bin/python3", script, mark)
+        self.assertEqual(code, 125, out)
+        self.assertIn("encrypt: PyTorch's own gloo or NCCL connections", out)
+        self.assertNotIn("a worker has started", out)
+        helper = self.helper("r", os.path.join(HERE, "wiretap.py"), tap)
+        process, _ = self.begin("gloo", "-b", "torch", worker=("/usr/bin/python3", script, mark), held=False)
+        code, out = finish(process, 120)
+        helper.stdin.close()
+        helper.wait(20)
+        self.assertEqual(code, 0, out)
+        seen = streams(tap)
+        os.unlink(tap)
+        self.assertTrue([key for key, data in seen.items() if mark.encode() * 2 in data], "gloo has become unreadable: change docs/hosts.md")
+        self.said_first(out, "readable in the network: PyTorch's own gloo or NCCL connections")
+
+    def said_first(self, out, words):
+        """One line, before anything of a worker's."""
+        self.assertEqual(out.count(words), 1, out)
+        self.assertIn("a worker has started", out)
+        self.assertLess(out.index(words), out.index("a worker has started"), out)
+
+    def test_anybody_uses_grpc(self):
+        """A stranger has TensorFlow's server execute a graph that reads a file where that worker is; the run says so first, and --encrypt does not start one."""
+        python = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "unisono", "venv", "bin", "python")
+        if not os.path.exists(python) or not glob.glob(os.path.join(os.path.dirname(os.path.dirname(python)), "lib", "*", "site-packages", "tensorflow")):
+            self.skipTest("TensorFlow is not in the environment of tools/python-env")
+        place, script = os.path.join(self.net.base, "grpc"), os.path.join(self.net.base, "grpc.py")
+        mark = secrets.token_hex(16)
+        os.mkdir(place, 0o700)
+        with open(os.path.join(place, "mark"), "w", encoding="utf-8") as file:
+            file.write(mark)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("""
+import json, os, sys, time
+print("a worker has started", flush=True)
+os.chdir(sys.argv[1])
+cluster = json.loads(os.environ["TF_CONFIG"])
+if cluster["task"]["index"] == 0:
+    import tensorflow as tf
+    server = tf.distribute.Server(cluster["cluster"], job_name=cluster["task"]["type"], task_index=0)
+    with open("ready_", "w") as file:
+        json.dump([server.target, cluster["task"]["type"]], file)
+    os.rename("ready_", "ready")
+while not os.path.exists("stop"):
+    time.sleep(0.02)
+os._exit(0)
+""")
+        code, out = self.net.unisono("grpc_encrypt", "--hosts", "a:1,b:1", "-b", "tensorflow", "--encrypt", "--", python, script, place)
+        self.assertEqual(code, 125, out)
+        self.assertIn("encrypt: TensorFlow's own gRPC connections", out)
+        self.assertNotIn("a worker has started", out)
+        process, _ = self.begin("grpc", "-b", "tensorflow", worker=(python, script, place), held=False)
+        try:
+            self.wait_for(lambda: os.path.exists(os.path.join(place, "ready")) or process.poll() is not None, 120)
+            code = ("import json, os, sys\nimport tensorflow as tf\nv1 = tf.compat.v1\nv1.disable_eager_execution()\n"
+                    "target, job = json.load(open(sys.argv[1]))\n"
+                    "target = 'grpc://%s:' % sys.argv[2] + target.rsplit(':', 1)[1]\nos.chdir('/')\n"
+                    "with tf.device('/job:%s/task:0/cpu:0' % job): answer = tf.io.read_file('mark')\n"
+                    "config = v1.ConfigProto(device_filters=['/job:%s/task:0' % job])\n"
+                    "with v1.Session(target, config=config) as session: print(session.run(answer).decode())\n")
+            said = self.net.in_host("k", python, "-c", code, os.path.join(place, "ready"), self.net.address("a"), check=False).stdout
+        finally:
+            with open(os.path.join(place, "stop"), "w", encoding="utf-8"):
+                pass
+            code, out = finish(process, 120)
+        self.assertIn(mark, said, "TensorFlow has become closed: change docs/hosts.md")
+        self.assertEqual(code, 0, out)
+        self.said_first(out, "readable in the network: TensorFlow's own gRPC connections")
+
+
 INJECTED = "touch-injected"
 
 

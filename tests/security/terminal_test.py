@@ -351,7 +351,7 @@ print("all tried")
 
 def test_python_names_of_parquet_files(storage):
     """The exceptions that pyarrow's readers end in: columns, fields of structures, files."""
-    executable = os.path.expanduser("~/.cache/unisono/venv/bin/python")
+    executable = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "unisono", "venv", "bin", "python")
     if not os.path.exists(executable):
         raise support.Skip("tools/python-env has not been run")
     names_of_files(storage, "parquet", NAMES_OF_FILES.partition("for name in names:")[0] + PARQUET, executable)
