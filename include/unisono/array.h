@@ -54,9 +54,9 @@ typedef enum uni_dtype {
 
 typedef struct uni_array uni_array;
 
-/* 0 for a number that is no dtype. */
+/* 0 for a number that is not a dtype. */
 UNI_API size_t uni_dtype_size(uni_dtype dtype);
-/* "float32"; "?" for a number that is no dtype. */
+/* "float32"; "?" for a number that is not a dtype. */
 UNI_API const char *uni_dtype_name(uni_dtype dtype);
 /* From NumPy's name; 0 when there is no such type. */
 UNI_API int uni_dtype_from_name(const char *name);
@@ -82,7 +82,7 @@ UNI_API const int64_t *uni_array_shape(const uni_array *array);
 UNI_API size_t uni_array_count(const uni_array *array); /* elements */
 UNI_API size_t uni_array_bytes(const uni_array *array);
 UNI_API void *uni_array_data(const uni_array *array); /* NULL only when there are no elements */
-/* Others hold these elements, too, and count on them (a dataset that is kept in memory, for its next epoch): who wants other values makes a copy. A view of
+/* Others hold these elements, too, and count on them (a dataset that is kept in memory, for its next epoch): to change values, make a copy. A view of
  * such elements should be marked as well; the mark stays. */
 UNI_API void uni_array_mark_shared(uni_array *array);
 UNI_API bool uni_array_is_shared(const uni_array *array);

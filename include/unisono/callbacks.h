@@ -61,7 +61,7 @@ typedef struct uni_fit_callback_class {
 } uni_fit_callback_class;
 
 /* A callback of one's own. The class is borrowed (usually static); self becomes the callback's and goes to class_->free at its end, but stays the caller's on failure. Fit
- * borrows callbacks: whoever made one frees it, after fit. */
+ * borrows callbacks: the caller frees them after fit. */
 UNI_API UNI_MUST_USE int uni_fit_callback_new(uni_fit_callback **out,
                                               const uni_fit_callback_class *class_, void *self,
                                               uni_error *err);

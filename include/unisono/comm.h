@@ -162,7 +162,7 @@ UNI_API UNI_MUST_USE int uni_comm_reduce_apply(uni_comm *comm, void *gradient, s
 
 /* --- asynchronous: start never waits for a peer, and any number of requests may be under way (some at
  * once, the others as those end). Nothing happens between calls (there is no helper thread): call
- * progress now and then. Buffers belong to the request until it is done. A request ends with the
+ * progress regularly. Buffers belong to the request until it is done. A request ends with the
  * wait, or the test that says done. --- */
 UNI_API UNI_MUST_USE int uni_comm_all_reduce_start(uni_comm *comm, const void *in, void *out,
                                                    size_t count, uni_dtype dtype, uni_comm_op op,

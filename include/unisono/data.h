@@ -153,7 +153,7 @@ typedef struct uni_source_callbacks {
     int64_t num_blocks;
     int (*read_block)(void *context, int64_t block, uni_table **out, uni_error *err);
     const int64_t *block_rows; /* of each block, where they are known; copied; may be NULL */
-    int64_t bytes; /* of all blocks, about, for whoever plans memory; 0: not known */
+    int64_t bytes; /* approximate size of all blocks, for planning memory; 0: not known */
     const char *const *block_files; /* of each block, for plans; copied; may be NULL */
 } uni_source_callbacks;
 UNI_API UNI_MUST_USE int uni_dataset_from_callbacks(uni_dataset **out,
@@ -302,7 +302,7 @@ UNI_API UNI_MUST_USE int uni_dataset_shard_files(uni_dataset **out, uni_dataset 
 UNI_API bool uni_dataset_is_sharded(const uni_dataset *dataset);
 UNI_API bool uni_dataset_is_stream(const uni_dataset *dataset); /* its order is stream */
 
-/* For whoever goes through a dataset many times and only reads its batches: small data in memory with the transforms of its columns done once, otherwise the dataset itself. *repeats:
+/* For loops that read a dataset many times and do not change its batches: small data in memory with the transforms of its columns done once, otherwise the dataset itself. *repeats:
  * every epoch gives the same rows in the same order at hardly any cost, so that epochs need not be told apart. */
 UNI_API UNI_MUST_USE int uni_dataset_settle(uni_dataset **out, uni_dataset *from, bool *repeats,
                                             uni_error *err);
@@ -317,12 +317,12 @@ typedef struct uni_data_options {
     int64_t
         global_batch_size; /* instead of batch_size: rows of all shards together, of which each takes its part, as even as it goes; at least one a shard */
     /* All shards get the same number of batches, and every row is used: in the block order rows are shared out by their number, for which the blocks are counted first (once a
-     * dataset; the block at a border is read by two shards); where nobody can know the number of rows (a stream, a filter over rows in the global order, functions in order) every
+     * dataset; the block at a border is read by two shards); where the number of rows cannot be known (a stream, a filter over rows in the global order, functions in order) every
      * shard reads all and keeps its part of every global batch. A shard without a part of the last rows gets a batch of none (weight 0); with drop_remainder all stop before it. Shards
      * by files have the rows of their files, so that some end with batches of no rows. The state of any shard then speaks for all of them. */
     bool equal;
-    /* With equal, for whoever cannot weigh batches: none is empty. Rows that are too few for all shards are added to the last batch, which has a row more than asked for; when there
-     * are no others in the epoch they are left out (statistics: "left_out"). Not of shards by files without drop_remainder (UNI_EUNSUPPORTED). */
+    /* With equal, for loops that cannot weigh batches: no batch is empty. Rows that are too few for all shards are added to the last batch, which has a row more than asked for; when there
+     * are not enough in the epoch they are left out (statistics: "left_out"). Not of shards by files without drop_remainder (UNI_EUNSUPPORTED). */
     bool no_empty;
     const int64_t *
         block_rows; /* equal, block order: of uni_dataset_count_blocks over all blocks, so that they are not counted again; copied. NULL: counted here */
@@ -349,7 +349,7 @@ UNI_API UNI_MUST_USE int uni_dataset_iterator_next_in_epoch(uni_dataset_iterator
 UNI_API UNI_MUST_USE int uni_dataset_iterator_view_in_epoch(uni_dataset_iterator *it,
                                                             const uni_table **table, int64_t *first,
                                                             int64_t *rows, uni_error *err);
-/* uni_table_concat in the iterator's recycled memory, for who hands many batches on at once; all numbers begin at multiples of 64 bytes, for which one table may be copied, too. */
+/* uni_table_concat in the iterator's recycled memory, for callers that pass on many batches at once; all numbers begin at multiples of 64 bytes, for which one table may be copied, too. */
 UNI_API UNI_MUST_USE int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out,
                                                      uni_table *const *tables, int count,
                                                      uni_error *err);

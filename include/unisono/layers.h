@@ -2,7 +2,7 @@
  * layers.h - layers: what is built into models, with Keras's names, defaults, layouts and order of weights.
  *
  * Constructors return a layer, or NULL when there is no memory; options that make no sense are remembered and come out as an error
- * of uni_sequential_new or uni_graph_apply, so that constructors can be written in a list. Who takes a layer takes it also when it fails.
+ * of uni_sequential_new or uni_graph_apply, so that constructors can be written in a list. Ownership of the layer passes to the callee, even on failure.
  *
  * A layer is a class (a const vtable) and a struct of its own. `call` is const: two replicas may run one layer at the same time; state
  * changes go through operations of the tape (uni_op_batch_norm).
@@ -221,7 +221,7 @@ typedef struct uni_layer_class {
 
 /* The class is borrowed (usually static). NULL without memory. */
 UNI_API uni_layer *uni_layer_new(const uni_layer_class *class_);
-UNI_API void uni_layer_free(uni_layer *layer); /* only for layers that nobody took */
+UNI_API void uni_layer_free(uni_layer *layer); /* only for layers that were not passed on */
 /* A forward function as a layer. parameters: shapes that are created at build, in order. */
 typedef uni_tensor *(*uni_forward)(void *context, uni_tape *tape, const uni_layer *layer,
                                    int num_inputs, uni_tensor *const *inputs);

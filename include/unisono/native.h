@@ -58,7 +58,7 @@ UNI_API UNI_MUST_USE int uni_callback_report_checkpoint(uni_fit_callback **out,
 UNI_API UNI_MUST_USE int uni_session_restore_model(uni_session *session, uni_model *model,
                                                    int *epoch, uni_error *err);
 
-/* The role evaluator (`unisono run --servers S --evaluators 1`, .evaluators; uni_session_role says who is one): trains nothing, opens no strategy, and
+/* The role evaluator (`unisono run --servers S --evaluators 1`, .evaluators; uni_session_role tells a worker its role): trains nothing, opens no strategy, and
  * evaluates each new checkpoint of the run as the coordinator writes them, into a model that was compiled in the same way. */
 typedef struct uni_evaluation {
     int64_t checkpoint; /* its number */

@@ -40,13 +40,13 @@ typedef struct uni_dataset_columns {
 UNI_API UNI_MUST_USE int uni_batches_dataset(uni_batches **out, uni_dataset *dataset,
                                              const uni_dataset_columns *columns, uni_error *err);
 
-/* Seconds that fit spent with these batches and all their parts so far: in next (also when nobody had to be waited for), at the begins of epochs, and in opening parts. What training
- * waited for data. 0 for batches that are no dataset's. */
+/* Seconds that fit spent with these batches and all their parts so far: in next (also without waiting), at the beginning of epochs, and in opening parts. What training
+ * waited for data. 0 for batches that do not come from a dataset. */
 UNI_API double uni_batches_dataset_wait(const uni_batches *batches);
 
 /* Shard `shard` of the same batches, for strategies: in the global order its part of every global batch; in the block order a range of rows of its own, as many
  * batches for all shards (rows are counted once), whose sizes add up to the global one; after a filter over rows its part of what all shards read; by_files: of its own files. What is sharded already (uni_dataset_is_sharded, or num_shards
- * in `data`) stays as it is. UNI_EUNSUPPORTED when it must be cut out of the whole: batches that are no dataset's, a stream (unless by_files), fewer rows in a batch
+ * in `data`) stays as it is. UNI_EUNSUPPORTED when it must be cut out of the whole: batches that do not come from a dataset, a stream (unless by_files), fewer rows in a batch
  * than shards. `whole` stays the caller's and may be freed first. */
 UNI_API UNI_MUST_USE int uni_batches_dataset_part(uni_batches **out, const uni_batches *whole,
                                                   int shard, int num_shards, bool by_files,

@@ -1,5 +1,5 @@
 /*
- * session.h - the worker's end: who am I, report, checkpoint, must I stop.
+ * session.h - the worker's end: its rank, reports, checkpoints, and whether to stop.
  *
  * A train function gets its session as an argument. A program with its own main that only wants to report opens one:
  * below `unisono run` it is the session of that rank; anywhere else it is a world of one that warns once per kind of call
@@ -114,7 +114,7 @@ UNI_API UNI_MUST_USE int uni_session_dataset_shard(uni_session *session, const c
                                                    const uni_data_options *options,
                                                    uni_dataset_iterator **out, uni_error *err);
 
-/* For whoever iterates by means of its own (Python, frameworks that read ahead): where it stands, as the next reports say it under this name (a state as of
+/* For iterators outside of this library (Python, frameworks that read ahead): their position, as the next reports say it under this name (a state as of
  * uni_dataset_iterator_state, copied; NULL: nothing more), and the state of all ranks together that the group resumes from, borrowed; NULL when there is none. */
 UNI_API UNI_MUST_USE int uni_session_set_dataset_state(uni_session *session, const char *name,
                                                        const uni_value *state, uni_error *err);

@@ -60,7 +60,7 @@ extern "C" {
     X(EMISMATCH, -19, "ranks disagree")                                                            \
     X(ESHAPE, -20, "shapes do not fit")                                                            \
     X(EDTYPE, -21, "element types do not fit")                                                     \
-    X(EBUSY, -22, "somebody else is using it")                                                     \
+    X(EBUSY, -22, "the resource is in use")                                                        \
     X(EEND, -23, "there is no more")                                                               \
     X(ELIMIT, -24, "a size or depth limit was exceeded")                                           \
     X(EPEER, -25, "the other side of a connection is gone or does not speak our protocol")

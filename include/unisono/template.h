@@ -2,7 +2,7 @@
  * template.h - workers that are forked from a process which has loaded what they need.
  *
  * A program that takes seconds to load (an interpreter with a large framework) is started once, as a template, by the user's program; the
- * workers of all later runs are forked from it. It must be a process with one thread in which nothing is at work yet: whoever makes it a template
+ * workers of all later runs are forked from it. It must be a process with one thread in which nothing is at work yet: the process that becomes a template
  * vouches for that. Workers are children of an agent as always (the agent is forked from the template, too), with their own
  * descriptors, process group, limits, directory and environment; only exec is left out.
  *

@@ -218,7 +218,7 @@ typedef struct uni_descent_peers {
     int index, count; /* of UNI_DESCENT_MAX_PEERS at most */
     size_t least;
     void *context;
-    /* Waits for all; everybody's factors, in the order of the replicas, are good until leave returns on all of them. */
+    /* Waits for all replicas; their factors, in the order of the replicas, are good until leave returns on all of them. */
     int (*meet)(void *context, const uni_factors *mine, int64_t in, int64_t out, uni_factors *all,
                 uni_error *err);
     int (*leave)(void *context, uni_error *err);
@@ -236,14 +236,14 @@ UNI_API uni_span uni_descent_rows(int64_t in, int index, int count);
 typedef struct uni_gradient_options {
     float scale; /* 0: 1 */
     bool accumulate;
-    /* Nobody looks at the step's tensors afterwards: the memory of a result that the pass has gone by serves the gradients that
+    /* The step's tensors are not read afterwards: the memory of a result that the pass has gone by serves the gradients that
      * come (a quarter less for a convolution network). Watched tensors stay. */
     bool consume;
     /* The kernel of a dense layer that nothing else in the step uses goes down its gradient where that is computed: it is
      * never written out and read again. uni_gradients_trainable has the weights that are left for an optimizer. NULL: none does. */
     const uni_descent *descent;
     /* Called in the middle of the backward pass when nothing more will be added to a weight's gradient (not for those that the
-     * loss does not reach); NULL: nobody is told. An error ends the pass. */
+     * loss does not reach); NULL: not reported. An error ends the pass. */
     int (*ready)(void *context, const uni_parameter *parameter, uni_error *err);
     void *ready_context;
 } uni_gradient_options;

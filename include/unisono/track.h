@@ -1,5 +1,5 @@
 /*
- * track.h - sinks: who gets to see the reports of a run.
+ * track.h - sinks: receivers of a run's reports.
  *
  * A sink is a small vtable. All sinks of a run are called on one thread of their own, in the order
  * given, fed from results.jsonl: a slow sink delays only the other sinks, never training. A sink
@@ -91,7 +91,7 @@ typedef struct uni_sink_vtable {
 typedef struct uni_sink uni_sink;
 
 /* A sink of one's own. The vtable is borrowed (usually static); self becomes the sink's and goes to its free, but stays the caller's on failure. Runs
- * borrow sinks: whoever made one frees it, after the run. */
+ * borrow sinks: the caller frees them after the run. */
 UNI_API UNI_MUST_USE int uni_sink_new(uni_sink **out, const uni_sink_vtable *vtable, void *self,
                                       uni_error *err);
 UNI_API void uni_sink_free(uni_sink *sink);

@@ -54,7 +54,7 @@ typedef int (*uni_driver)(uni_program *program, int argc, char **argv);
 UNI_API int uni_main(int argc, char **argv, const uni_function *functions, uni_driver driver);
 
 /* The worker's half alone, for worker_program: programs whose functions are not C functions (the Python door). Claims the session of this
- * process, calls `call` for every function that the controller names, and returns the code to exit with. UNI_ESTATE when this process is no such worker. */
+ * process, calls `call` for every function that the controller names, and returns the code to exit with. UNI_ESTATE when this process is not such a worker. */
 typedef int (*uni_worker_call)(void *context, uni_session *session, const char *function,
                                uni_value **result, uni_error *err);
 UNI_API UNI_MUST_USE int uni_worker_serve(uni_worker_call call, void *context, uni_error *err);
@@ -109,7 +109,7 @@ typedef struct uni_trainer_options {
     bool encrypt;
     /* The controller's connections are authenticated but readable; default: sealed. Also by UNISONO_NO_SEAL=1. */
     bool no_seal;
-    /* A file of at least 32 random bytes, mode 0600, at the same path on every host: then nobody can join without it, whatever becomes of the launcher's
+    /* A file of at least 32 random bytes, mode 0600, at the same path on every host: then no process can join without it, whatever happens to the launcher's
      * channel (docs/hosts.md). Default UNISONO_SECRET_FILE, otherwise none. */
     const char *secret_file;
     int min_workers; /* a lost host is left out when this many slots remain; default num_workers */
@@ -187,7 +187,7 @@ UNI_API UNI_MUST_USE int uni_trainer_run_iterator(uni_trainer *trainer, const un
 UNI_API UNI_MUST_USE int uni_iterator_next(uni_iterator *iterator, const uni_reports **reports,
                                            uni_error *err);
 /* The same, waiting no longer than `seconds`: UNI_ETIMEOUT when nothing came by then, and nothing has changed. For callers that must look up
- * now and then (the Python door, for KeyboardInterrupt). */
+ * regularly (the Python door, for KeyboardInterrupt). */
 UNI_API UNI_MUST_USE int uni_iterator_next_within(uni_iterator *iterator, double seconds,
                                                   const uni_reports **reports, uni_error *err);
 UNI_API bool uni_iterator_is_finished(const uni_iterator *iterator);

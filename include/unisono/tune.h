@@ -175,7 +175,7 @@ UNI_API UNI_MUST_USE int uni_tuner_open(uni_tuner **out, const char *dir,
 #define UNI_RESTART_FAILED 2u
 /* Interrupted and pending trials are not continued: they count as terminated with what they reported. */
 #define UNI_LEAVE_UNFINISHED 4u
-/* Runs to the end. Failed trials are no failure of it, unless fail_fast or when all failed; UNI_EPREEMPTED after a stop. */
+/* Runs to the end. Failed trials do not fail it, unless fail_fast is set or all of them failed; UNI_EPREEMPTED after a stop. */
 UNI_API UNI_MUST_USE int uni_tuner_fit(uni_tuner *tuner, uni_error *err);
 /* The same in pieces: 1 while there is more to do, 0 at the end. Returns after `seconds` at the latest. */
 UNI_API UNI_MUST_USE int uni_tuner_step(uni_tuner *tuner, double seconds, uni_error *err);
