@@ -149,6 +149,24 @@ class Usage(Base):
             with self.subTest(words=words):
                 self.assertIn(hint, self.call(*words, code=64).stderr)
 
+    def test_options_of_data_act_or_are_refused(self):
+        path = os.path.join(self.root, "a.csv")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("x,y\n1,2\n3,4\n5,6\n")
+        words = ("plan", "head", "schema", "count")
+        for option, value, own in (("workers", "2", "plan"), ("rows", "1", "head")):
+            for word in words:
+                if word == own:
+                    plain = self.call("data", word, path).stdout
+                    self.assertNotEqual(self.call("data", "--" + option, value, word, path).stdout, plain)
+                else:
+                    done = self.call("data", "--" + option, value, word, path, code=64)
+                    self.assertIn(f"--{option} has no effect on `data {word}`; it is for: {own}", done.stderr)
+        for word in words:  # JSON everywhere: head and count print it in any case
+            for line in [self.call("data", "--json", word, path).stdout] if word != "head" else self.call("data", "--json", word, path).stdout.splitlines():
+                json.loads(line)
+            self.assertIn("--table", self.call("data", "--table", "t", "--no-header", word, path, code=64).stderr)
+
     def test_bad_config_file(self):
         path = os.path.join(self.root, "config.json")
         for text, hint in (("{", "config.json"), ("[1]", "dictionary")):

@@ -23,6 +23,12 @@ typedef struct cli_example {
     const char *what;
 } cli_example;
 
+/* An option that only some words (head, plot ...) of a command have. */
+typedef struct cli_only {
+    const char *option; /* NULL ends the list */
+    const char *words; /* "plan|schema"; SPEC.json: what is not one of `completes` */
+} cli_only;
+
 typedef struct cli_command {
     const char *name;
     const char *arguments; /* of the synopsis, after [options]; "" when there are none */
@@ -33,6 +39,7 @@ typedef struct cli_command {
     int min_args, max_args; /* max -1: any number */
     bool starts_program; /* the first word that is no option begins a program */
     const char *completes; /* what the words are: <run>, <command>, <program>, a|b|c, or NULL */
+    const cli_only *only; /* NULL: every option is for all words */
     const cli_example *examples;
     int (*call)(cli_context *context, const cli_parsed *parsed); /* returns the exit code */
 } cli_command;

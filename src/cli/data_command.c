@@ -225,6 +225,8 @@ static int call_data(cli_context *context, const cli_parsed *parsed)
     return status < 0 ? cli_fail(context, "data", &err) : status;
 }
 
+static const cli_only data_only[] = { { "workers", "plan" }, { "rows", "head" }, { NULL, NULL } };
+
 static const cli_example data_examples[] = {
     { "unisono data schema train.csv", "the columns and their types" },
     { "unisono data head --rows 3 train.csv", "the first rows, as JSON lines" },
@@ -253,6 +255,7 @@ const cli_command cli_data_command = {
     .min_args = 1,
     .max_args = -1,
     .completes = "plan|head|schema|count",
+    .only = data_only,
     .examples = data_examples,
     .call = call_data,
 };

@@ -93,6 +93,31 @@ static int check_count(const cli_command *command, const cli_parsed *parsed, uni
     return 0;
 }
 
+/* `word` is one of "a|b|c". */
+static bool is_among(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (strncmp(at, word, length) == 0 && (at[length] == '|' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+/* An option that would have no effect is refused. Unknown words are the command's to refuse. */
+static int check_only(const cli_command *command, const cli_parsed *parsed, uni_error *err)
+{
+    if (!command->only || parsed->num_args < 1)
+        return 0;
+    const char *word = parsed->args[0];
+    bool own = !is_among(command->completes, word);
+    for (const cli_only *only = command->only; only->option; only++)
+        if (cli_given(parsed, only->option) && !is_among(only->words, own ? "SPEC.json" : word))
+            return uni_error_set(err, UNI_EINVAL, "--%s has no effect on `%s %s`; it is for: %s",
+                                 only->option, command->name, own ? "SPEC.json" : word,
+                                 only->words);
+    return 0;
+}
+
 static int call_command(cli_context *context, const cli_command *command, int argc, char **argv)
 {
     cli_parsed parsed;
@@ -110,7 +135,8 @@ static int call_command(cli_context *context, const cli_command *command, int ar
     }
     if (parsed.help) {
         cli_help_print(&context->out, command);
-    } else if (status < 0 || check_count(command, &parsed, &err) < 0) {
+    } else if (status < 0 || check_count(command, &parsed, &err) < 0 ||
+               check_only(command, &parsed, &err) < 0) {
         code = cli_fail(context, command->name, &err);
         if (code == UNI_EXIT_USAGE)
             fprintf(context->err.out, "`unisono %s --help` shows how it is used.\n", command->name);

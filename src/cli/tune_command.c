@@ -162,10 +162,30 @@ static uni_scope scope_of(const tune_values *values)
                                                : UNI_SCOPE_LAST;
 }
 
+/* The experiment's mode is that of its own metric: the table must not be sorted by the wrong one. */
+static int check_show(const tune_values *values, const uni_tune_results *results, uni_error *err)
+{
+    const char *own = uni_dict_get_string(uni_tune_results_spec(results), "metric", NULL);
+    if (values->csv && values->json)
+        return uni_error_set(err, UNI_EINVAL, "--csv or --json, not both");
+    if ((values->csv || values->json) && (values->metric || values->mode))
+        return uni_error_set(err, UNI_EINVAL,
+                             "--metric and --mode sort the table for people; --csv and --json have "
+                             "the trials in their order");
+    if (values->metric && !values->mode && own && strcmp(own, values->metric) != 0)
+        return uni_error_set(err, UNI_EINVAL,
+                             "which value of \"%s\" is better? Give --mode min or --mode max: the "
+                             "experiment's is for \"%s\"",
+                             values->metric, own);
+    return 0;
+}
+
 static int show(cli_context *context, const tune_values *values, const uni_tune_results *results)
 {
     char *text = NULL;
     uni_error err = { 0 };
+    if (check_show(values, results, &err) < 0)
+        return cli_fail(context, "tune", &err);
     if (values->csv) {
         if (uni_tune_csv(results, true, &text, &err) < 0)
             return cli_fail(context, "tune", &err);
@@ -311,6 +331,23 @@ static int tune(cli_context *context, const cli_parsed *parsed)
     return code;
 }
 
+static const cli_only tune_only[] = {
+    { "samples", "SPEC.json" },
+    { "concurrent", "SPEC.json" },
+    { "seed", "SPEC.json" },
+    { "name", "SPEC.json" },
+    { "retry", "resume" },
+    { "restart", "resume" },
+    { "metric", "show|best|plot" },
+    { "mode", "show|best|plot" },
+    { "scope", "best" },
+    { "output", "plot" },
+    { "log", "plot" },
+    { "csv", "show" },
+    { "json", "show|best" },
+    { NULL, NULL },
+};
+
 static const cli_example tune_examples[] = {
     { "unisono tune spec.json", "run the trials that the file describes" },
     { "unisono tune resume digits", "go on after a kill, a crash or Ctrl-C" },
@@ -334,6 +371,7 @@ const cli_command cli_tune_command = {
     .min_args = 1,
     .max_args = 2,
     .completes = "resume|show|best|plot",
+    .only = tune_only,
     .examples = tune_examples,
     .call = tune,
 };

@@ -172,14 +172,20 @@ static const struct reader {
     int (*read)(uni_dataset **out, int count, const char *const *paths, const uni_value *config,
                 uni_error *err);
     const char *suffixes; /* with spaces between and around them */
-} readers[] = { { "csv", read_csv, " .csv .tsv " },
-                { "numpy", read_numpy, " .npy .npz " },
-                { "json", read_json, " .jsonl .ndjson .json " },
-                { "tfrecord", read_tfrecord, " .tfrecord .tfrecords " },
-                { "images", read_images, " .jpg .jpeg .png " },
-                { "sqlite", read_sqlite, " .db .sqlite .sqlite3 " },
-                { "idx", read_idx, " .idx .idx1-ubyte .idx2-ubyte .idx3-ubyte .idx4-ubyte " },
-                { "text", read_text, " .txt .text .log " } };
+    const char *keys; /* that only some readers have: those of this one */
+} readers[] = {
+    { "csv", read_csv, " .csv .tsv ",
+      " delimiter quote quotes header encoding short_rows long_rows duplicate_names float_dtype "
+      "skip_bad " },
+    { "numpy", read_numpy, " .npy .npz ", " " },
+    { "json", read_json, " .jsonl .ndjson .json ", " " },
+    { "tfrecord", read_tfrecord, " .tfrecord .tfrecords ", " " },
+    { "images", read_images, " .jpg .jpeg .png ",
+      " height width channels labels rescale skip_bad " },
+    { "sqlite", read_sqlite, " .db .sqlite .sqlite3 ", " table " },
+    { "idx", read_idx, " .idx .idx1-ubyte .idx2-ubyte .idx3-ubyte .idx4-ubyte ", " names " },
+    { "text", read_text, " .txt .text .log ", " " }
+};
 enum { NUM_READERS = sizeof readers / sizeof readers[0] };
 
 /* By the end of the name; what a compressed file is called before its .gz counts. MNIST's files end with -idx3-ubyte and the like. */
@@ -203,6 +209,35 @@ static const struct reader *reader_of(const char *path)
         if (strcasestr(readers[i].suffixes, ending) != NULL)
             return &readers[i];
     return NULL;
+}
+
+/* " key " is among the keys of a reader. */
+static bool has_key(const char *keys, const char *key)
+{
+    char word[64];
+    int length = snprintf(word, sizeof word, " %s ", key);
+    return length < (int)sizeof word && strstr(keys, word) != NULL;
+}
+
+/* A key of another kind of files is refused by its name, and so is a second source. `keys` are those of `name`. */
+static int check_source(const uni_value *config, const char *name, const char *keys, uni_error *err)
+{
+    for (size_t i = 0; i < uni_dict_size(config); i++) {
+        const char *key = uni_dict_key_at(config, i), *owner = NULL;
+        bool source = strcmp(key, "range") == 0 || strcmp(key, "paths") == 0;
+        for (int j = 0; j < NUM_READERS; j++) {
+            source = source || strcmp(key, readers[j].name) == 0;
+            owner = owner == NULL && has_key(readers[j].keys, key) ? readers[j].name : owner;
+        }
+        if (source && strcmp(key, name) != 0 && strcmp(key, "paths") != 0)
+            return uni_error_set(err, UNI_EINVAL,
+                                 "dataset: \"%s\" and \"%s\": a dataset has one source", name, key);
+        if (owner != NULL && !has_key(keys, key))
+            return uni_error_set(err, UNI_EINVAL,
+                                 "dataset: \"%s\" is an option of \"%s\"; \"%s\" does not have it",
+                                 key, owner, name);
+    }
+    return 0;
 }
 
 static const struct reader *reader_for(const char *path, int depth);
@@ -262,6 +297,7 @@ static int read_by_name(uni_dataset **out, int num_paths, const char *const *pat
             "%s: what kind of file is it? .csv, .tsv, .npy, .npz, .jsonl, .tfrecord, .txt, .jpg, "
             ".png, .sqlite and -idx3-ubyte are known by name",
             paths[0]);
+    UNI_TRY(check_source(config, reader->name, reader->keys, err));
     return reader->read(out, num_paths, paths, config, err);
 }
 
@@ -276,6 +312,7 @@ static int open_source(uni_dataset **out, const uni_value *config, uni_error *er
     int count = 0;
     if (uni_dict_get(config, "range") != NULL) {
         int64_t rows = 0;
+        UNI_TRY(check_source(config, "range", " ", err));
         UNI_TRY(whole_of(config, "range", 0, 0, &rows, err));
         return uni_dataset_range(out, rows, err);
     }
@@ -287,6 +324,7 @@ static int open_source(uni_dataset **out, const uni_value *config, uni_error *er
         const uni_value *value = uni_dict_get(config, readers[i].name);
         if (value == NULL)
             continue;
+        UNI_TRY(check_source(config, readers[i].name, readers[i].keys, err));
         UNI_TRY(strings_of(value, readers[i].name, paths, &count, err));
         return readers[i].read(out, count, paths, config, err);
     }
@@ -375,9 +413,7 @@ static int check_keys(const uni_value *config, uni_error *err)
                              uni_value_type_name(uni_value_type_of(config)));
     for (size_t i = 0; i < uni_dict_size(config); i++) {
         const char *key = uni_dict_key_at(config, i);
-        char word[64];
-        int length = snprintf(word, sizeof word, " %s ", key);
-        if (length >= (int)sizeof word || strstr(known, word) == NULL)
+        if (!has_key(known, key))
             return uni_error_set(err, UNI_EINVAL, "dataset: there is no key \"%s\"; known are:%s",
                                  key, known);
     }

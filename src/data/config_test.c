@@ -69,6 +69,11 @@ static void types_of_values(void **unused)
         { "{\"sqlite\": \"a.db\"}", "which table?" },
         { "{\"paths\": \"a.parquet\"}", "from Python only" },
         { "{\"paths\": \"a.bogus\"}", "what kind of file" },
+        { "{\"json\": \"a.jsonl\", \"delimiter\": \";\"}",
+          "\"delimiter\" is an option of \"csv\"" },
+        { "{\"paths\": \"a.npy\", \"header\": false}", "\"numpy\" does not have it" },
+        { "{\"range\": 3, \"height\": 2}", "\"height\" is an option of \"images\"" },
+        { "{\"range\": 3, \"csv\": \"a.csv\"}", "a dataset has one source" },
         { "{}", "a dataset needs one of" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

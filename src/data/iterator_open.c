@@ -84,6 +84,8 @@ static void plan_options(const uni_dataset_iterator *it, uni__plan_options *out)
             out->unit += o->batch_size - out->unit % o->batch_size;
         out->task = out->unit;
         out->ramp = out->rounds;
+        /* How large the rows become that a function makes is known when it has made some. */
+        out->first = !out->rounds ? (out->least > 0 ? out->least : 1) : 0;
         out->any_unit = true;
         break;
     case UNI__SOURCE_SPLIT:

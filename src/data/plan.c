@@ -81,7 +81,9 @@ static bool next_piece(uni__plan *plan)
         plan->own_at = 1;
     }
     plan->unit_left = 0;
-    plan->unit_next = plan->options.ramp ? plan->options.task : plan->options.unit;
+    plan->unit_next = plan->options.first > 0 ? plan->options.first
+                      : plan->options.ramp    ? plan->options.task
+                                              : plan->options.unit;
     return true;
 }
 

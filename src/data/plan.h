@@ -43,6 +43,7 @@ typedef struct uni__plan_options {
     /* So that the first rows come soon. Ranges: a piece begins with a unit of one task and doubles from there (which the order depends on). Rounds: the first task
      * is one round, the next one two ... (which it does not). */
     bool ramp;
+    int64_t first; /* ranges of rows: of the first unit of a piece, which doubles; 0: as above */
     int64_t
         least; /* elements are rows: what a function wants at once, which no unit is smaller than; 0: any */
     bool any_unit; /* elements are rows: units may become smaller (uni__plan_fit) */

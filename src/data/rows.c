@@ -226,6 +226,9 @@ static int slice_blocks(uni_dataset **out, uni_dataset *from, int64_t begin, int
     return uni__dataset_from_source(out, &source, &from->root->bad, err);
 }
 
+static int keep_rows(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t end,
+                     int64_t max_bytes, uni_error *err);
+
 /* Rows [begin, end); end -1: to the last. Orders that an iterator gives (batches, repeats) stay. */
 static int slice(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t end, uni_error *err)
 {
@@ -243,14 +246,7 @@ static int slice(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t en
         status = slice_blocks(out, from, begin, end, err);
     } else {
         /* A stream, or rows whose number is not known: what is needed of it, in memory. */
-        uni_dataset *cached = NULL;
-        UNI_TRY(uni_dataset_cache(&cached, from, 0, err));
-        status = slice_indexed(
-            out, cached,
-            begin < cached->root->source.num_rows ? begin : cached->root->source.num_rows,
-            end < 0 || end > cached->root->source.num_rows ? cached->root->source.num_rows : end,
-            err);
-        uni_dataset_unref(cached);
+        status = keep_rows(out, from, begin, end, 0, err);
     }
     if (status == 0) {
         uni__order order = from->order;
@@ -353,47 +349,75 @@ int uni_dataset_train_test_split(uni_dataset **train, uni_dataset **test, uni_da
 
 /* ---- cache ---- */
 
-int uni_dataset_cache(uni_dataset **out, uni_dataset *from, int64_t max_bytes, uni_error *err)
+/* What is put together when rows are kept. */
+struct kept {
+    uni_table **tables;
+    int count;
+    int64_t rows, bytes, limit; /* rows: also those that were passed over */
+};
+
+/* Adds those of a batch that are in [begin, end). */
+static int keep_batch(struct kept *kept, uni_table *batch, int64_t begin, int64_t end,
+                      uni_error *err)
 {
-    int64_t limit = max_bytes > 0 ? max_bytes : (int64_t)1 << 30, bytes = 0;
+    int64_t rows = uni_table_num_rows(batch);
+    int64_t first = begin > kept->rows ? begin - kept->rows : 0;
+    int64_t last = end >= 0 && end - kept->rows < rows ? end - kept->rows : rows;
+    kept->rows += rows;
+    if (first >= last)
+        return 0;
+    uni_table **grown = reallocarray(kept->tables, (size_t)kept->count + 1, sizeof(uni_table *));
+    if (grown == NULL)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for the rows of a dataset");
+    kept->tables = grown;
+    UNI_TRY(uni_table_slice(&grown[kept->count], batch, first, last, err));
+    kept->bytes += (int64_t)uni_table_bytes(grown[kept->count++]);
+    if (kept->bytes <= kept->limit)
+        return 0;
+    return uni_error_set(err, UNI_ELIMIT,
+                         "cache: the rows take more than %lld bytes; give max_bytes, or read them "
+                         "in every epoch",
+                         (long long)kept->limit);
+}
+
+/* Rows [begin, end) in memory; end -1: to the last. Nothing behind `end` is waited for. */
+static int keep_rows(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t end,
+                     int64_t max_bytes, uni_error *err)
+{
+    enum { BATCH = 1024 };
+    struct kept kept = { .limit = max_bytes > 0 ? max_bytes : (int64_t)1 << 30 };
     uni_dataset_iterator *it = NULL;
-    uni_table **tables = NULL, *whole = NULL, *batch = NULL;
+    uni_table *whole = NULL, *batch = NULL;
     const uni_table *schema = NULL;
-    int count = 0, status = 0, more = 0;
+    int status = 0, more = 1;
     *out = NULL;
     UNI_TRY(uni_dataset_schema(from, &schema, err));
-    UNI_TRY(uni_dataset_iterate(&it, from, &(uni_data_options){ .batch_size = 65536, .epochs = 1 },
+    int64_t size = end > 0 && end < BATCH ? end : BATCH;
+    UNI_TRY(uni_dataset_iterate(&it, from, &(uni_data_options){ .batch_size = size, .epochs = 1 },
                                 err));
-    while ((more = uni_dataset_iterator_next(it, &batch, err)) > 0) {
-        uni_table **grown = reallocarray(tables, (size_t)count + 1, sizeof(uni_table *));
-        bytes += (int64_t)uni_table_bytes(batch);
-        if (grown == NULL || bytes > limit) {
-            uni_table_unref(batch);
-            tables = grown != NULL ? grown : tables;
-            more =
-                uni_error_set(err, UNI_ELIMIT,
-                              "cache: the rows take more than %lld bytes; give max_bytes, or read "
-                              "them in every epoch",
-                              (long long)limit);
-            break;
-        }
-        tables = grown;
-        tables[count++] = batch;
+    while (status == 0 && (end < 0 || kept.rows < end) &&
+           (more = uni_dataset_iterator_next(it, &batch, err)) > 0) {
+        status = keep_batch(&kept, batch, begin, end, err);
+        uni_table_unref(batch);
     }
-    status = more;
-    if (status == 0 && count == 0)
-        status = uni_dataset_from_table(out, (uni_table *)schema, err);
-    else if (status == 0 && (status = uni_table_concat(&whole, tables, count, err)) == 0)
-        status = uni_dataset_from_table(out, whole, err);
-    if (status == 0) {
-        (*out)->order = from->order;
-        (*out)->order.shuffle = false;
-        uni__dataset_inherit_shard(*out, from);
-    }
-    for (int i = 0; i < count; i++)
-        uni_table_unref(tables[i]);
-    free(tables);
-    uni_table_unref(whole);
     uni_dataset_iterator_free(it);
+    status = more < 0 ? more : status;
+    if (status == 0 && kept.count == 0)
+        status = uni_dataset_from_table(out, (uni_table *)schema, err);
+    else if (status == 0 && (status = uni_table_concat(&whole, kept.tables, kept.count, err)) == 0)
+        status = uni_dataset_from_table(out, whole, err);
+    for (int i = 0; i < kept.count; i++)
+        uni_table_unref(kept.tables[i]);
+    free(kept.tables);
+    uni_table_unref(whole);
     return status;
+}
+
+int uni_dataset_cache(uni_dataset **out, uni_dataset *from, int64_t max_bytes, uni_error *err)
+{
+    UNI_TRY(keep_rows(out, from, 0, -1, max_bytes, err));
+    (*out)->order = from->order;
+    (*out)->order.shuffle = false;
+    uni__dataset_inherit_shard(*out, from);
+    return 0;
 }

@@ -160,10 +160,19 @@ char *uni_trial_checkpoint(const uni_tune_results *results, int64_t trial, bool 
     return path ? uni__path_join(results->experiment.dir, path, NULL) : NULL;
 }
 
-static int sign_of(const uni__experiment *experiment, const char *mode, uni_error *err)
+/* The experiment's mode is that of its own metric: another one needs its own. */
+static int sign_of(const uni__experiment *experiment, const char *metric, const char *mode,
+                   uni_error *err)
 {
     if (mode && strcmp(mode, "max") != 0 && strcmp(mode, "min") != 0)
         return uni_error_set(err, UNI_EINVAL, "mode must be \"min\" or \"max\", not \"%s\"", mode);
+    bool own = !metric || !experiment->metric || strcmp(metric, experiment->metric) == 0;
+    if (!mode && !own)
+        return uni_error_set(
+            err, UNI_EINVAL,
+            "which value of \"%s\" is better? Give a mode, \"min\" or \"max\": the "
+            "experiment's is for \"%s\"",
+            metric, experiment->metric);
     int sign = !mode ? experiment->sign : strcmp(mode, "max") == 0 ? 1 : -1;
     if (!sign)
         return uni_error_set(err, UNI_EINVAL,
@@ -177,7 +186,7 @@ double uni_trial_value(const uni_tune_results *results, int64_t trial, const cha
     const uni__experiment *experiment = &results->experiment;
     const char *name = metric ? metric : experiment->metric;
     int number = name ? uni__experiment_metric(experiment, name) : -1;
-    int sign = sign_of(experiment, mode, NULL);
+    int sign = sign_of(experiment, name, mode, NULL);
     double value = NAN;
     if (number < 0 || (sign < 0 && scope == UNI_SCOPE_ALL) ||
         !uni__trial_value(get(results, trial), number, sign == 1 ? 1 : -1, scope, &value))
@@ -220,7 +229,7 @@ int uni_tune_best(const uni_tune_results *results, const char *metric, const cha
     if (!metric)
         return uni_error_set(err, UNI_EINVAL,
                              "best by which metric? The experiment has none: give one");
-    int sign = sign_of(experiment, mode, err);
+    int sign = sign_of(experiment, metric, mode, err);
     UNI_TRY(sign);
     sign = sign == 1 ? 1 : -1;
     int name = uni__experiment_metric(experiment, metric);

@@ -367,6 +367,13 @@ class Functions(InDirectory):
             if rows > 10000:
                 break
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 320 << 10)
+        # What limit and take read ahead of the rows that they need: 200 rows of 30 MB would be 6 GB.
+        large = numpy.ones(30 << 20, numpy.uint8)
+        made = (data.range(200).flat_map(lambda row: [{"x": large}]), data.range(200).filter(lambda row: True).map(lambda row: {"x": large}))
+        for ds in made:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.assertEqual((ds.limit(3).count(), len(ds.take(3))), (3, 3))
+            self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 640 << 10)
         start = time.monotonic()
         next(iter(data.range(100000).map(lambda row: (time.sleep(0.002), row)[1]).iter_batches(batch_size=32)))
         next(iter(data.range(100000).filter(lambda row: (time.sleep(0.0005), True)[1]).iter_batches(batch_size=32)))

@@ -154,6 +154,13 @@ class Text(unittest.TestCase):
             self.assertEqual(layer.get_vocabulary(), special + ["the", "cat"])
             self.assertEqual(layer.get_vocabulary(include_special_tokens=False), ["the", "cat"])
 
+    def test_words_of_an_embedding(self):
+        layer = keras.layers.SentenceEmbedding(2, vocabulary=["red", "green"])
+        self.assertEqual((layer.get_vocabulary(), layer.vocabulary_size()), (["red", "green"], 2))
+        self.assertEqual(type(layer).from_config(layer.get_config()).get_vocabulary(), ["red", "green"])
+        with self.assertRaisesRegex(ValueError, "hashed into 50 buckets"):
+            keras.layers.SentenceEmbedding(2, buckets=50).get_vocabulary()
+
 
 class Batches(unittest.TestCase):
     def test_weights_of_samples(self):

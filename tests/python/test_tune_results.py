@@ -226,6 +226,28 @@ class Failures(unittest.TestCase):
             tune.Tuner.restore(grid.experiment_path, resume_errored=True, restart_errored=True)
 
 
+class Modes(unittest.TestCase):
+    def test_another_metric_needs_its_own(self):
+        """The experiment's mode is for its own metric: by accuracy, min would give the worst as the best."""
+        def both(config):
+            return {"loss": config["x"], "acc": config["x"]}
+
+        grid = fit(both, tune.TuneConfig(metric="loss", mode="min"), space={"x": tune.grid_search([1, 3, 2])})
+        analysis = tune.run(both, config={"x": tune.grid_search([1, 3, 2])}, metric="loss", mode="min", verbose=0)
+        for call in (grid.get_best_result, analysis.get_best_trial, analysis.get_best_config, analysis.get_best_logdir, analysis.dataframe, grid.get_dataframe):
+            with self.assertRaisesRegex(ValueError, 'which value of "acc" is better'):
+                call("acc")
+            with self.assertRaisesRegex(ValueError, "not 'best'"):
+                call("acc", "best")
+        self.assertEqual(grid.get_best_result("acc", "max").config, {"x": 3})
+        self.assertEqual(analysis.get_best_config("acc", "max"), {"x": 3})
+        self.assertEqual(analysis.get_best_config(), {"x": 1})
+        free = fit(both, space={"x": tune.grid_search([1, 3, 2])})
+        for call in (free.get_best_result, free.get_dataframe):
+            with self.assertRaisesRegex(ValueError, "no mode"):
+                call("acc")
+
+
 class Arguments(unittest.TestCase):
     def test_none_is_swallowed(self):
         for call, words in (

@@ -84,6 +84,47 @@ def test_run_and_look(storage):
     assert "3 of 3 trials done" in out, out
 
 
+def test_another_metric_needs_a_mode(storage):
+    """The experiment's mode is for its own metric: by accuracy, min would show the worst as the best."""
+    program = ["sh", "-c", "echo '{\"loss\": {x}, \"accuracy\": {x}}' >&$UNISONO_REPORT_FD"]
+    run(storage, "tune", write(storage, program=program, name="two"))
+    for word in ("best", "show", "plot"):
+        _, err = run(storage, "tune", word, "two", "--metric", "accuracy", code=64)
+        assert 'which value of "accuracy" is better?' in err, (word, err)
+        run(storage, "tune", word, "two", "--metric", "loss")
+    assert json.loads(run(storage, "tune", "best", "two", "--metric", "accuracy", "--mode", "max")[0])["config"]["x"] == 7
+    assert "best: trial 2, accuracy 7" in run(storage, "tune", "show", "two", "--metric", "accuracy", "--mode", "max")[0]
+
+
+# Each option of `unisono tune` with a value, and the words that it acts on. --storage and --color are for all.
+OPTIONS = {"samples": ("1", "SPEC.json"), "concurrent": ("1", "SPEC.json"), "seed": ("1", "SPEC.json"), "name": ("n", "SPEC.json"),
+           "retry": (None, "resume"), "restart": (None, "resume"), "metric": ("loss", "show best plot"), "mode": ("max", "show best plot"),
+           "scope": ("avg", "best"), "output": ("-", "plot"), "log": (None, "plot"), "csv": (None, "show"), "json": (None, "show best"),
+           "storage": (None, None), "color": (None, None)}
+
+
+def test_options_act_or_are_refused(storage):
+    spec = write(storage, name="table")
+    run(storage, "tune", spec)
+    known = {line.split("--")[1].split()[0] for line in run(storage, "tune", "--help")[0].splitlines() if line.lstrip()[:1] == "-"}
+    assert known - {"help"} == set(OPTIONS), known ^ set(OPTIONS)
+    words = {"SPEC.json": [spec], "resume": ["resume", "table"], "show": ["show", "table"], "best": ["best", "table"], "plot": ["plot", "table", "-o", "-"]}
+    for option, (value, acts) in OPTIONS.items():
+        if acts is None:
+            continue
+        for word, rest in words.items():
+            given = ["--" + option] + ([value] if value else [])
+            if word in acts.split():
+                run(storage, "tune", *given, *rest)
+            elif word == "plot" and option == "output":
+                continue
+            else:
+                _, err = run(storage, "tune", *given, *rest, code=64)
+                assert "--%s has no effect on `tune %s`" % (option, word) in err, (option, word, err)
+    for pair, hint in ((("--csv", "--json"), "not both"), (("--csv", "--metric", "loss"), "for people"), (("--json", "--mode", "max"), "for people")):
+        assert hint in run(storage, "tune", "show", "table", *pair, code=64)[1], pair
+
+
 def test_plot_of_diverged_trials(storage):
     program = os.path.join(storage, "train.sh")  # 20 good trials, one that explodes, one with NaN, one that is silent
     with open(program, "w", encoding="utf-8") as file:

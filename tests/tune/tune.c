@@ -171,6 +171,12 @@ static void bad_input(uni_program *program)
     CHECK(uni_tune_best(uni_tuner_results(tuner), NULL, NULL, UNI_SCOPE_LAST, &best, &err) ==
           UNI_ENOTFOUND);
     CHECK_CONTAINS(err.message, "\"accuracy\"; they reported: loss, x");
+    /* The experiment's mode says nothing about another metric. */
+    CHECK(uni_tune_best(uni_tuner_results(tuner), "loss", NULL, UNI_SCOPE_LAST, &best, &err) ==
+          UNI_EINVAL);
+    CHECK_CONTAINS(err.message, "which value of \"loss\" is better?");
+    CHECK_OK(uni_tune_best(uni_tuner_results(tuner), "loss", "min", UNI_SCOPE_LAST, &best, &err),
+             &err);
     uni_tuner_free(tuner);
     tuner = tune_fitted(program, "{\"function\": \"silent\"}");
     CHECK_CONTAINS(uni_trial_why(uni_tuner_results(tuner), 0), "returned without a report");

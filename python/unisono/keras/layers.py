@@ -531,5 +531,17 @@ class SentenceEmbedding(_Text):
         super().__init__(dict(output_dim=output_dim, vocabulary=None if vocabulary is None else [str(each) for each in vocabulary],
                               vectors=None if vectors is None else str(vectors), buckets=buckets, combiner=combiner), common)
         self._input_shape, self._input_dtype = (), "string"
+        self._words = None if vocabulary is None else [str(each) for each in vocabulary]
+        self._words_from = "they are hashed into %d buckets" % buckets if vectors is None else "they are the first words of the lines of %s" % vectors
+
+    def get_vocabulary(self, include_special_tokens: bool = True) -> list:
+        """The words of `vocabulary`; there are no special tokens among them."""
+        if self._words is None:
+            raise ValueError("SentenceEmbedding %s has no vocabulary of its own: %s" % (self.name, self._words_from))
+        return list(self._words)
+
+    def vocabulary_size(self) -> int:
+        """How many words `vocabulary` has."""
+        return len(self.get_vocabulary())
 
 

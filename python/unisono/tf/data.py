@@ -418,4 +418,3 @@ class _Plan:
 
 def _planned(plan):
     return Dataset(plan.begin, plan.length(), plan)
-

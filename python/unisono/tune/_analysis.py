@@ -126,15 +126,23 @@ class Results:
                 self._history.setdefault(trial, []).append(metrics)
         return self._history.get(index, [])
 
+    def mode_of(self, metric: str | None, mode: str | None) -> str | None:
+        """What was given, or the experiment's, which is the mode of its own metric only."""
+        if mode is None and metric is not None and self.metric is not None and metric != self.metric:
+            raise ValueError('which value of "%s" is better? Give mode="min" or mode="max": the experiment\'s is for "%s"' % (metric, self.metric))
+        mode = self.mode if mode is None else mode
+        if metric is not None and not mode:
+            raise ValueError("no mode: give \"min\" or \"max\" here or in the TuneConfig")
+        if mode not in (None, "min", "max"):
+            raise ValueError('mode must be "min" or "max", not %r' % (mode,))
+        return mode
+
     def best(self, metric: str | None, mode: str | None, scope: str) -> int:
         """The trial with the best value of a metric."""
-        metric, mode = metric or self.metric, mode or self.mode
+        metric = metric or self.metric
         if not metric:
             raise ValueError("no metric: give one here or in the TuneConfig")
-        if not mode:
-            raise ValueError("no mode: give \"min\" or \"max\" here or in the TuneConfig")
-        if mode not in ("min", "max"):
-            raise ValueError('mode must be "min" or "max", not %r' % (mode,))
+        mode = self.mode_of(metric, mode)
         if scope not in ("last", "all", "avg"):
             raise ValueError('scope must be "last", "all" or "avg", not %r' % (scope,))
         return self.tuner.best(metric, mode, scope)
@@ -218,7 +226,8 @@ class ResultGrid:
         """A row a trial: its last report, or the one with the best filter_metric."""
         if filter_mode and not filter_metric:
             raise ValueError("filter_mode needs filter_metric")
-        return _pandas().DataFrame(self._results.rows(filter_metric, filter_mode or self._results.mode))
+        mode = self._results.mode_of(filter_metric, filter_mode)
+        return _pandas().DataFrame(self._results.rows(filter_metric, mode))
 
     def __repr__(self) -> str:
         return "ResultGrid<%d trials, %d errors>" % (len(self), self.num_errors)
@@ -254,7 +263,7 @@ class ExperimentAnalysis:
         found = checkpoints_of(trial.logdir)
         if not found:
             return None
-        return best_of(found, metric or self.default_metric or "training_iteration", mode or self.default_mode or "max")
+        return best_of(found, metric or self.default_metric or "training_iteration", self._results.mode_of(metric, mode) or "max")
 
     def get_last_checkpoint(self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max") -> str | None:
         """The newest checkpoint of a trial; when none is given, of the best one by the metric, which is the one that trained longest."""
@@ -315,7 +324,8 @@ class ExperimentAnalysis:
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
         """A row a trial: its last report, or the one with the best metric."""
-        return _pandas().DataFrame(self._results.rows(metric, mode or self._results.mode))
+        mode = self._results.mode_of(metric, mode)
+        return _pandas().DataFrame(self._results.rows(metric, mode))
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
         """Configs by the trial's directory; prefix: flat, with "config/" before the names."""

@@ -105,7 +105,7 @@ class _Finder:
         return spec
 
 
-def put_right():
+def put_right() -> None:
     """Before the train function, once in a process."""
     if TRAINER in sys.modules:
         _change(sys.modules[TRAINER])
