@@ -233,14 +233,15 @@ def call_in_thread(function, argument, interrupt):
 
 
 class Group:
-    def __init__(self, backend="none", backend_config=None, mode="v2", quiet=False, names=None, **options):
-        """names: what the caller's arguments are called, where the library's error names its own."""
+    def __init__(self, backend="none", backend_config=None, mode="v2", quiet=False, names=None, hooks=None, context=None, **options):
+        """names: what the caller's arguments are called, where the library's error names its own. hooks: of a Backend of the user's own. context: what
+        the train function runs in."""
         from unisono import _runtime
 
         check_backend(backend)
         quiet = quiet or _runtime.is_quiet()
         self.backend, self.mode, self.quiet = backend, mode, quiet
-        self.backend_config = backend_config or {}
+        self.backend_config, self.hooks, self.context = backend_config or {}, hooks, context
         self.secret = os.urandom(32)
         servers = options.get("servers", 0)
         self.num_workers = options.get("num_workers", 1) + servers + bool(servers) + options.get("evaluators", 0)  # all processes
@@ -268,6 +269,10 @@ class Group:
             "backend_config": self.backend_config,
             "as_ray": "unisono.ray" in sys.modules and sys.modules["unisono.ray"].installed(),
         }
+        if self.hooks is not None:
+            payload["hooks"] = self.hooks.describe()
+        if self.context is not None:
+            payload["context"] = _codec.dumps(self.context)
         if self.backend == "tensorflow":
             _same_keras.check(payload["call"], name_of(function), self.keras)
         payload.update(extra or {})
@@ -294,6 +299,11 @@ class Group:
             if logs:
                 logs.end()
 
+    def end_hooks(self):
+        """Before the workers of a Trainer end."""
+        if self.hooks is not None:
+            self.hooks.close()
+
     # ---- failures ----
 
     def failure_of(self, result):
@@ -301,6 +311,9 @@ class Group:
         if result["error"] is None:
             return None
         code, status, message = result["error"]
+        if self.hooks is not None and self.hooks.failure is not None:
+            self.hooks.failure, failure = None, self.hooks.failure
+            return failure
         try:
             return self._remote_exception(result["run_dir"], code) or _error(code, status, message)
         finally:

@@ -1,5 +1,6 @@
 """The worker: started by the agent, runs the functions that the driver sends, one after the other."""
 
+import contextlib
 import os
 import sys
 
@@ -38,6 +39,20 @@ def _set_up_backend(session, attachment):
     return setup.set_up(session, attachment["backend_config"])
 
 
+def _gate(session, attachment):
+    """Where the hooks of a Backend of the user's own come in."""
+    if "hooks" not in attachment:
+        return contextlib.nullcontext()
+    from unisono.train import _hooks_worker
+
+    return _hooks_worker.gate(attachment["hooks"], session)
+
+
+def _context(attachment):
+    """What the backend's configuration wants around the train function."""
+    return _codec.loads(attachment["context"])() if "context" in attachment else contextlib.nullcontext()
+
+
 def _save_failure(session, secret, error):
     """The exception for the driver: in the run's directory (only the user can read it), with a MAC of the run's secret."""
     import traceback
@@ -69,7 +84,8 @@ def _run(session, function_name):
         with _session.begin(session, attachment):
             if hook is not None:
                 hook()
-            value = function(config if config is not None else {}) if arity else function()
+            with _gate(session, attachment), _context(attachment):
+                value = function(config if config is not None else {}) if arity else function()
             answer = None if value is None else _codec.dumps_value(value)
         finish()
         return answer

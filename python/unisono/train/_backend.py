@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +19,11 @@ class BackendConfig:
         """The class of the backend."""
         return Backend
 
+    @property
+    def train_func_context(self) -> Any:
+        """A context manager, without arguments, that the train function runs in."""
+        return contextlib.nullcontext
+
     def to_dict(self) -> dict[str, Any]:
         """Its fields."""
         return dict(vars(self))
@@ -32,16 +38,74 @@ class BackendConfig:
 
 
 class Backend:
-    """The base of Ray's backends. One of your own is refused: a train function does the same at its beginning."""
+    """The base of Ray's backends. The hooks of one of your own run in the driver, and what they execute runs in the workers.
+
+    on_start runs once for each set of worker processes, on_training_start before each train function, on_shutdown before the workers end.
+    worker_group has execute, execute_async, execute_single, execute_single_async, num_workers, len and workers[rank].metadata.
+    """
+
+    share_cuda_visible_devices = False
+    has_replica_groups = False
+
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        """Called when the workers have started."""
+
+    def on_training_start(self, worker_group: Any, backend_config: Any) -> None:
+        """Called before the train function; the session is there."""
+
+    def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
+        """Called before the workers end."""
+
+
+# What Ray calls and unisono does not.
+_NOT_CALLED = {"encode_data": "checkpoints travel as they are", "decode_data": "checkpoints travel as they are",
+               "handle_failure": "the library restarts the workers, and on_start is called again"}
 
 
 def _check_hooks(config: Any) -> None:
-    """Hooks of a Backend of the user's own would never be called."""
+    """What a Backend of the user's own has that would have no effect."""
+    kind, name = config.backend_cls, type(config).__name__
+    if kind is Backend:
+        return
+    what = "%s.backend_cls=%s" % (name, getattr(kind, "__name__", kind))
+    if not isinstance(kind, type):
+        raise TypeError("%s is not supported: it must be a class" % what)
+    if config.name != "none":
+        raise TypeError("%s is not supported: a Backend of your own does the set-up, and %s has the one of %s: derive the configuration from BackendConfig"
+                        % (what, name, config.name))
+    for method, instead in _NOT_CALLED.items():
+        if hasattr(kind, method):
+            raise TypeError("%s is not supported: %s would not be called, because %s" % (what, method, instead))
+    if getattr(kind, "has_replica_groups", False):
+        raise TypeError("%s is not supported: has_replica_groups has no effect" % what)
+
+
+def context_of(config: Any) -> Any:
+    """The train function's context, or None."""
+    context = config.train_func_context
+    return None if context is contextlib.nullcontext else context
+
+
+def hooks_of(config: Any, size: int, ends: bool, use_gpu: bool) -> Any:
+    """The driver's half of a Backend of the user's own; None without one."""
     kind = config.backend_cls
-    own = [name for base in getattr(kind, "__mro__", ()) if base not in (Backend, object) for name in vars(base) if not name.startswith("__")]
-    if kind is not Backend:
-        raise TypeError("%s.backend_cls=%s is not supported%s: do the same at the beginning of the train function (v1: initialization_hook)"
-                        % (type(config).__name__, getattr(kind, "__name__", kind), " (%s would not be called)" % ", ".join(sorted(set(own))) if own else ""))
+    if kind is Backend:
+        return None
+    from unisono import _runtime
+    from unisono.train._hooks import Hooks
+
+    if not _runtime.is_local():
+        raise ValueError("the hooks of %s need workers on this machine: without hosts and without a launcher" % kind.__name__)
+    if use_gpu and getattr(kind, "share_cuda_visible_devices", False):
+        raise ValueError("%s.share_cuda_visible_devices is not supported: a worker sees its own GPUs only" % kind.__name__)
+    return Hooks(config, size, ends)
+
+
+def refuse_hooks(config: Any, where: str) -> None:
+    """Where there is no driver that could call them."""
+    what = "the hooks of %s" % config.backend_cls.__name__ if config.backend_cls is not Backend else "train_func_context" if context_of(config) else None
+    if what is not None:
+        raise TypeError("%s with %s is not supported: do the same at the beginning of the train function" % (where, what))
 
 
 @strict_class()

@@ -9,7 +9,7 @@ from unisono import _codec, _driver, _key, _paths, _safe, _unisono
 from unisono._arguments import Refused, strict_class
 from unisono._unisono import Error
 from unisono.train._backend import (BackendConfig, HorovodConfig, TensorflowConfig, TorchConfig, backend_config as _backend_config, check_reserved,
-                                    check_resources)
+                                    check_resources, context_of, hooks_of)
 from unisono.train._checkpoint import MANIFEST, Checkpoint
 from unisono.train._config import DataConfig, RunConfig, ScalingConfig, config_of
 from unisono.train._result import Result, find_run
@@ -91,7 +91,7 @@ class DataParallelTrainer:
         run.checkpoint_config._check_function(type(self).__name__)
         check_reserved(scaling.resources_per_worker, scaling.num_workers)
         return _driver.Group(self.backend_config.name, self.backend_config.settings(), mode="v2", quiet=run.verbose == 0,
-                             num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
+                             hooks=hooks_of(self.backend_config, scaling.num_workers, True, scaling.use_gpu), context=context_of(self.backend_config), num_workers=scaling.num_workers, name=run.name, storage_path=run.storage_path, max_failures=failures or -2,
                              **self.backend_config.roles(), **check_resources(scaling.resources_per_worker, scaling.use_gpu))
 
     def _options(self, group, sinks):
@@ -137,8 +137,11 @@ class DataParallelTrainer:
         sinks, own = self._callbacks()
         options = self._options(group, sinks)
         self._save(group.trainer.logdir)
-        left = self._fit_with(group, options, own) if own else group.call(group.trainer.fit, options)
-        error = group.failure_of(left)
+        try:
+            left = self._fit_with(group, options, own) if own else group.call(group.trainer.fit, options)
+            error = group.failure_of(left)
+        finally:
+            group.end_hooks()
         result = Result._of(left, error, self.train_loop_config, None if error else _driver.returned(left)[0])
         if error is not None:
             raise _failed(error, result.path)

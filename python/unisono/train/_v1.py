@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from unisono import _codec, _driver, _paths, _unisono
 from unisono._arguments import strict_class
-from unisono.train._backend import BackendConfig, backend_config, check_progress_timeout, check_reserved, check_resources
+from unisono.train._backend import BackendConfig, backend_config, check_progress_timeout, check_reserved, check_resources, context_of, hooks_of, refuse_hooks
 from unisono.train.callbacks import TrainingCallback, feed, finish, sink_of, sinks_and_own
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class Trainer:
         self._hook, self._last = None, {}
         self._iterator = lambda: None  # a weak reference to the last one
         storage, name = self._where = _place(logdir)
-        self._group = _driver.Group(self._config.name, self._config.settings(), mode="v1", num_workers=num_workers, storage_path=storage, name=name,
+        self._group = _driver.Group(self._config.name, self._config.settings(), mode="v1", hooks=hooks_of(self._config, num_workers, False, use_gpu),
+                                    context=context_of(self._config), num_workers=num_workers, storage_path=storage, name=name,
                                     max_failures=max_retries if max_retries != 0 else -2, no_retry_errors=True, lockstep=True, **self._config.roles(), **self._resources)
 
     # ---- life ----
@@ -95,7 +96,10 @@ class Trainer:
         iterator = self._iterator()
         if iterator is not None:
             iterator.close()
-        self._group.trainer.shutdown()
+        try:
+            self._group.end_hooks()
+        finally:
+            self._group.trainer.shutdown()
 
     # ---- runs ----
 
@@ -241,6 +245,7 @@ class Trainer:
         """What tune.run takes: every trial runs train_func in this trainer's number of workers, with the trial's config."""
         from unisono.tune._trainable import of_v1_trainer
 
+        refuse_hooks(self._config, "to_tune_trainable")
         if self._group.trainer.is_started:
             raise RuntimeError("to_tune_trainable is for a Trainer that is not started")
         return of_v1_trainer(self, train_func, dataset)
@@ -249,6 +254,7 @@ class Trainer:
         """An object of a class in every worker, whose methods are called with group[rank].method.remote(...)."""
         from unisono.train._worker_group import WorkerGroup
 
+        refuse_hooks(self._config, "to_worker_group")
         if self._group.trainer.is_started:
             raise RuntimeError("to_worker_group is for a Trainer that is not started")
         if not isinstance(train_cls, type):

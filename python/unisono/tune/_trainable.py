@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from unisono import _driver
+from unisono.train._backend import refuse_hooks
 from unisono.tune.trainable import ClassTrial, Trainable
 
 
@@ -63,6 +64,7 @@ def of_v1_trainer(trainer: Any, train_func: Callable[..., Any], dataset: Any) ->
 
 def _of_air_trainer(trainer):
     config = trainer.backend_config
+    refuse_hooks(config, "Tuner(%s)" % type(trainer).__name__)
     return Prepared(trainer.train_loop_per_worker, type(trainer).__name__, "v2", config.name, config.settings(), trainer.scaling_config.num_workers,
                     {"air": True, "config": dict(trainer.train_loop_config or {})}, run_config=trainer.run_config,
                     datasets=_packed(trainer.scaling_config.num_workers, trainer.datasets, getattr(trainer.dataset_config, "datasets_to_split", "all"), trainer.preprocessor)

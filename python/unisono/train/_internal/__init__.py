@@ -1,0 +1,1 @@
+"""ray.train._internal: what scripts import from there."""

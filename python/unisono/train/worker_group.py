@@ -1,0 +1,5 @@
+"""ray.train.worker_group: the workers as a Backend's hooks see them."""
+
+from unisono.train._hooks import BackendWorkerGroup as WorkerGroup  # noqa: F401
+
+__all__ = ["WorkerGroup"]
