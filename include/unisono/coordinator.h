@@ -60,7 +60,8 @@ typedef struct uni_parameter_server_options {
     int staleness; /* bounded: updates between a read and its own update; 0: none, workers take turns */
     bool
         no_replica; /* a server that dies goes back to the last checkpoint; saves its memory (not with synchronous) */
-    double join_timeout; /* seconds until every member must have placed its model; 0: 120 */
+    /* Seconds until every member must have placed its model, also again after it was restarted or has left fit early; 0: 120. */
+    double join_timeout;
 } uni_parameter_server_options;
 
 /* ---- step functions, on workers ---- */

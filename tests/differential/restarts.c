@@ -1,11 +1,14 @@
 /*
  * restarts.c - the net for restarts, its native part (restarts.h): every kind of callback, checkpoint policy, order of data and strategy, killed at every epoch and at
  * every moment of it, and at random steps; then two ranks at once, and again while it recovers. RESTARTS_ONLY=WORDS runs the kinds whose name has these words. The last
- * line counts the cases.
+ * line counts the cases. RESTARTS_KEEP=DIRECTORY keeps the runs that fail; restarts_watch.c adds what their processes wait for.
  */
 #include <sys/stat.h>
 
 #include "restarts.h"
+
+#define TIME_LIMIT 60.0 /* seconds; a run takes less than one */
+#define HANGS_AFTER 40.0
 
 const uni_function functions[] = { { "fit", restarts_fit },
                                    { "loop", restarts_loop },
@@ -35,7 +38,7 @@ static const char *const moment_names[] = {
 #undef NAME
 };
 
-static const char *words;
+static const char *words, *kept;
 static int cases, failures, kinds;
 
 /* ---- one run ---- */
@@ -104,6 +107,16 @@ static int count_lives(const char *pids)
     return lines;
 }
 
+/* The run's directory and logs, the files of its callbacks and its process numbers: kept as RESTARTS_KEEP/N. */
+static void keep_run(const char *run_dir, const char *files, const char *pids)
+{
+    char command[32768], target[4300];
+    snprintf(target, sizeof target, "%.4200s/%d.%d", kept, (int)getpid(), cases);
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp -a '%s' '%s' '%s' '%s'", target,
+             run_dir ? run_dir : files, files, pids, target);
+    fprintf(stderr, "%s %s\n", system(command) == 0 ? "kept as" : "could not be kept as", target);
+}
+
 /* *lives: processes that began. */
 static uni_value *run_once(uni_trainer *trainer, const kind *one, const death *at, int *lives)
 {
@@ -118,17 +131,21 @@ static uni_value *run_once(uni_trainer *trainer, const kind *one, const death *a
     put(config, "pids", uni_value_string(pids));
     put_death(config, at);
     uni_value *outcome = NULL;
+    restarts_watch *watch = restarts_watch_begin(pids, HANGS_AFTER);
     if (uni_trainer_fit(trainer,
                         &(uni_run_options){ .function = one->function,
                                             .config = config,
                                             .policy = &one->policy,
-                                            .time_limit = 60 },
+                                            .time_limit = TIME_LIMIT },
                         &result, &err) == 0) {
         outcome = restarts_outcome(result, files);
     } else { /* a run that fails, or hangs, is a difference like any other */
         outcome = uni_value_dict();
         put(outcome, "error", uni_value_string(err.message));
     }
+    restarts_watch_end(watch);
+    if (kept && uni_dict_get(outcome, "error"))
+        keep_run(uni_trainer_latest_run_dir(trainer), files, pids);
     *lives = count_lives(pids);
     if (uni_trainer_latest_run_dir(trainer))
         remove_all(uni_trainer_latest_run_dir(trainer));
@@ -369,6 +386,7 @@ static void run_twice(uni_program *program)
 static void all_kinds(uni_program *program)
 {
     words = getenv("RESTARTS_ONLY");
+    kept = getenv("RESTARTS_KEEP");
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1); /* thousands of runs need no disk */
     double begun = scenario_ms();

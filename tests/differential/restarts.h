@@ -1,6 +1,7 @@
 /*
  * restarts.h - the net for restarts: a training that is killed, at any epoch and at any moment of it, leaves behind and returns what the undisturbed one
- * does. restarts.c makes the cases and counts, restarts_worker.c trains and dies, restarts_compare.c compares.
+ * does. restarts.c makes the cases and counts, restarts_worker.c trains and dies, restarts_compare.c compares,
+ * restarts_watch.c records what a run that hangs waits for.
  */
 #ifndef UNISONO_TESTS_RESTARTS_H
 #define UNISONO_TESTS_RESTARTS_H
@@ -39,6 +40,11 @@ typedef enum restarts_again {
 /* The train functions of the workers, for functions[]. */
 int restarts_fit(uni_session *session, uni_value **result, uni_error *err);
 int restarts_loop(uni_session *session, uni_value **result, uni_error *err);
+
+/* A run that takes longer than `seconds` hangs: what each of its processes waits for goes into the file pids/stacks. */
+typedef struct restarts_watch restarts_watch;
+restarts_watch *restarts_watch_begin(const char *pids, double seconds);
+void restarts_watch_end(restarts_watch *watch);
 
 /* What a run has left behind: everything it returned, its checkpoints, and the files of its callbacks, without times and process numbers. */
 uni_value *restarts_outcome(const uni_result *result, const char *files);

@@ -162,6 +162,52 @@ static void servers_killed_often(uni_program *program)
     compare_with_one_process(program, "train", ranks, SIGKILL, 150, 200, 0, 1);
 }
 
+static void *kill_joining(void *argument)
+{
+    killer *k = argument;
+    const char *dir;
+    while (!(dir = uni_trainer_latest_run_dir(k->trainer)) && !k->over)
+        scenario_sleep_ms(5);
+    scenario_sleep_ms(k->every_ms); /* all have asked to join */
+    for (int i = 0; dir && k->ranks[i] >= 0; i++) {
+        int pid = scenario_worker_pid(dir, k->ranks[i]);
+        if (pid > 0 && kill(pid, k->signal) == 0)
+            k->done++;
+    }
+    return NULL;
+}
+
+/* Members that die after they asked to join: the answer to a dead process reaches the one that took its place, which must not take it for its own. Such a worker was
+ * refused as one of an earlier life, took that for the end of fit, and the coordinator waited for ever. */
+static void killed_while_joining(uni_program *program)
+{
+    static const int ranks[] = { 1, 2, 3, 4, -1 };
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    pthread_t thread;
+    uni_value *config = servers_config("parameter_server:sync", true);
+    CHECK(uni_dict_take(config, "chief_late_ms", uni_value_int(1500)) == 0);
+    uni_log_level_set(UNI_LOG_ERROR);
+    killer k = { .ranks = ranks, .signal = SIGKILL, .every_ms = 500 };
+    k.trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2, .servers = 2 });
+    CHECK(pthread_create(&thread, NULL, kill_joining, &k) == 0);
+    CHECK_OK(uni_trainer_fit(
+                 k.trainer,
+                 &(uni_run_options){ .function = "train", .config = config, .time_limit = 30 },
+                 &result, &err),
+             &err);
+    k.over = 1;
+    pthread_join(thread, NULL);
+    CHECK(k.done == 4 && uni_result_attempts(result) == 1);
+    uni_result *alone = servers_run(program, "train", 1, 0, servers_config("none", true), NULL);
+    CHECK(servers_difference(uni_result_returned(alone, 0), uni_result_returned(result, 0),
+                             EPOCHS) < 2e-5);
+    uni_value_free(config);
+    uni_result_free(alone);
+    uni_result_free(result);
+    uni_trainer_free(k.trainer);
+}
+
 const scenario scenarios[] = { { "members_killed", members_killed },
                                { "passes_killed", passes_killed },
                                { "coordinator_killed", coordinator_killed },
@@ -169,4 +215,5 @@ const scenario scenarios[] = { { "members_killed", members_killed },
                                { "asynchronous_killed", asynchronous_killed },
                                { "server_without_replica", server_without_replica },
                                { "servers_killed_often", servers_killed_often },
+                               { "killed_while_joining", killed_while_joining },
                                { NULL, NULL } };

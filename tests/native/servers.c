@@ -285,6 +285,29 @@ static void mistakes_are_told(uni_program *program)
     CHECK_CONTAINS(err.message, "servers");
 }
 
+/* A member that returns without training: the others do not wait for it for ever. */
+static void member_that_leaves(uni_program *program)
+{
+    static const char *const names[] = { "worker 0 (rank 1)", "server 0 (rank 3)" };
+    for (int i = 0; i < 2; i++) {
+        uni_error err = { 0 };
+        const char *strategy = i == 0 ? "parameter_server:sync" : "parameter_server";
+        uni_value *config = servers_config(strategy, false);
+        CHECK(uni_dict_take(config, "leaves", uni_value_int(i == 0 ? 1 : 3)) == 0);
+        CHECK(uni_dict_take(config, "join_timeout", uni_value_float(1)) == 0);
+        uni_log_level_set(UNI_LOG_ERROR);
+        uni_trainer *trainer = scenario_trainer(
+            program, (uni_trainer_options){
+                         .num_workers = 2, .servers = 1, .max_failures = UNI_NO_RETRIES });
+        uni_run_options run = { .function = "train", .config = config, .time_limit = 60 };
+        CHECK(uni_trainer_fit(trainer, &run, NULL, &err) == UNI_EFUNCTION);
+        CHECK_CONTAINS(err.message, "the coordinator waits for");
+        CHECK_CONTAINS(err.message, names[i]);
+        uni_value_free(config);
+        uni_trainer_free(trainer);
+    }
+}
+
 /* A step that ends its worker every time does not go on for ever. */
 static void poison_is_given_up(uni_program *program)
 {
@@ -354,6 +377,7 @@ const scenario scenarios[] = { { "synchronous_is_one_process", synchronous_is_on
                                { "sidecar_evaluates", sidecar_evaluates },
                                { "no_seed_is_the_models", no_seed_is_the_models },
                                { "mistakes_are_told", mistakes_are_told },
+                               { "member_that_leaves", member_that_leaves },
                                { "poison_is_given_up", poison_is_given_up },
                                { "roles_in_the_environment", roles_in_the_environment },
                                { NULL, NULL } };

@@ -97,20 +97,26 @@ static int train(uni_session *session, uni_value **result, uni_error *err)
     }
     if (uni_session_world_rank(session) == 2)
         scenario_sleep_ms((int)uni_dict_get_int(config, "late_ms", 0));
-    if (uni_dict_get_bool(config, "no_replica", false))
-        UNI_TRY_GOTO(
-            uni_strategy_parameter_server(
-                &strategy, session, &(uni_parameter_server_options){ .no_replica = true }, err),
-            done);
+    if (uni_session_world_rank(session) == 0)
+        scenario_sleep_ms((int)uni_dict_get_int(config, "chief_late_ms", 0));
+    const char *named = uni_dict_get_string(config, "strategy", "none");
+    bool together = strcmp(named, "parameter_server:sync") == 0;
+    uni_parameter_server_options how = {
+        .mode = together ? UNI_PS_SYNCHRONOUS : UNI_PS_ASYNCHRONOUS,
+        .no_replica = uni_dict_get_bool(config, "no_replica", false),
+        .join_timeout = uni_dict_get_float(config, "join_timeout", 0)
+    };
+    if (how.no_replica || how.join_timeout > 0)
+        UNI_TRY_GOTO(uni_strategy_parameter_server(&strategy, session, &how, err), done);
     else
-        UNI_TRY_GOTO(uni_strategy_open(&strategy, uni_dict_get_string(config, "strategy", "none"),
-                                       session, err),
-                     done);
+        UNI_TRY_GOTO(uni_strategy_open(&strategy, named, session, err), done);
     UNI_TRY_GOTO(servers_make_model(&model, noisy, uni_dict_get_string(config, "optimizer", "adam"),
                                     (int)uni_dict_get_int(config, "accumulate", 0), err),
                  done);
     UNI_TRY_GOTO(uni_session_restore_model(session, model, &epoch, err), done);
     UNI_TRY_GOTO(uni_strategy_place(strategy, model, err), done);
+    if (uni_session_world_rank(session) == uni_dict_get_int(config, "leaves", -1))
+        goto done;
     UNI_TRY_GOTO(uni_callback_report_checkpoint(&callbacks[0], session, 1, err), done);
     UNI_TRY_GOTO(uni_fit_callback_new(&callbacks[1], &slow_class, &pause, err), done);
     uni_fit_options options = { .x = &columns[0],

@@ -21,7 +21,7 @@
 #include "strategy/server/link.h"
 
 #define UNI__BOARD_MAGIC 0x31535055u /* "UPS1" */
-#define UNI__BOARD_VERSION 1u
+#define UNI__BOARD_VERSION 2u
 #define UNI__PS_WINDOW 4096u /* calls of step functions that may be on their way */
 #define UNI__PS_MAX_SUMS 256 /* doubles that a step reports */
 #define UNI__PS_VALUE_MAX (4u << 20) /* bytes of a step function's arguments or result */
@@ -36,6 +36,7 @@ typedef struct uni__server_board_member {
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t sleeps;
     _Atomic uint32_t epoch; /* 0: not here yet; counts its lives */
+    _Atomic uint32_t left; /* how many phases this life has ended */
     _Atomic uint32_t restores; /* of a server: how often its shard came back from the replica */
 } uni__server_board_member;
 

@@ -88,6 +88,7 @@ struct uni__ps {
     uint32_t phase; /* fit calls and coordinators so far */
     bool in_phase, all_here, warned_missing;
     uint64_t begun_ns;
+    uint64_t left_ns; /* coordinator: since when a member that left is missed; 0: none is */
     uni__server_link *servers; /* coordinator and workers: one a server */
     uint64_t version; /* of the weights that the model has */
     struct uni__pass *pass; /* worker: the one that it is in */
@@ -115,7 +116,9 @@ void uni__ps_end_phase(uni__ps *ps); /* the coordinator's: all members leave it 
 bool uni__ps_phase_over(const uni__ps *ps);
 /* Lets members in (the coordinator), also those that were restarted. Fails when the run is over. Does not wait. */
 int uni__ps_attend(uni__ps *ps, uni_error *err) UNI_MUST_USE;
-/* That, and sleeps until the bell rings (seen: before the caller looked), or a moment. */
+/* A member: fails when another process has taken its place. */
+int uni__ps_check_life(const uni__ps *ps, uni_error *err) UNI_MUST_USE;
+/* Attends, and sleeps until the bell rings (seen: before the caller looked), or a moment. */
 int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err) UNI_MUST_USE;
 int uni__ps_stats_value(const uni__ps *ps, uni_value **out, uni_error *err) UNI_MUST_USE;
 uni__ps *uni__ps_of(const uni_strategy *strategy);
@@ -173,6 +176,7 @@ int uni__ps_complete_step(uni__ps *ps, uni_error *err) UNI_MUST_USE;
 int uni__ps_join(uni__ps *ps, uint64_t left, uni_error *err) UNI_MUST_USE;
 /* At the end of a phase, maybe by an error: what was begun is waited for, the rest is taken back. */
 void uni__ps_end_calls(uni__ps *ps);
+bool uni__ps_worker_has_call(const uni__ps *ps, int worker); /* and has not given its result */
 void uni__ps_worker_is_back(uni__ps *ps, int worker); /* its calls are queued again */
 
 /* worker.c */

@@ -24,6 +24,14 @@
 
 static const char hello_key[] = "ps.hello", board_key[] = "ps.board", phase_key[] = "ps.phase";
 
+/* What goes with the board. The mail is by rank: an answer to a process that died since may reach the one that took its place, which knows by the token that it is not
+ * its own. */
+typedef struct welcome {
+    uint64_t token; /* of the hello; NOT_ASKED: whoever is there now */
+    uint32_t epoch, unused;
+} welcome;
+#define NOT_ASKED 0u
+
 bool uni__ps_is_coordinator(const uni__ps *ps)
 {
     return ps->cluster.rank == 0;
@@ -46,12 +54,14 @@ int uni__ps_lanes(const uni__ps *ps)
 
 /* ---- letting members in ---- */
 
-static int let_in(uni__ps *ps, int rank, uni_error *err)
+static int let_in(uni__ps *ps, int rank, uint64_t token, uni_error *err)
 {
-    uint32_t epoch = atomic_fetch_add(&ps->board.header->members[rank].epoch, 1) + 1;
-    if (epoch > 1 && rank <= ps->cluster.workers)
+    uni__server_board_member *member = &ps->board.header->members[rank];
+    atomic_store(&member->left, 0);
+    welcome answer = { .token = token, .epoch = atomic_fetch_add(&member->epoch, 1) + 1 };
+    if (answer.epoch > 1 && rank <= ps->cluster.workers)
         uni__ps_worker_is_back(ps, rank - 1);
-    return ps->cluster.vtable->send(ps->cluster.context, rank, board_key, &epoch, sizeof epoch,
+    return ps->cluster.vtable->send(ps->cluster.context, rank, board_key, &answer, sizeof answer,
                                     ps->board.fd, err);
 }
 
@@ -59,18 +69,19 @@ static int let_in(uni__ps *ps, int rank, uni_error *err)
 static int look_at_mail(uni__ps *ps, uni_error *err)
 {
     for (;;) {
-        char key[UNI__CLUSTER_KEY_SIZE], data[64];
+        char key[UNI__CLUSTER_KEY_SIZE];
+        uint64_t token = NOT_ASKED;
         int from = -1, fd = -1;
         size_t size = 0;
-        int found = ps->cluster.vtable->receive(ps->cluster.context, hello_key, &from, key, data,
-                                                sizeof data, &size, &fd, 0, err);
+        int found = ps->cluster.vtable->receive(ps->cluster.context, hello_key, &from, key, &token,
+                                                sizeof token, &size, &fd, 0, err);
         UNI_TRY(found);
         if (fd >= 0)
             close(fd);
         if (found == 0)
             return 0;
         if (from > 0 && from <= ps->cluster.workers + ps->cluster.servers)
-            UNI_TRY(let_in(ps, from, err));
+            UNI_TRY(let_in(ps, from, token, err));
     }
 }
 
@@ -105,6 +116,60 @@ static int check_missing(uni__ps *ps, uni_error *err)
     }
     ps->all_here = true;
     return 0;
+}
+
+static bool has_left(const uni__ps *ps, int rank)
+{
+    return atomic_load(&ps->board.header->members[rank].left) > ps->phase;
+}
+
+/* Unless steps are in common, the other workers do the work of one that has left, but for the call that it had. */
+static bool is_missed(const uni__ps *ps, int rank)
+{
+    if (!has_left(ps, rank))
+        return false;
+    if (rank > ps->cluster.workers || uni__ps_is_synchronous(ps) ||
+        uni__ps_worker_has_call(ps, rank - 1))
+        return true;
+    for (int other = 1; other <= ps->cluster.workers; other++)
+        if (!has_left(ps, other))
+            return false;
+    return true;
+}
+
+/* Members that ended their part while the coordinator is in the middle of it: what is asked of them is never answered, unless they are started again. */
+static int check_left(uni__ps *ps, uni_error *err)
+{
+    int rank = 1, last = ps->cluster.workers + ps->cluster.servers;
+    uint64_t now = uni__monotonic_ns();
+    char name[48];
+    while (rank <= last && !is_missed(ps, rank))
+        rank++;
+    if (rank > last) {
+        ps->left_ns = 0;
+        return 0;
+    }
+    if (ps->left_ns == 0)
+        ps->left_ns = now;
+    double limit = ps->options.join_timeout > 0 ? ps->options.join_timeout : JOIN_TIMEOUT;
+    if ((double)(now - ps->left_ns) * 1e-9 < limit)
+        return 0;
+    return uni_error_set(err, UNI_ETIMEOUT,
+                         "the coordinator waits for %s, which ended its part %.0f s ago and has "
+                         "not joined again: every member must make the same calls, and end with "
+                         "the coordinator",
+                         role_of(ps, rank, name), limit);
+}
+
+int uni__ps_check_life(const uni__ps *ps, uni_error *err)
+{
+    char name[48];
+    if (uni__ps_is_coordinator(ps) || ps->carrier ||
+        atomic_load(&ps->board.header->members[ps->cluster.rank].epoch) == ps->epoch)
+        return 0;
+    return uni_error_set(err, UNI_EPEER,
+                         "the coordinator has let in another process as %s since this one joined",
+                         role_of(ps, ps->cluster.rank, name));
 }
 
 /* Over hosts the coordinator tells the ends of phases by mail. */
@@ -145,8 +210,9 @@ int uni__ps_attend(uni__ps *ps, uni_error *err)
     if (uni__ps_is_coordinator(ps) && !ps->carrier) {
         UNI_TRY(look_at_mail(ps, err));
         UNI_TRY(check_missing(ps, err));
+        return check_left(ps, err);
     }
-    return 0;
+    return uni__ps_check_life(ps, err);
 }
 
 int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
@@ -157,29 +223,49 @@ int uni__ps_idle(uni__ps *ps, uint32_t seen, uni_error *err)
     return 0;
 }
 
+/* Another one for every process that ever says hello on this host. */
+static uint64_t new_token(void)
+{
+    uint64_t token = uni__monotonic_ns() << 22 ^ (uint64_t)getpid();
+    return token == NOT_ASKED ? 1 : token;
+}
+
+static void warn_alone(uni__ps *ps)
+{
+    if (ps->warned_missing || (double)(uni__monotonic_ns() - ps->begun_ns) * 1e-9 < WARN_AFTER)
+        return;
+    char name[48];
+    uni__warn("%s has waited %.0f s for the coordinator (rank 0) to place its model",
+              role_of(ps, ps->cluster.rank, name), WARN_AFTER);
+    ps->warned_missing = true;
+}
+
 /* A member: says hello and waits for the board. */
 static int join(uni__ps *ps, uni_error *err)
 {
-    uint32_t nothing = 0, epoch = 0;
+    uint64_t token = new_token();
     char why[256] = "", key[UNI__CLUSTER_KEY_SIZE];
-    UNI_TRY(ps->cluster.vtable->send(ps->cluster.context, 0, hello_key, &nothing, sizeof nothing,
-                                     -1, err));
+    UNI_TRY(
+        ps->cluster.vtable->send(ps->cluster.context, 0, hello_key, &token, sizeof token, -1, err));
     for (;;) {
         int from = -1, fd = -1;
         size_t size = 0;
-        int found = ps->cluster.vtable->receive(ps->cluster.context, board_key, &from, key, &epoch,
-                                                sizeof epoch, &size, &fd, 100, err);
+        welcome answer = { 0 };
+        int found = ps->cluster.vtable->receive(ps->cluster.context, board_key, &from, key, &answer,
+                                                sizeof answer, &size, &fd, 100, err);
         UNI_TRY(found);
-        if (found == 1 && fd >= 0 && size == sizeof epoch) {
+        if (found == 1 && fd >= 0 && size == sizeof answer &&
+            (answer.token == token || answer.token == NOT_ASKED)) {
             int status = uni__server_board_map(&ps->board, fd, ps->cluster.rank, err);
             close(fd);
-            ps->epoch = epoch;
+            ps->epoch = answer.epoch;
             return status;
         }
         if (fd >= 0)
             close(fd);
         if (ps->cluster.vtable->over(ps->cluster.context, why, sizeof why))
             return uni_error_set(err, UNI_EPEER, "the run is over: %s", why);
+        warn_alone(ps);
     }
 }
 
@@ -375,6 +461,8 @@ void uni__ps_end_phase(uni__ps *ps)
         tell_phases(ps, ps->phase + 1);
     }
     ps->phase++;
+    if (!ps->carrier)
+        atomic_store(&ps->board.header->members[ps->cluster.rank].left, ps->phase);
 }
 
 /* ---- life ---- */
@@ -394,7 +482,7 @@ static void let_in_the_late(uni__ps *ps)
     (void)look_at_mail(ps, NULL);
     for (int rank = 1; rank <= ps->cluster.workers + ps->cluster.servers; rank++)
         if (atomic_load(&ps->board.header->members[rank].epoch) == 0)
-            (void)let_in(ps, rank, NULL);
+            (void)let_in(ps, rank, NOT_ASKED, NULL);
 }
 
 void uni__ps_free(uni__ps *ps)
@@ -404,6 +492,8 @@ void uni__ps_free(uni__ps *ps)
     if (uni__ps_is_coordinator(ps) && ps->board.header) {
         tell_phases(ps, UINT32_MAX); /* nothing more comes: members that expect it go on alone */
         let_in_the_late(ps);
+    } else if (ps->board.header && !ps->carrier) {
+        atomic_store(&ps->board.header->members[ps->cluster.rank].left, UINT32_MAX);
     }
     uni__ps_close_queue(ps);
     uni__ps_close_server(ps);

@@ -88,6 +88,15 @@ static void take_result(uni__ps *ps, int worker, const uni__ps_message *question
     finish(ps, call, question->status, payload, question->size);
 }
 
+bool uni__ps_worker_has_call(const uni__ps *ps, int worker)
+{
+    uni__queue *queue = ps->queue;
+    for (uint64_t id = queue->low; id < queue->next; id++)
+        if (call_of(queue, id)->state == UNI__CALL_RUNNING && call_of(queue, id)->worker == worker)
+            return true;
+    return false;
+}
+
 void uni__ps_worker_is_back(uni__ps *ps, int worker)
 {
     uni__queue *queue = ps->queue;

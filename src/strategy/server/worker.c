@@ -49,8 +49,8 @@ static int take_answer(uni__ps *ps, uni__work *out, uni_error *err)
     worker->outstanding = false;
     if (answer.status == UNI_EEND)
         return UNI_EEND;
-    if (answer.status < 0)
-        return 0;
+    if (answer.status < 0) /* the end of the phase, or of this life */
+        return uni__ps_check_life(ps, err);
     memcpy(worker->arguments, payload, answer.size);
     *out = (uni__work){ .id = answer.id,
                         .function = answer.number,
