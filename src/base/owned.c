@@ -3,6 +3,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,20 +76,54 @@ int uni__open_owned_file(int at, const char *name, const char *shown, uni_error 
     return open_owned(at, name, shown, S_IFREG, err);
 }
 
+/* `path` cannot be used because of the directory `fd`, which is `path` or above it. */
+static int refuse_shared(int fd, const struct stat *info, const char *path, uni_error *err)
+{
+    char link[40], name[PATH_MAX] = "a directory above it";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, sizeof name - 1);
+    if (length >= 0)
+        name[length] = 0;
+    if (info->st_uid == geteuid())
+        return uni_error_set(err, UNI_EPERMISSION,
+                             "refusing to use %s: any user can replace what is in %s (mode %04o); "
+                             "set the sticky bit (chmod +t) if it is shared, or `chmod o-w` it",
+                             path, name, (unsigned)(info->st_mode & 07777));
+    return uni_error_set(err, UNI_EPERMISSION,
+                         "refusing to use %s: any user can replace what is in %s (mode %04o), a "
+                         "directory of your own below it too; have its owner (uid %ld) set the "
+                         "sticky bit (chmod +t), or store runs elsewhere, such as in your home "
+                         "directory",
+                         path, name, (unsigned)(info->st_mode & 07777), (long)info->st_uid);
+}
+
+/* A directory and those above it, to the root. Takes dir. */
+static int check_shared(int dir, const char *path, uni_error *err)
+{
+    struct stat info, below = { 0 };
+    int status = 0;
+    for (bool first = true; dir >= 0; first = false) {
+        if (fstat(dir, &info) < 0)
+            status = uni_error_set_errno(err, errno, "cannot look at %s", path);
+        else if ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
+            status = refuse_shared(dir, &info, path, err);
+        bool root = !first && info.st_ino == below.st_ino && info.st_dev == below.st_dev;
+        int above = status < 0 || root ? -1 : openat(dir, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        below = info;
+        close(dir);
+        dir = above;
+    }
+    return status;
+}
+
 int uni__open_shared_dir(const char *path, uni_error *err)
 {
-    struct stat info;
-    int status = 0, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return uni_error_set_errno(err, errno, "cannot open %s", path);
-    if (fstat(fd, &info) < 0)
-        status = uni_error_set_errno(err, errno, "cannot look at %s", path);
-    else if ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
-        status = uni_error_set(err, UNI_EPERMISSION,
-                               "refusing to use %s: any user can replace what is in it (mode "
-                               "%04o); set the sticky bit (chmod +t) if it is shared, or "
-                               "`chmod o-w` it",
-                               path, (unsigned)(info.st_mode & 07777));
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int status = copy < 0 ? uni_error_set_errno(err, errno, "cannot look at %s", path)
+                          : check_shared(copy, path, err);
     if (status < 0) {
         close(fd);
         return status;
@@ -179,6 +215,30 @@ int uni__check_owned_place(const char *dir, uni_error *err)
         return place;
     close(place);
     return 0;
+}
+
+static int refuse_foreign_link(const char *path, uni_error *err)
+{
+    struct stat info;
+    if (lstat(path, &info) < 0 || !S_ISLNK(info.st_mode) || info.st_uid == geteuid() ||
+        info.st_uid == 0)
+        return 0;
+    return uni_error_set(err, UNI_EPERMISSION,
+                         "refusing %s: it is a symbolic link of another user (uid %ld); give the "
+                         "path of what it points to",
+                         path, (long)info.st_uid);
+}
+
+int uni__check_foreign_links(const char *dir, uni_error *err)
+{
+    char *parent = strdup(dir);
+    if (!parent)
+        return uni_error_set(err, UNI_ENOMEM, "no memory for a path");
+    int status = refuse_foreign_link(dir, err);
+    if (status == 0 && cut_last(parent))
+        status = refuse_foreign_link(parent, err);
+    free(parent);
+    return status;
 }
 
 bool uni__may_run(const char *path, const char *own)

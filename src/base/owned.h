@@ -21,7 +21,7 @@ int uni__open_owned_file(int at, const char *name, const char *shown, uni_error 
 
 /* Opens a directory that may be shared. Links are followed, because its path is the caller's own
  * word. One in which any user can replace our entries (writable by others, no sticky bit) is
- * UNI_EPERMISSION. */
+ * UNI_EPERMISSION, and so is one below such a directory, which could be replaced as a whole. */
 int uni__open_shared_dir(const char *path, uni_error *err) UNI_MUST_USE;
 
 /* The directory `dir` (an absolute path) and the one it is in are ours alone, the one above is no
@@ -39,6 +39,10 @@ int uni__make_owned_in(int at, const char *name, const char *shown, uni_error *e
 
 /* A directory that we are about to write into is ours alone. */
 int uni__check_owned_place(const char *dir, uni_error *err) UNI_MUST_USE;
+
+/* STORAGE/NAME/run_NNN that is only read: neither it nor the one it is in is a symbolic link of
+ * another user (root excepted), who would choose what is shown. UNI_EPERMISSION otherwise. */
+int uni__check_foreign_links(const char *dir, uni_error *err) UNI_MUST_USE;
 
 /* Whether code from this file may run in our process or as our helper: it belongs to root, to the
  * effective user or to the owner of `own` (the library or program that we are), and others cannot

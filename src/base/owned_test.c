@@ -67,6 +67,7 @@ static void modes(void **state)
         const char *path;
         mode_t bad, good;
     } cases[] = {
+        { ".", 0777, 0700 }, /* the storage itself could be replaced */
         { "s", 0777, 0755 },
         { "s/name", 0777, 0755 },
         { "s/name", 0775, 0755 },
@@ -126,12 +127,33 @@ static void strangers(void **state)
     accepted();
 }
 
+static void foreign_links(void **state)
+{
+    uni_error err = { 0 };
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* only root can give links away */
+    assert_int_equal(symlink("name", at("s/link")), 0);
+    assert_int_equal(symlink("run_001", at("s/name/run_002")), 0);
+    static const char *const paths[] = { "s/link", "s/link/run_001", "s/name/run_002" };
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(uni__check_foreign_links(at(paths[i]), &err), 0);
+    assert_int_equal(lchown(at("s/link"), STRANGER, STRANGER), 0);
+    assert_int_equal(lchown(at("s/name/run_002"), STRANGER, STRANGER), 0);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(uni__check_foreign_links(at(paths[i]), &err), UNI_EPERMISSION);
+        assert_non_null(strstr(err.message, "symbolic link of another user (uid 64002)"));
+    }
+    assert_int_equal(uni__check_foreign_links(at("s/name/run_001"), &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(modes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(links, set_up, tear_down),
         cmocka_unit_test_setup_teardown(strangers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(foreign_links, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 #include "base/journal.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/owned.h"
 #include "track/results.h"
 #include "train/run_owner.h"
 #include "train/run_reader.h"
@@ -133,6 +134,7 @@ int uni__run_open_dir(uni_run **out, char *dir, uni_error *err)
         return uni_error_set(err, UNI_ENOMEM, "no memory for a run");
     }
     run->dir = dir;
+    UNI_TRY_GOTO(uni__check_foreign_links(dir, err), fail);
     UNI_TRY_GOTO(read_description(run, err), fail);
     run->id = make_id(run);
     if (!run->id) {

@@ -9,6 +9,7 @@
 #include <unisono/run.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/text.h"
 
 /* ---- metrics by name ---- */
@@ -442,6 +443,7 @@ static int visit(void *context, const uni_value *record, uni_error *err)
 
 int uni__experiment_read(uni__experiment *experiment, const char *dir, uni_error *err)
 {
+    UNI_TRY(uni__check_foreign_links(dir, err));
     char *path = uni__path_join(dir, UNI__TUNE_JOURNAL, NULL);
     int status = path && (experiment->dir || (experiment->dir = strdup(dir)))
                      ? uni__journal_read(path, UNI__TUNE_KIND, visit, experiment, NULL, err)

@@ -235,6 +235,26 @@ def test_a_storage_that_others_can_change_is_refused(storage):
         assert done.returncode == 0, done.stderr
 
 
+def test_a_storage_below_a_directory_that_others_can_change_is_refused(storage):
+    """An emptyDir volume of Kubernetes: root's, mode 0777. A private directory in it can be moved away by any user, and its path made again."""
+    attack.need_root()
+    attack.programs(storage)
+    volume = os.path.join(storage, "volume")
+    mine = os.path.join(volume, "mine")
+    os.makedirs(mine, 0o700)
+    os.chown(mine, VICTIM, VICTIM)
+    os.chmod(volume, 0o777)
+    for place in (volume, mine, os.path.join(mine, "deeper")):
+        for words in (["run", "-n", "1", "--name", "new", "--", "true"], ["run", "--resume", "new"]):
+            done = attack.call(storage, VICTIM, "unisono", *words, results=place)
+            assert done.returncode != 0, (place, words)
+            if words[1] == "-n":
+                attack.assert_refused(done, "refusing to use " + place, "any user can replace what is in " + volume, "0777", "chmod +t", "home directory")
+    os.chmod(volume, 0o1777)
+    done = attack.call(storage, VICTIM, "unisono", "run", "-n", "1", "--name", "new", "--", "true", results=mine)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_a_run_writes_stays_in_its_directory(storage):
     """Even the owner of the storage, who can move anything, does not get run.json or the journal written elsewhere."""
     attack.need_root()
@@ -313,6 +333,30 @@ def test_reading_follows_no_links(storage):
     restore(os.path.join(directory, "logs"))
     done = attack.call(storage, VICTIM, "unisono", "logs", "trap")
     assert "visible" in done.stdout, done.stdout + done.stderr
+
+
+def test_reading_follows_no_links_to_runs(storage):
+    """NAME and run_NNN that are links of another user, to a run of one's own or of anybody's, are not shown as runs of that name."""
+    attack.need_root()
+    attack.failed_run(storage, VICTIM, "mine", "echo SECRET; unisono report loss=1; exit 3")
+    place = attack.shared(storage)
+    os.mkdir(os.path.join(place, "trap"))
+    links = [(os.path.join(place, "link"), os.path.join(place, "mine"), "link"), (os.path.join(place, "trap", "run_001"), os.path.join(place, "mine", "run_001"), "trap"),
+             (os.path.join(place, "flat"), os.path.join(place, "mine", "run_001"), "flat")]
+    for path, target, _ in links:
+        os.symlink(target, path)
+        os.chown(path, ATTACKER, ATTACKER, follow_symlinks=False)
+    os.chown(os.path.join(place, "trap"), ATTACKER, ATTACKER)
+    for path, _, name in links:
+        for words in (["show", name], ["why", name], ["logs", name], ["plot", name], ["show", path], ["logs", path]):
+            done = attack.call(storage, VICTIM, "unisono", *words)
+            assert done.returncode not in (0, 3) and "SECRET" not in done.stdout, (words, done.stdout)
+            # Linux itself refuses with fs.protected_symlinks; then there is no such run.
+            assert "symbolic link of another user" in done.stderr or "there is no run" in done.stderr or "is no run" in done.stderr or "denied" in done.stderr, (words, done.stderr)
+    done = attack.call(storage, VICTIM, "unisono", "ls")
+    assert done.returncode == 0 and done.stdout.count("mine") == 1, done.stdout
+    done = attack.call(storage, VICTIM, "unisono", "logs", "mine")
+    assert "SECRET" in done.stdout, done.stderr
 
 
 def test_rm_refuses_the_run_of_another_user(storage):
