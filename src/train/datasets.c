@@ -2,12 +2,15 @@
  * datasets.c - the controller's half of datasets: where every rank stood in its data at the iteration of the checkpoint that an attempt begins from.
  *
  * A rank's reports carry the states of its iterators (session_dataset.c), so results.jsonl has them for every iteration and a checkpoint needs no
- * place of its own for them. Before an attempt the lines of that iteration are read once and merged into one state a dataset,
+ * place of its own for them. Once in an attempt the lines of that iteration are read, from the end of the file, and merged into one state a dataset,
  * which goes to all workers with their order: what is left to read, for any number of them. [controller]
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <unisono/checkpoint.h>
 #include <unisono/data.h>
 
@@ -80,6 +83,10 @@ static void read_line(struct found *found, const char *line, size_t size)
                 break;
             /* The dictionary is our own, made a line above. */
             uni_value *ranks = (uni_value *)uni_dict_get(found->names, name);
+            if (uni_dict_get(
+                    ranks,
+                    key)) /* a member that was started again said it again: the later line counts */
+                continue;
             if (uni_dict_take(ranks, key, uni_value_copy(uni_dict_value_at(states, i))) < 0)
                 break;
         }
@@ -88,17 +95,44 @@ static void read_line(struct found *found, const char *line, size_t size)
     uni_value_free(report);
 }
 
+/* Whether every dataset that was found has the states of all its shards. */
+static bool is_complete(const struct found *found)
+{
+    for (size_t i = 0; i < uni_dict_size(found->names); i++) {
+        const uni_value *ranks = uni_dict_value_at(found->names, i);
+        if ((int64_t)uni_dict_size(ranks) <
+            uni_dict_get_int(uni_dict_value_at(ranks, 0), "shards", 0))
+            return false;
+    }
+    return uni_dict_size(found->names) > 0;
+}
+
+/* From the last line to the first: a checkpoint is near the end of the file, so the time does not grow with the run. */
+static void read_lines(struct found *found, const char *text, size_t size)
+{
+    while (size > 0 && !is_complete(found)) {
+        const char *newline = memrchr(text, '\n', size - 1);
+        size_t begin = newline ? (size_t)(newline + 1 - text) : 0;
+        read_line(found, text + begin, size - begin);
+        size = begin;
+    }
+}
+
 static void read_results(struct found *found, const char *path)
 {
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t size;
-    while (file && (size = getline(&line, &room, file)) > 0)
-        read_line(found, line, (size_t)size);
-    free(line);
-    if (file)
-        fclose(file);
+    struct stat info;
+    int fd = uni__open_unlinked(path, NULL);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &info) == 0 && info.st_size > 0) {
+        size_t size = (size_t)info.st_size;
+        void *text = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (text != MAP_FAILED) {
+            read_lines(found, text, size);
+            munmap(text, size);
+        }
+    }
+    close(fd);
 }
 
 /* The states of one dataset as a list by rank. Where all ranks share one state, one of them speaks for those that did not report. */
@@ -136,7 +170,7 @@ int uni__run_check_datasets(const uni_value *datasets, uni_error *err)
     return 0;
 }
 
-uni_value *uni__run_data_states(uni__run *run)
+static uni_value *find_states(const uni__run *run)
 {
     struct found found = { .names = uni_value_dict() };
     uni_value *out = uni_value_dict();
@@ -161,4 +195,14 @@ uni_value *uni__run_data_states(uni__run *run)
     free(dir);
     uni_value_free(found.names);
     return out;
+}
+
+uni_value *uni__run_data_states(uni__run *run)
+{
+    if (!run->data_states || run->data_states_attempt != run->attempt) {
+        uni_value_free(run->data_states);
+        run->data_states = find_states(run);
+        run->data_states_attempt = run->attempt;
+    }
+    return run->data_states ? uni_value_copy(run->data_states) : NULL;
 }

@@ -208,6 +208,9 @@ struct uni__run {
     char latest_path[4096], best_path[4096]; /* complete checkpoints, absolute; "" for none */
     uni_value *kept; /* paths of the checkpoints that the policy keeps, best last; at the end */
     char resume_path[4096]; /* what the present attempt started from */
+    uni_value *
+        data_states; /* positions in the datasets at that checkpoint, found once in an attempt (datasets.c) */
+    int data_states_attempt;
     bool pinned; /* the checkpoint that this attempt began with is kept for ranks that start late */
     bool kept_in_memory; /* a complete dictionary that was not written (UNI_KEEP_NONE) */
     int resume_fd; /* the same as a dictionary in memory, or -1 */

@@ -27,6 +27,7 @@ static void run_free(uni__run *run)
     uni_value_free(run->config);
     uni_value_free(run->attachment);
     uni_value_free(run->datasets);
+    uni_value_free(run->data_states);
     uni_value_free(run->from_dict);
     uni_value_free(run->kept);
     if (run->resume_fd >= 0)
