@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "data/execute.h"
+#include "data/iterator.h"
 #include "data/table.h"
 
 /* ---- rows ---- */
@@ -23,15 +24,11 @@ static int count_by_iterating(uni_dataset *dataset, int64_t *out, uni_error *err
 {
     uni_dataset *plain = NULL;
     uni_dataset_iterator *it = NULL;
-    uni_table *batch = NULL;
     int status = 0;
     UNI_TRY(in_natural_order(&plain, dataset, err));
-    UNI_TRY_GOTO(uni_dataset_iterate(&it, plain, &(uni_data_options){ .batch_size = 65536 }, err),
+    UNI_TRY_GOTO(uni_dataset_iterate(&it, plain, &(uni_data_options){ .batch_size = 1 }, err),
                  done);
-    while ((status = uni_dataset_iterator_next(it, &batch, err)) > 0) {
-        *out += uni_table_num_rows(batch);
-        uni_table_unref(batch);
-    }
+    status = uni__iterator_count(it, out, err);
 done:
     uni_dataset_iterator_free(it);
     uni_dataset_unref(plain);

@@ -256,6 +256,14 @@ int uni_dataset_iterator_next(uni_dataset_iterator *it, uni_table **out, uni_err
     return 0;
 }
 
+int uni__iterator_count(uni_dataset_iterator *it, int64_t *out, uni_error *err)
+{
+    int more = 0;
+    while ((more = uni__iterator_unit(it, err)) == UNI__UNIT)
+        *out += it->unit.rows;
+    return more < 0 ? more : 0;
+}
+
 int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out, uni_table *const *tables,
                                 int count, uni_error *err)
 {

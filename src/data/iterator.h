@@ -57,6 +57,8 @@ int uni__iterator_unit(uni_dataset_iterator *it, uni_error *err) UNI_MUST_USE;
 void uni__iterator_note_taken(uni_dataset_iterator *it, int64_t count);
 /* The epoch is over, for the reason that uni__iterator_unit gave. Always returns 0, what next says then. */
 int uni__iterator_end_epoch(uni_dataset_iterator *it, int why);
+/* Adds the rows of this epoch of an iterator over all shards to *out. Units are counted as they come: no batch is put together. */
+int uni__iterator_count(uni_dataset_iterator *it, int64_t *out, uni_error *err) UNI_MUST_USE;
 /* Where this shard's row number `taken` lies in the stream. */
 int64_t uni__iterator_stream_position(const uni_dataset_iterator *it, int64_t taken);
 

@@ -372,7 +372,7 @@ class Functions(InDirectory):
         made = (data.range(200).flat_map(lambda row: [{"x": large}]), data.range(200).filter(lambda row: True).map(lambda row: {"x": large}))
         for ds in made:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self.assertEqual((ds.limit(3).count(), len(ds.take(3))), (3, 3))
+            self.assertEqual((ds.limit(3).count(), len(ds.take(3)), ds.count()), (3, 3, 200))
             self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 640 << 10)
         start = time.monotonic()
         next(iter(data.range(100000).map(lambda row: (time.sleep(0.002), row)[1]).iter_batches(batch_size=32)))
