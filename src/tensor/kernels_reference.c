@@ -40,9 +40,9 @@ static double function(uni_activation kind, double alpha, double x)
     case UNI_ACTIVATION_SOFTSIGN:
         return x / (1 + fabs(x));
     case UNI_ACTIVATION_HARD_SIGMOID:
-        return fmin(fmax(x + 3, 0), 6) / 6;
+        return (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6; /* NaN stays */
     case UNI_ACTIVATION_RELU6:
-        return fmin(fmax(x, 0), 6);
+        return x < 0 ? 0 : x > 6 ? 6 : x;
     default:
         return x;
     }

@@ -61,9 +61,9 @@ static double loss_term(uni_loss_kind kind, double t, double p, double parameter
     case UNI_LOSS_BINARY_LOGITS:
         return fmax(p, 0) - p * smooth + log1p(exp(-fabs(p)));
     case UNI_LOSS_HINGE:
-        return fmax(1 - t * p, 0);
+        return t * p > 1 ? 0 : 1 - t * p; /* NaN stays */
     case UNI_LOSS_SQUARED_HINGE:
-        return fmax(1 - t * p, 0) * fmax(1 - t * p, 0);
+        return t * p > 1 ? 0 : (1 - t * p) * (1 - t * p);
     default:
         return clip(t, epsilon, 1) * log(clip(t, epsilon, 1) / clip(p, epsilon, 1));
     }

@@ -49,9 +49,9 @@ INLINE v8 activation8(uni_activation kind, float alpha, v8 x)
     case UNI_ACTIVATION_SOFTSIGN:
         return x / (1.0f + abs8(x));
     case UNI_ACTIVATION_HARD_SIGMOID:
-        return min8(max8(x + 3.0f, splat(0)), splat(6)) * (1.0f / 6.0f);
+        return min8(splat(6), max8(splat(0), x + 3.0f)) * (1.0f / 6.0f);
     case UNI_ACTIVATION_RELU6:
-        return min8(max8(x, splat(0)), splat(6));
+        return min8(splat(6), max8(splat(0), x));
     default:
         return x;
     }

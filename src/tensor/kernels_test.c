@@ -75,6 +75,30 @@ static void activations(void **state)
         }
 }
 
+/* A training that has diverged says so: no activation and no loss makes a number of NaN. */
+static void nan_stays(void **state)
+{
+    (void)state;
+    static const uni_loss_kind losses[] = { UNI_LOSS_MSE,           UNI_LOSS_MAE,
+                                            UNI_LOSS_HUBER,         UNI_LOSS_BINARY,
+                                            UNI_LOSS_BINARY_LOGITS, UNI_LOSS_HINGE,
+                                            UNI_LOSS_SQUARED_HINGE, UNI_LOSS_KL };
+    const float x[] = { NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN }, target[9] = { 1, 0, 1 };
+    float got[9];
+    for (int t = -1; t < num_tables; t++) {
+        const uni__tensor_kernels *table = t < 0 ? &uni__tensor_kernels_reference : tables[t];
+        for (int kind = UNI_ACTIVATION_LINEAR; kind <= UNI_ACTIVATION_RELU6; kind++) {
+            table->activation((uni_activation)kind, 0.7f, x, got, 9);
+            for (int i = 0; i < 9; i++)
+                assert_true(isnan(got[i]));
+        }
+        for (size_t k = 0; k < sizeof losses / sizeof losses[0]; k++) {
+            table->pointwise_loss(losses[k], target, x, got, 1, 9, 0.5f);
+            assert_true(isnan(got[0]));
+        }
+    }
+}
+
 static void functions(void **state)
 {
     (void)state;
@@ -439,6 +463,7 @@ int main(void)
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations),
+        cmocka_unit_test(nan_stays),
         cmocka_unit_test(functions),
         cmocka_unit_test(lengths_around_the_vector),
         cmocka_unit_test(long_sums_keep_their_digits),

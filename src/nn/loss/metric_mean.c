@@ -78,9 +78,15 @@ static double absolute_error(const uni_metric *metric, const uni__rows *rows, si
     return sum / (double)rows->cols;
 }
 
+/* NaN stays. */
+static double clip_to(double p, double most)
+{
+    return p < EPSILON ? EPSILON : p > most ? most : p;
+}
+
 static double clip(double p)
 {
-    return p < EPSILON ? EPSILON : p > ALMOST_ONE ? ALMOST_ONE : p;
+    return clip_to(p, ALMOST_ONE);
 }
 
 static double binary_crossentropy(const uni_metric *metric, const uni__rows *rows, size_t row)
@@ -141,8 +147,8 @@ static double kl_divergence(const uni_metric *metric, const uni__rows *rows, siz
 {
     double sum = 0;
     for (size_t i = row * rows->cols; i < (row + 1) * rows->cols; i++) {
-        double t = fmin(fmax(uni__rows_target(rows, i), EPSILON), 1),
-               p = fmin(fmax((double)rows->prediction[i], EPSILON), 1);
+        double t = clip_to(uni__rows_target(rows, i), 1),
+               p = clip_to((double)rows->prediction[i], 1);
         sum += t * log(t / p);
     }
     return sum;
@@ -153,7 +159,8 @@ static double hinge_mean(const uni__rows *rows, size_t row, bool squared)
     double sum = 0;
     for (size_t i = row * rows->cols; i < (row + 1) * rows->cols; i++) {
         double t = uni__rows_target(rows, i);
-        double value = fmax(1 - (rows->zero_one ? 2 * t - 1 : t) * (double)rows->prediction[i], 0);
+        double value = 1 - (rows->zero_one ? 2 * t - 1 : t) * (double)rows->prediction[i];
+        value = value < 0 ? 0 : value; /* NaN stays */
         sum += squared ? value * value : value;
     }
     return sum / (double)rows->cols;
