@@ -36,6 +36,7 @@ void uni__rank_forget(uni__rank *rank, int64_t resumed)
         rank->reported = resumed;
     rank->failed = false;
     rank->newest_until_ns = 0;
+    rank->saves = 0;
     free(rank->incoming);
     rank->incoming = NULL;
     if (rank->state != UNI__RANK_GONE)
@@ -129,6 +130,7 @@ static void take_checkpoint(uni__run *run, int rank, const uni_value *message)
         say_broken(run, rank, "a checkpoint without its buffer");
         return;
     }
+    run->ranks[rank].saves += alone;
     uni__persist_add_dict(run->persist, rank, iteration, alone, (int)slot,
                           run->ranks[rank].snapshots[slot].memory, (size_t)size);
 }

@@ -3,7 +3,8 @@
  *
  * The promise is "the most recently saved one, at once, on every rank". A rank may have learned of another rank's save by means of its own (a barrier), so
  * the answer comes after everything that any rank has published by now was read, and after the persist thread has completed it. A checkpoint that still
- * waits for the report of some rank is waited for only by ranks that have reported that iteration themselves, and not for ever.
+ * waits for the report of some rank is waited for only by ranks that have reported that iteration themselves, and not for ever. A rank that has called
+ * save_checkpoint means rank 0's dictionary of the same call: it waits until rank 0 has called it as often.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +18,12 @@
 void uni__newest_asked(uni__run *run, int rank, const uint8_t *payload, size_t size)
 {
     uni__rank *from = &run->ranks[rank];
-    if (size != sizeof from->newest_serial)
+    uint32_t asked[2];
+    if (size != sizeof asked)
         return;
-    memcpy(&from->newest_serial, payload, sizeof from->newest_serial);
+    memcpy(asked, payload, sizeof asked);
+    from->newest_serial = asked[0];
+    from->newest_saves = asked[1];
     from->newest_until_ns = uni__monotonic_ns() + WAIT_NS;
 }
 
@@ -46,23 +50,42 @@ void uni__newest_answer(uni__run *run, int rank, uint32_t serial, const char *te
                       "rank %d was not told of the newest checkpoint: %s", rank, err.message);
 }
 
+static bool is_at_work(const uni__rank *rank)
+{
+    return rank->state != UNI__RANK_DONE && rank->state != UNI__RANK_GONE && !rank->failed;
+}
+
+/* What a rank waits for that asks for the newest checkpoint, as an answer to give when it takes too long; false: nothing. */
+static bool waits(const uni__run *run, const uni__rank *from, char sentence[256])
+{
+    int64_t iteration;
+    int giver, missing = uni__persist_waits_for(run->persist, &iteration, &giver);
+    if (missing >= 0 && iteration <= from->iteration)
+        snprintf(sentence, 256,
+                 "!the newest checkpoint, of iteration %lld, is not complete: rank %d has not "
+                 "reported that iteration for %d s. Call report() equally often on every rank",
+                 (long long)iteration, missing, (int)(WAIT_NS / 1000000000u));
+    else if (from->newest_saves > run->ranks[0].saves && is_at_work(&run->ranks[0]))
+        snprintf(sentence, 256,
+                 "!rank 0 has called save_checkpoint %u times, and this rank %u times, for %d s. "
+                 "Call save_checkpoint() equally often on every rank",
+                 run->ranks[0].saves, from->newest_saves, (int)(WAIT_NS / 1000000000u));
+    else
+        return false;
+    return true;
+}
+
 /* true: it was answered, or is about to be. */
 static bool answer(uni__run *run, int rank, uint64_t now)
 {
     uni__rank *from = &run->ranks[rank];
-    int64_t iteration;
-    int giver, missing = uni__persist_waits_for(run->persist, &iteration, &giver);
-    if (missing < 0 || iteration > from->iteration) {
+    char sentence[256];
+    if (!waits(run, from, sentence)) {
         uni__persist_newest(run->persist, rank, from->newest_serial);
         return true;
     }
     if (now < from->newest_until_ns)
         return false;
-    char sentence[256];
-    snprintf(sentence, sizeof sentence,
-             "!the newest checkpoint, of iteration %lld, is not complete: rank %d has not reported "
-             "that iteration for %d s. Call report() equally often on every rank",
-             (long long)iteration, missing, (int)(WAIT_NS / 1000000000u));
     uni__newest_answer(run, rank, from->newest_serial, sentence, -1);
     return true;
 }

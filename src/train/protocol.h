@@ -16,7 +16,7 @@ enum uni__from_worker {
     UNI__SAYS_RETURN, /* encoded dictionary (checkpoint/dict.h) {"result": value}: the function returned */
     UNI__SAYS_ERROR, /* msgpack {"code", "message"}: the function failed */
     UNI__SAYS_CLOSED, /* a program of its own closed its session */
-    UNI__SAYS_NEWEST /* u32 serial: which checkpoint is the newest? Answered by mail under UNI__NEWEST_KEY with that serial */
+    UNI__SAYS_NEWEST /* u32 serial, u32 number of save_checkpoint calls of this rank: which checkpoint is the newest? Answered by mail under UNI__NEWEST_KEY with that serial */
 };
 
 enum uni__to_worker {

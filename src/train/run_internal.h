@@ -107,6 +107,8 @@ typedef struct uni__rank {
     bool host_silent; /* nothing is heard of its host */
     int restarts, quick_deaths; /* of a member, in this attempt (members.c) */
     uint32_t newest_serial; /* of its question for the newest checkpoint (newest.c) */
+    uint32_t newest_saves; /* how often it had called save_checkpoint when it asked */
+    uint32_t saves; /* dictionaries of save_checkpoint that came from it; only rank 0's come */
     uint64_t newest_until_ns; /* it is answered by then; 0: it has not asked */
     bool asked_chief; /* a member whose last message to the chief has no answer */
     uni__cause ended_for; /* a frozen member that we are ending; kind NONE otherwise */

@@ -196,6 +196,7 @@ int uni_session_save_checkpoint(uni_session *session, const uni_value *dict, uni
     if (!dict || uni_value_type_of(dict) != UNI_TYPE_DICT)
         return uni_error_set(err, UNI_EINVAL, "save_checkpoint needs a dictionary");
     session->advanced = true;
+    session->saves++;
     if (session->rank != 0)
         return 0;
     UNI_TRY(uni__session_take_checkpoint(session, &(uni_checkpoint_source){ .dict = dict },
@@ -256,10 +257,10 @@ static int place_in_directory(uni_session *session, place *out, uni_error *err)
 static int ask_for_newest(uni_session *session, place *out, uni_error *err)
 {
     char key[UNI_SESSION_KEY_SIZE];
-    uint32_t serial = ++session->newest_serial;
+    uint32_t asked[2] = { ++session->newest_serial, session->saves };
     size_t size = 0;
-    snprintf(key, sizeof key, UNI__NEWEST_KEY, serial);
-    UNI_TRY(uni__session_say(session, UNI__SAYS_NEWEST, &serial, sizeof serial, err));
+    snprintf(key, sizeof key, UNI__NEWEST_KEY, asked[0]);
+    UNI_TRY(uni__session_say(session, UNI__SAYS_NEWEST, asked, sizeof asked, err));
     UNI_TRY(uni__session_mail_wait(session, UNI__CONTROLLER, key, out->path, sizeof out->path - 1,
                                    &size, &out->fd, -1, err));
     out->path[size] = '\0';

@@ -45,6 +45,7 @@ struct uni_session {
     bool advanced; /* this rank has reported or saved in this attempt */
     bool answers; /* the controller says which checkpoint is the newest */
     uint32_t newest_serial; /* of the questions for it */
+    uint32_t saves; /* of save_checkpoint on this rank, in this attempt */
     int own_slot; /* the snapshot buffer that holds the last checkpoint of this rank; -1: none does */
     size_t own_size;
     bool synchronous; /* checkpoints are waited for */

@@ -229,6 +229,7 @@ static int begin_run(uni_session *session, const uni_value *order, uni__wire_fra
     session->iteration = uni_dict_get_int(order, "iteration", 0);
     atomic_store(&session->page->iteration, session->iteration);
     session->advanced = false;
+    session->saves = 0;
     session->own_slot = -1;
     uni_value_free(session->config);
     session->config = uni_value_copy(uni_dict_get(order, "config"));

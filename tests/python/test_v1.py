@@ -272,6 +272,24 @@ class Checkpoints(unittest.TestCase):
             group.run(function, config={"num_epochs": 6}, checkpoint="/nowhere")
         group.shutdown()
 
+    def test_a_rank_that_is_ahead_waits_for_rank_0_s_dictionary(self):
+        def function():
+            for epoch in range(10):
+                if train.world_rank() == 0:
+                    time.sleep(0.05)
+                train.save_checkpoint(epoch=epoch)
+                found = train.load_checkpoint()
+                if found is None or found["epoch"] < epoch:
+                    return epoch, found
+            return "newest"
+
+        group = trainer()
+        for keep in (None, 0):
+            self.assertEqual(group.run(function, checkpoint_strategy=CheckpointStrategy(num_to_keep=keep)), ["newest"] * 2)
+        # Rank 0 returns without a save: nothing is waited for.
+        self.assertEqual(group.run(lambda: train.save_checkpoint(x=1) or train.load_checkpoint() and 1 if train.world_rank() else 0), [0, None])
+        group.shutdown()
+
     def test_score_attribute_that_is_not_there(self):
         for strategy, what in ((dict(checkpoint_score_attribute="acc"), "no 'acc'"), (dict(checkpoint_score_attribute="name"), "no number")):
             group = trainer(1)
