@@ -9,9 +9,15 @@
  * After UNI_EMISMATCH a communicator of threads or of processes of one host goes on: every rank gets
  * the error for that collective, and the next one works. Of a send of up to 1 MiB only the receiver
  * gets it, because the sender has gone on. After any other error (a dead peer, an abort, ranks that
- * wait for each other in a circle: a collective here, a recv there) it is broken, and so it is over
- * MPI after every error: what MPI has begun cannot be taken back. Each call then returns the first
- * error again, and all that is left is uni_comm_close.
+ * wait for each other in a circle: a collective here, a recv there) it is broken. Each call then
+ * returns the first error again, and all that is left is uni_comm_close.
+ *
+ * Over MPI and over hosts (uni_comm_transport: "mpi", "hosts") kind, dtype, count, operation and root
+ * of every collective are compared as well, and dtype and count of every message: all ranks get
+ * UNI_EMISMATCH that names two ranks and what each called, none is told that it has a result, and
+ * what is in `out` is not defined. But nothing survives it: what MPI has begun cannot be taken back,
+ * so the communicator is broken after every error. Who had left before (the sender of a message,
+ * over hosts also a rank that has the data of a broadcast) learns of it in its next call. Not compared, on any transport: weights, and what `apply` does.
  *
  * Results are bit-equal on all ranks and from run to run: sums are always taken in the order of the
  * ranks. Every collective waits for all ranks (no rank leaves before all have come), so that a

@@ -36,6 +36,8 @@ typedef struct uni__call {
     uni_comm_apply apply;
     void *apply_context;
     uni__show *show; /* UNI__KIND_SHOW */
+    const struct uni_comm_request *
+        asked; /* over hosts: the call of the user's that this one is a part of; NULL: it is that itself */
 } uni__call;
 
 typedef struct uni__transport uni__transport;

@@ -53,6 +53,53 @@ static int ask(uni_comm *comm, uni_error *err)
     return code;
 }
 
+/* The ranks call almost the same: another count, type or operation. Without a check MPI takes what comes, as long as it is not too long. */
+static int differ(uni_comm *comm, bool odd, uni_error *err)
+{
+    enum { MANY = 200000 };
+    static float in[3 * MANY], out[3 * MANY];
+    uni_comm_request *request = NULL;
+    size_t few = odd ? 1000 : 2000;
+    if (strcmp(way, "count") == 0)
+        return uni_comm_all_reduce(comm, in, in, few, UNI_F32, UNI_COMM_SUM, err);
+    if (strcmp(way, "count-many") == 0)
+        return uni_comm_all_reduce(comm, in, in, odd ? MANY / 2 : MANY, UNI_F32, UNI_COMM_SUM, err);
+    if (strcmp(way, "type") == 0)
+        return uni_comm_all_reduce(comm, in, in, 1000, odd ? UNI_I32 : UNI_F32, UNI_COMM_SUM, err);
+    if (strcmp(way, "op") == 0)
+        return uni_comm_all_reduce(comm, in, in, 1000, UNI_F32, odd ? UNI_COMM_MAX : UNI_COMM_SUM,
+                                   err);
+    if (strcmp(way, "op-reduce") == 0)
+        return uni_comm_reduce(comm, in, out, 1000, UNI_F32, odd ? UNI_COMM_MIN : UNI_COMM_SUM, 0,
+                               err);
+    if (strcmp(way, "mean") == 0)
+        return uni_comm_all_reduce(comm, in, in, 1000, UNI_F32, odd ? UNI_COMM_MEAN : UNI_COMM_SUM,
+                                   err);
+    if (strcmp(way, "broadcast") == 0)
+        return uni_comm_broadcast(comm, in, few, UNI_F32, 1, err);
+    if (strcmp(way, "gather") == 0)
+        return uni_comm_all_gather(comm, in, out, 1000, odd ? UNI_I32 : UNI_F32, err);
+    if (strcmp(way, "scatter") == 0)
+        return uni_comm_reduce_scatter(comm, in, out, few, UNI_F32, UNI_COMM_SUM, err);
+    if (strcmp(way, "started") == 0) {
+        /* The second of two that are under way at once. */
+        UNI_TRY(uni_comm_all_reduce_start(comm, out, out, 1000, UNI_F32, UNI_COMM_SUM, 1, &request,
+                                          err));
+        int code = uni_comm_all_reduce(comm, in, in, few, UNI_F32, UNI_COMM_SUM, err);
+        return code < 0 ? code : uni_comm_wait(request, err);
+    }
+    /* message-*: rank 1 receives, the others wait for it. */
+    size_t sent = strcmp(way, "message-long") == 0    ? 2000
+                  : strcmp(way, "message-short") == 0 ? 500
+                                                      : 1000;
+    uni_dtype type = strcmp(way, "message-type") == 0 ? UNI_I32 : UNI_F32;
+    if (odd)
+        return uni_comm_recv(comm, in, 1000, UNI_F32, 0, err);
+    if (uni_comm_rank(comm) == 0)
+        UNI_TRY(uni_comm_send(comm, in, sent, type, 1, err));
+    return uni_comm_barrier(comm, err);
+}
+
 /* What this rank does wrong, or what the others do meanwhile. */
 static int act(uni_comm *comm, int rank, uni_error *err)
 {
@@ -63,6 +110,8 @@ static int act(uni_comm *comm, int rank, uni_error *err)
                    : uni_comm_all_reduce(comm, data, data, 1000, UNI_F32, UNI_COMM_SUM, err);
     if (strcmp(way, "root") == 0)
         return uni_comm_broadcast(comm, data, 4000, UNI_F32, odd ? 1 : 0, err);
+    if (!strstr("leave abort dead asked", way))
+        return differ(comm, odd, err);
     if (strcmp(way, "leave") == 0 && odd) {
         usleep(100000);
         uni_comm_abort(comm, "the disk of rank 1 is full");
@@ -84,6 +133,22 @@ int main(int argc, char **argv)
     } wants[] = {
         { "kind", UNI_EMISMATCH, "do not call the same" },
         { "root", UNI_EMISMATCH, "do not call the same" },
+        { "count", UNI_EMISMATCH, "rank 1 calls all_reduce(sum of 1000 float32)" },
+        { "count-many", UNI_EMISMATCH, "rank 1 calls all_reduce(sum of 100000 float32)" },
+        { "type", UNI_EMISMATCH, "rank 1 calls all_reduce(sum of 1000 int32)" },
+        { "op", UNI_EMISMATCH, "rank 1 calls all_reduce(max of" },
+        { "op-reduce", UNI_EMISMATCH, "rank 1 calls reduce(min of" },
+        { "mean", UNI_EMISMATCH, "rank 1 calls all_reduce(mean of" },
+        { "broadcast", UNI_EMISMATCH, "rank 1 calls broadcast(1000 float32, root 1)" },
+        { "gather", UNI_EMISMATCH, "rank 1 calls all_gather(1000 int32)" },
+        { "scatter", UNI_EMISMATCH, "rank 1 calls reduce_scatter(sum of 1000" },
+        { "started", UNI_EMISMATCH, "rank 1 calls all_reduce(sum of 1000" },
+        { "message-long", UNI_EMISMATCH,
+          "rank 1 calls recv(1000 float32), rank 0 calls send(more than 1000 float32)" },
+        { "message-short", UNI_EMISMATCH,
+          "rank 1 calls recv(1000 float32), rank 0 calls send(500 float32)" },
+        { "message-type", UNI_EMISMATCH,
+          "rank 1 calls recv(1000 float32), rank 0 calls send(1000 int32)" },
         { "leave", UNI_ECANCELED, "the disk of rank 1 is full" },
         { "abort", UNI_ECANCELED, "rank 1 was killed by signal 9" },
         { "dead", UNI_EWORKER, "rank 1 is silent since 1.0 s" },

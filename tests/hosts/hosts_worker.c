@@ -5,10 +5,12 @@
  *   steps=N    iterations (20)           pause=MS   between them (0)        size=N     numbers in the checkpoint (1000)
  *   die=RANK   kills itself at=STEP      stop=RANK  stops itself (SIGSTOP)  directory=1  checkpoints are directories
  *   comm=0     no collectives            hang=RANK  sleeps for ever at=STEP
+ *   differ=RANK  calls something else at=STEP, way=N: 0 another count, 1 a large one, 2 a type, 3 an operation, 4 a root, 5 a kind; all say what they are told
  *
  * The sum that is carried from step to step proves that a restarted group went on from its checkpoint: after step n it is n (n + 1) / 2.
  */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,18 +21,26 @@
 #include <unisono/session.h>
 
 typedef struct plan {
-    int steps, pause, size, die, stop, hang, at, comm, directory;
+    int steps, pause, size, die, stop, hang, at, comm, directory, differ, way;
 } plan;
 
 static plan read_plan(int argc, char **argv)
 {
-    plan it = { .steps = 20, .size = 1000, .die = -1, .stop = -1, .hang = -1, .at = 10, .comm = 1 };
+    plan it = { .steps = 20,
+                .size = 1000,
+                .die = -1,
+                .stop = -1,
+                .hang = -1,
+                .at = 10,
+                .comm = 1,
+                .differ = -1 };
     const struct {
         const char *name;
         int *value;
-    } known[] = { { "steps", &it.steps }, { "pause", &it.pause }, { "size", &it.size },
-                  { "die", &it.die },     { "stop", &it.stop },   { "hang", &it.hang },
-                  { "at", &it.at },       { "comm", &it.comm },   { "directory", &it.directory } };
+    } known[] = { { "steps", &it.steps },   { "pause", &it.pause }, { "size", &it.size },
+                  { "die", &it.die },       { "stop", &it.stop },   { "hang", &it.hang },
+                  { "at", &it.at },         { "comm", &it.comm },   { "directory", &it.directory },
+                  { "differ", &it.differ }, { "way", &it.way } };
     for (int i = 1; i < argc; i++)
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
             size_t length = strlen(known[k].name);
@@ -117,6 +127,31 @@ static void come_to_grief(uni_session *session, const plan *it, int step)
         pause();
 }
 
+/* Every rank says what it was told. */
+static int differ(uni_session *session, uni_comm *comm, const plan *it, uni_error *err)
+{
+    enum { MANY = 300000 };
+    static float data[MANY];
+    bool odd = uni_session_world_rank(session) == it->differ;
+    size_t count = it->way == 1 ? MANY : 1000;
+    if (odd && it->way < 2)
+        count /= 2;
+    uni_dtype type = odd && it->way == 2 ? UNI_I32 : UNI_F32;
+    uni_comm_op op = odd && it->way == 3 ? UNI_COMM_MAX : UNI_COMM_SUM;
+    int status = 0;
+    if (it->way == 4)
+        status = uni_comm_broadcast(comm, data, count, type, odd ? 1 : 0, err);
+    else if (it->way == 5 && odd)
+        status = uni_comm_all_gather(comm, data, data + count, 1, type, err);
+    else
+        status = uni_comm_all_reduce(comm, data, data, count, type, op, err);
+    printf("told: %s: %s\n", uni_status_name(status), status < 0 ? err->message : "");
+    fflush(stdout);
+    nanosleep(&(struct timespec){ .tv_sec = 1 },
+              NULL); /* the others are not to hear it from the controller */
+    return status;
+}
+
 static int train(uni_session *session, const plan *it, uni_error *err)
 {
     uni_comm *comm = NULL;
@@ -134,6 +169,8 @@ static int train(uni_session *session, const plan *it, uni_error *err)
         double mine = (double)(step + 1) / uni_session_world_size(session), all = mine;
         step++;
         come_to_grief(session, it, step);
+        if (comm && it->differ >= 0 && step == it->at)
+            UNI_TRY(differ(session, comm, it, err));
         if (comm)
             UNI_TRY(uni_comm_all_reduce(comm, &mine, &all, 1, UNI_F64, UNI_COMM_SUM, err));
         else

@@ -107,6 +107,30 @@ class Short(Hosts):
         print("from the death to all hosts again: %.0f ms" % ((again - death) * 1000))
 
 
+class Differ(Hosts):
+    """Ranks that do not call the same: nobody gets a result, everybody is told."""
+
+    def differs(self, hosts, rank, way, ranks):
+        name = "differ%d%d%d" % (ranks, rank, way)
+        code, out = self.net.unisono(name, "--hosts", hosts, "--max-failures", "0", "--", WORKER, "differ=%d" % rank, "way=%d" % way,
+                                     "at=2")
+        self.assertNotEqual(code, 0, out)
+        run = Run(self.net.storage, name)
+        for other in range(ranks):
+            # Who has the right data of a broadcast may have gone on; it learns of it in its next call.
+            wanted = r"EMISMATCH: .*rank \d" if way == 4 else r"told: EMISMATCH: .*rank \d"
+            self.assertRegex(run.log(other), wanted, (name, other))
+
+    def test_over_mpi(self):
+        for way in range(6):
+            self.differs("a:1,b:1", 1, way, 2)
+
+    def test_over_hosts(self):
+        for rank in (2, 3):  # the first of its host, which speaks to the others, and one that only the first hears
+            for way in range(6):
+                self.differs("a:2,b:2", rank, way, 4)
+
+
 class Faults(Hosts):
     names = ("a", "b", "c")
 

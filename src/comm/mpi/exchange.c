@@ -57,6 +57,7 @@ struct uni__exchange {
     uint64_t moved; /* pieces that came */
     uint64_t number; /* of the call in its communicator */
     int forged; /* the rank whose piece did not open, or -1 */
+    int failed; /* a code of MPI's: nothing is posted any more */
     size_t num_lanes, oldest, begun; /* lanes before `oldest` are done */
     void (*combine)(const void *context, int dtype, int op, void *into, const void *from,
                     size_t count);
@@ -229,7 +230,8 @@ int uni__exchange_start(state *s, const uni__mpi_call *call, MPI_Datatype type, 
     if (call->in != call->out)
         memcpy(call->out, call->in, bytes);
     int done;
-    return uni__exchange_step(it, &done);
+    (void)uni__exchange_step(it, &done); /* it says so again */
+    return MPI_SUCCESS;
 }
 
 /* As far as one lane gets now. *done: it has ended. */
@@ -257,10 +259,9 @@ static int step_lane(uni__exchange *it, lane *at, int *done)
     return MPI_SUCCESS;
 }
 
-int uni__exchange_step(uni__exchange *it, int *done)
+static int step_lanes(uni__exchange *it, int *done)
 {
-    int code = MPI_SUCCESS;
-    *done = 0;
+    int code;
     for (;;) {
         while (it->begun < it->num_lanes && it->begun < it->oldest + it->window)
             if ((code = begin_lane(it, it->begun++)) != MPI_SUCCESS)
@@ -276,6 +277,14 @@ int uni__exchange_step(uni__exchange *it, int *done)
         if (*done || it->oldest == before)
             return MPI_SUCCESS;
     }
+}
+
+int uni__exchange_step(uni__exchange *it, int *done)
+{
+    *done = 0;
+    if (it->failed == MPI_SUCCESS)
+        it->failed = step_lanes(it, done);
+    return it->failed;
 }
 
 uint64_t uni__exchange_progress(const uni__exchange *exchange)

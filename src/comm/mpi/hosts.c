@@ -24,6 +24,7 @@
 #include "comm/mpi/hosts_internal.h"
 
 #define MAX_UNDER_WAY 6 /* steps of a call */
+#define LISTEN_NS 20000000u /* how often one looks up from shared memory */
 #define PAIR_TICKET UINT64_MAX /* no turn to wait for */
 
 static int no_memory(uni_error *err)
@@ -44,6 +45,7 @@ static int hosts_start(uni_comm_request *request, bool *again, uni_error *err)
     request->late_rank = -1;
     request->total_weight = call->weight;
     request->handle = it;
+    it->request = request;
     it->ticket = pair ? PAIR_TICKET : hosts->given++;
     if (pair)
         (void)uni__over_hosts_add(it, hosts->world, *call, UNI__ALL_BEFORE);
@@ -95,16 +97,18 @@ static int conclude(uni_comm_request *request, uni_error *err)
     return it->room < 0 ? no_memory(err) : 0;
 }
 
-/* What fails in one step leaves the ranks in different steps: it is the end of the communicator, for the other ranks of the host as well. */
-static int explain(uni__over_hosts *hosts, const uni_comm *where, uni_error *err)
+/* What fails in one step leaves the ranks in different steps: it is the end of the communicator for all ranks of this host and of the others. */
+static int explain(uni_comm_request *request, const uni_comm *where, uni_error *err)
 {
-    if (where == hosts->local)
-        uni__board_abort(hosts->local, err->code, err->message);
-    if (where == hosts->local)
-        uni_error_prefix(err, "among the %d ranks of the host of rank %d, counted from 0",
-                         hosts->local_size, hosts->local_peers.ranks[0]);
-    else if (where == hosts->across)
+    uni__over_hosts *hosts = request->comm->state;
+    if (where == hosts->across)
         uni_error_prefix(err, "among the hosts, counted from 0");
+    uni__board_abort(hosts->local, err->code, err->message);
+    if (where != hosts->local)
+        return err->code;
+    uni_error_prefix(err, "among the %d ranks of the host of rank %d, counted from 0",
+                     hosts->local_size, hosts->local_peers.ranks[0]);
+    uni__mpi_last_words(hosts->world, request, err);
     return err->code;
 }
 
@@ -147,7 +151,6 @@ static int end_step(uni_comm_request *request, int index, uni_error *err)
 /* Begins what can begin, looks after what is under way. *moved: something has ended. */
 static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
 {
-    uni__over_hosts *hosts = request->comm->state;
     uni__host_job *it = request->handle;
     *moved = false;
     for (; it->next < it->num_steps && it->next < it->first + MAX_UNDER_WAY; it->next++) {
@@ -156,7 +159,7 @@ static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
             break;
         UNI_TRY(uni__over_hosts_work(request->comm, it, it->next, false, err));
         if (uni__comm_start(next->on, &next->call, &next->inner, err) < 0)
-            return explain(hosts, next->on, err);
+            return explain(request, next->on, err);
     }
     for (int i = it->first; i < it->next; i++) {
         uni__host_step *now = &it->steps[i];
@@ -164,7 +167,7 @@ static int move_steps(uni_comm_request *request, bool *moved, uni_error *err)
         if (now->done)
             continue;
         if (uni_comm_test(now->inner, &done, err) < 0)
-            return explain(hosts, now->on, err);
+            return explain(request, now->on, err);
         if (!done)
             continue;
         *moved = true;
@@ -209,8 +212,12 @@ static int hosts_pause(uni_comm_request *request, uint64_t limit_ns, uni_error *
     }
     if (!slowest)
         return 0;
+    if (slowest->on != hosts->world && uni__mpi_listen(hosts->world, request, err) < 0)
+        return explain(request, hosts->world, err);
+    if (slowest->on == hosts->local && (limit_ns == 0 || limit_ns > LISTEN_NS))
+        limit_ns = LISTEN_NS;
     int status = slowest->on->transport->pause(slowest->inner, limit_ns, err);
-    return status < 0 ? explain(hosts, slowest->on, err) : 0;
+    return status < 0 ? explain(request, slowest->on, err) : 0;
 }
 
 /* The steps under way are tested one by one, and looked after by that. */

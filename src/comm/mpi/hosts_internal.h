@@ -39,6 +39,7 @@ typedef struct uni__host_step {
 
 /* Steps begin in the order in which they stand, which is the same for all ranks as far as they share a communicator. */
 typedef struct uni__host_job {
+    const uni_comm_request *request; /* that it works for */
     uint64_t ticket;
     int num_steps, room, first,
         next; /* all before `first` are done, all before `next` have begun */

@@ -26,6 +26,7 @@ int uni__over_hosts_add(uni__host_job *job, uni_comm *on, uni__call call, int af
         job->steps = steps;
         job->room = room;
     }
+    call.asked = job->request;
     job->steps[job->num_steps] = (uni__host_step){ .on = on, .call = call, .after = after };
     return job->num_steps++;
 }

@@ -29,6 +29,7 @@
 #define MAX_UNDER_WAY 100 /* collectives; each may need two tags of 256 */
 #define GREET_TELL_NS 2000000000ull /* before that nothing is said about it */
 #define GREET_NS 5000000000ull
+#define OF_THE_USER ((uint64_t)1 << 63) /* in numbers of calls */
 
 typedef struct mpi_state {
     const uni__mpi_plugin *plugin;
@@ -57,20 +58,46 @@ static int dead(uni_comm *comm, int code, uni_error *err, const char *text)
     return uni_error_set(err, code, "%s", text);
 }
 
+/* What a rank says that it calls: the user's call, of which this may be a part. Calls of the two sorts are counted apart. */
+static uni__mpi_said said_of(const uni_comm_request *request)
+{
+    const uni_comm_request *asked = request->call.asked;
+    uint64_t number = asked ? asked->number | OF_THE_USER : request->number;
+    const uni__call *call = asked ? &asked->call : &request->call;
+    return (uni__mpi_said){ .number = number, .what = what_of(call), .count = call->count };
+}
+
 /* Gives up for all: the others learn it from a note. */
 static int give_up(uni_comm_request *request, int code, uni_error *err, const char *reason)
 {
     mpi_state *mpi = request->comm->state;
     uni__mpi_note note = { .rank = request->comm->rank, .code = code, .number = request->number };
     char why[UNI__MPI_WHY_SIZE], text[UNI__MPI_NOTE_SIZE], what[96];
-    uni__describe_what(what_of(&request->call), request->call.count, what, sizeof what);
+    uni__mpi_said mine = said_of(request);
+    uni__describe_what(mine.what, mine.count, what, sizeof what);
     snprintf(text, sizeof text, "%s #%llu: %.300s. rank %d was in %s",
-             uni__kind_name(request->call.kind), (unsigned long long)request->number, reason,
-             request->comm->rank, what);
+             uni__kind_name((int)(mine.what & 0xff)),
+             (unsigned long long)(mine.number & ~OF_THE_USER), reason, request->comm->rank, what);
     snprintf(note.text, sizeof note.text, "%s", text);
     if (!mpi->dead)
         (void)mpi->plugin->send_notes(mpi->state, &note, why);
     return dead(request->comm, code, err, text);
+}
+
+static int say_mismatch(uni_comm_request *request, const uni__mpi_difference *differs,
+                        uni_error *err)
+{
+    uni__mpi_said mine = said_of(request);
+    char reason[360], ours[96], theirs[96], *count;
+    uni__describe_what(mine.what, mine.count, ours, sizeof ours);
+    uni__describe_what(differs->said.what, differs->said.count, theirs, sizeof theirs);
+    count = differs->more ? strchr(theirs, '(') : NULL;
+    snprintf(reason, sizeof reason,
+             "the ranks do not call the same: rank %d calls %s, rank %d calls %.*s%s%s",
+             request->comm->rank, ours, differs->rank,
+             count ? (int)(count + 1 - theirs) : (int)strlen(theirs), theirs,
+             count ? "more than " : "", count ? count + 1 : "");
+    return give_up(request, UNI_EMISMATCH, err, reason);
 }
 
 /* What others say: that they give up, or what they are in. */
@@ -78,7 +105,8 @@ static int read_notes(uni_comm_request *request, uni_error *err)
 {
     mpi_state *mpi = request->comm->state;
     uni__mpi_note note;
-    char why[UNI__MPI_WHY_SIZE], reason[360], ours[96], theirs[96];
+    uni__mpi_said mine = said_of(request);
+    char why[UNI__MPI_WHY_SIZE];
     for (int got = 1; got;) {
         if (mpi->plugin->next_note(mpi->state, &note, &got, why) < 0)
             return give_up(request, UNI_EPEER, err, why);
@@ -88,16 +116,11 @@ static int read_notes(uni_comm_request *request, uni_error *err)
             return dead(request->comm, note.code, err, note.text);
         if (uni__kind_is_pair(request->call.kind))
             continue; /* its number counts something else */
-        uint64_t mine = what_of(&request->call);
-        bool same_number = note.number == request->number;
-        if (!same_number || (note.what == mine && note.count == request->call.count))
-            continue;
-        uni__describe_what(mine, request->call.count, ours, sizeof ours);
-        uni__describe_what(note.what, note.count, theirs, sizeof theirs);
-        snprintf(reason, sizeof reason,
-                 "the ranks do not call the same: rank %d calls %s, rank %d calls %s",
-                 request->comm->rank, ours, note.rank, theirs);
-        return give_up(request, UNI_EMISMATCH, err, reason);
+        uni__mpi_said theirs = { .number = note.number, .what = note.what, .count = note.count };
+        if (theirs.number == mine.number &&
+            (theirs.what != mine.what || theirs.count != mine.count))
+            return say_mismatch(request,
+                                &(uni__mpi_difference){ .rank = note.rank, .said = theirs }, err);
     }
     return 0;
 }
@@ -153,6 +176,7 @@ static int mpi_start(uni_comm_request *request, bool *again, uni_error *err)
                             .dtype = call->dtype,
                             .op = (int)call->op,
                             .root = call->root,
+                            .said = said_of(request),
                             .count = call->count,
                             .in = call->in,
                             .out = call->out,
@@ -172,8 +196,11 @@ static int mpi_step(uni_comm_request *request, uni_error *err)
     mpi_state *mpi = comm->state;
     const uni__call *call = &request->call;
     char why[UNI__MPI_WHY_SIZE] = "";
+    uni__mpi_difference differs = { .rank = -1 };
     int done = 0;
-    int status = mpi->plugin->test(mpi->state, request->handle, &done, why);
+    int status = mpi->plugin->test(mpi->state, request->handle, &done, &differs, why);
+    if (differs.rank >= 0)
+        return say_mismatch(request, &differs, err);
     if (status < 0)
         return give_up(request, status, err, why);
     if (!done)
@@ -200,21 +227,58 @@ static uni_comm_request *oldest_collective(uni_comm *comm)
     return NULL;
 }
 
+static int tell_what_is_called(uni_comm_request *request, uni__watch *watch, uint64_t now,
+                               uni_error *err)
+{
+    mpi_state *mpi = request->comm->state;
+    uni__mpi_said mine = said_of(request);
+    uni__mpi_note note = {
+        .rank = request->comm->rank, .number = mine.number, .what = mine.what, .count = mine.count
+    };
+    char why[UNI__MPI_WHY_SIZE];
+    if (now - watch->begun <= NOTE_NS || now - watch->noted <= NOTE_NS)
+        return 0;
+    watch->noted = now;
+    return mpi->plugin->send_notes(mpi->state, &note, why) < 0
+               ? give_up(request, UNI_EPEER, err, why)
+               : 0;
+}
+
+int uni__mpi_listen(uni_comm *world, uni_comm_request *outer, uni_error *err)
+{
+    uint64_t now = uni__monotonic_ns();
+    uni__watch *watch = &outer->watch;
+    if (watch->begun == 0)
+        *watch = (uni__watch){ .begun = now, .looked = now, .noted = now };
+    if (now - watch->looked < LOOK_NS)
+        return 0;
+    watch->looked = now;
+    uni_comm_request there = { .comm = world, .call = outer->call, .number = outer->number };
+    there.call.asked = outer;
+    UNI_TRY(read_notes(&there, err));
+    return tell_what_is_called(&there, watch, now, err);
+}
+
+void uni__mpi_last_words(uni_comm *world, const uni_comm_request *outer, const uni_error *failure)
+{
+    mpi_state *mpi = world->state;
+    uni__mpi_note note = { .rank = world->rank,
+                           .code = failure->code,
+                           .number = outer->number | OF_THE_USER };
+    char why[UNI__MPI_WHY_SIZE];
+    snprintf(note.text, sizeof note.text, "%.*s", (int)sizeof note.text - 1, failure->message);
+    if (!mpi->dead)
+        (void)mpi->plugin->send_notes(mpi->state, &note, why);
+    mpi->dead = true;
+    mpi->plugin->abandon();
+}
+
 /* Do all ranks come to it, and does it move when they have? */
 static int look_at_collective(uni_comm_request *request, uint64_t now, uni_error *err)
 {
     uni_comm *comm = request->comm;
     mpi_state *mpi = comm->state;
-    if (now - request->watch.begun > NOTE_NS && now - request->watch.noted > NOTE_NS) {
-        char why[UNI__MPI_WHY_SIZE];
-        uni__mpi_note note = { .rank = comm->rank,
-                               .number = request->number,
-                               .what = what_of(&request->call),
-                               .count = request->call.count };
-        request->watch.noted = now;
-        if (mpi->plugin->send_notes(mpi->state, &note, why) < 0)
-            return give_up(request, UNI_EPEER, err, why);
-    }
+    UNI_TRY(tell_what_is_called(request, &request->watch, now, err));
     if (uni__stall_found(&mpi->stall, request, mpi->plugin->progress(request->handle), now))
         return give_up(request, UNI_EPEER, err,
                        "all ranks are in it or past it, and nothing moved for some seconds: the "

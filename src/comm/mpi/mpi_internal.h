@@ -18,6 +18,11 @@ void uni__mpi_plugin_used(const uni__mpi_plugin *plugin);
 int uni__comm_split_mpi(uni_comm **out, uni_comm *world, int color, const uni__rendezvous *peers,
                         const uni_comm_options *options, uni_error *err) UNI_MUST_USE;
 
+/* For a call over hosts, which waits in a communicator that not all ranks have: tells all of the world what is called, and hears what they call. Never waits. */
+int uni__mpi_listen(uni_comm *world, uni_comm_request *outer, uni_error *err) UNI_MUST_USE;
+/* It has failed where the ranks of other hosts do not see it: they are told. */
+void uni__mpi_last_words(uni_comm *world, const uni_comm_request *outer, const uni_error *failure);
+
 /* stall.c: sends to and from one rank. */
 typedef struct uni__stall_pair {
     uint64_t sends, receives; /* begun: the how manieth is the last one */

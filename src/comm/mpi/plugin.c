@@ -28,6 +28,26 @@
 /* Of the process, as MPI itself is. */
 static int initialised_here, abandoned;
 
+/* What a test finds is an error of the world's, whatever communicator it belongs to, and the world's errors end the process. When MPI is ours, we tell the world
+ * once; when it is the caller's, its handler is back before the caller is. */
+static MPI_Errhandler quiet_world(void)
+{
+    MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+    if (initialised_here)
+        return before;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    return before;
+}
+
+static void restore_world(MPI_Errhandler before)
+{
+    if (before == MPI_ERRHANDLER_NULL)
+        return;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
+}
+
 static int fail(int code, const char *what, char *why)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -44,6 +64,7 @@ static void know_ranks(state *s)
     int here = 0;
     MPI_Comm_set_errhandler(s->data, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(s->notes, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(s->checks, MPI_ERRORS_RETURN);
     MPI_Comm_rank(s->data, &s->rank);
     MPI_Comm_size(s->data, &s->size);
     if (MPI_Comm_split_type(s->data, MPI_COMM_TYPE_SHARED, s->rank, MPI_INFO_NULL, &host) ==
@@ -82,6 +103,8 @@ static int plugin_open(void **out, int *rank, int *size, char *why)
     }
     s->initialised_here = !initialised;
     initialised_here |= !initialised;
+    if (!initialised)
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
     s->greetings = calloc(2, (size_t)*size);
@@ -108,7 +131,8 @@ static int plugin_meet(void *context, int *done, char *why)
         free(s->greetings);
         s->greetings = NULL;
         if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &s->data)) == MPI_SUCCESS &&
-            (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->notes)) == MPI_SUCCESS)
+            (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->notes)) == MPI_SUCCESS &&
+            (code = MPI_Comm_dup(MPI_COMM_WORLD, &s->checks)) == MPI_SUCCESS)
             know_ranks(s);
     }
     return code == MPI_SUCCESS ? 0 : fail(code, "the ranks do not reach each other", why);
@@ -125,7 +149,8 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
     }
     if ((code = MPI_Comm_split(world->data, color < 0 ? MPI_UNDEFINED : color, world->rank,
                                &s->data)) ||
-        (s->data != MPI_COMM_NULL && (code = MPI_Comm_dup(s->data, &s->notes)))) {
+        (s->data != MPI_COMM_NULL && ((code = MPI_Comm_dup(s->data, &s->notes)) ||
+                                      (code = MPI_Comm_dup(s->data, &s->checks))))) {
         free(s);
         return fail(code, "MPI_Comm_split", why);
     }
@@ -142,9 +167,8 @@ static int plugin_split(void *context, int color, void **out, int *rank, int *si
     return 0;
 }
 
-static MPI_Datatype type_of(int dtype)
+MPI_Datatype uni__mpi_type_of(int dtype)
 {
-
     switch (dtype) {
     case UNI_F32:
         return MPI_FLOAT;
@@ -191,9 +215,9 @@ static void *scatter_target(handle *h, const uni__mpi_call *call, int size, size
 static int start_call(state *s, const uni__mpi_call *call, handle *h)
 {
     if (uni__exchange_is_better(s, call))
-        return uni__exchange_start(s, call, type_of(call->dtype), &h->exchange);
+        return uni__exchange_start(s, call, uni__mpi_type_of(call->dtype), &h->exchange);
 
-    MPI_Datatype type = type_of(call->dtype);
+    MPI_Datatype type = uni__mpi_type_of(call->dtype);
     if (uni__sealed_is_needed(s, call))
         return uni__sealed_start(s, call, type, h);
     int count = (int)call->count, size = 1;
@@ -222,9 +246,9 @@ static int start_call(state *s, const uni__mpi_call *call, handle *h)
     case UNI__KIND_ALL_TO_ALL:
         return MPI_Ialltoall(call->in, count, type, call->out, count, type, s->data, request);
     case UNI__KIND_SEND:
-        return MPI_Isend(call->in, count, type, call->root, TAG_DATA, s->data, request);
+        return MPI_Isend(call->in, count, type, call->root, call->dtype, s->checks, request);
     case UNI__KIND_RECV:
-        return MPI_Irecv(call->out, count, type, call->root, TAG_DATA, s->data, request);
+        return MPI_Irecv(call->out, count, type, call->root, MPI_ANY_TAG, s->checks, request);
     default:
         return MPI_Ibarrier(s->data, request);
     }
@@ -243,8 +267,14 @@ static int plugin_start(void *context, const uni__mpi_call *call, void **out, ch
         snprintf(why, UNI__MPI_WHY_SIZE, "no memory for a call of MPI");
         return UNI_ENOMEM;
     }
+    h->call = *call;
+    h->agreement.differs.rank = -1;
     h->requests[0] = h->requests[1] = MPI_REQUEST_NULL;
-    int code = start_call(s, call, h);
+    MPI_Errhandler before = quiet_world();
+    int code = uni__agree_start(s, call, &h->agreement);
+    if (code == MPI_SUCCESS)
+        code = start_call(s, call, h);
+    restore_world(before);
     h->num_requests = 1;
     if (code == MPI_SUCCESS && call->weight && s->seal && s->size > 1) {
         uni__mpi_call weights = { .kind = UNI__KIND_ALL_REDUCE,
@@ -298,32 +328,77 @@ static int step_exchange(uni__exchange **exchange, int *done, char *why)
     return 0;
 }
 
-static int plugin_test(void *context, void *argument, int *done, char *why)
+/* MPI's own requests: the call, or what is sealed of it, and the weights. */
+static int test_requests(state *s, handle *h, int *done, char *why)
 {
-    handle *h = argument;
     MPI_Status statuses[2];
+    int code = MPI_Testall(h->num_requests, h->requests, done, statuses), class = MPI_SUCCESS;
+    if (code == MPI_ERR_IN_STATUS)
+        code = statuses[0].MPI_ERROR != MPI_SUCCESS ? statuses[0].MPI_ERROR : statuses[1].MPI_ERROR;
+    MPI_Error_class(code, &class);
+    bool truncated = class == MPI_ERR_TRUNCATE;
+    if (h->call.kind == UNI__KIND_RECV && (truncated || (code == MPI_SUCCESS && *done)))
+        uni__agree_on_message(s, &h->call, &statuses[0], truncated, &h->agreement);
+    if (h->agreement.differs.rank >= 0)
+        return UNI_EMISMATCH;
+    if (code != MPI_SUCCESS)
+        return fail(code, "a collective failed", why);
+    int forged = *done && h->sealed ? uni__sealed_finish(h->sealed) : -1;
+    return forged >= 0 ? say_forged(forged, why) : 0;
+}
+
+static int move_data(state *s, handle *h, int *done, char *why)
+{
     int weighed = 0;
     UNI_TRY(step_exchange(&h->exchange, done, why));
     UNI_TRY(step_exchange(&h->weights, &weighed, why));
     *done = *done && weighed;
-    if (!*done)
-        return 0;
-    int code = MPI_Testall(h->num_requests, h->requests, done, statuses);
-    if (code == MPI_ERR_IN_STATUS)
-        code = statuses[0].MPI_ERROR != MPI_SUCCESS ? statuses[0].MPI_ERROR : statuses[1].MPI_ERROR;
-    if (code != MPI_SUCCESS)
-        return fail(code, "a collective failed", why);
-    if (*done) {
-        int forged = h->sealed ? uni__sealed_finish(h->sealed) : -1;
-        if (forged >= 0)
-            return say_forged(forged, why);
-        uni__sealed_free(h->sealed);
-        if (h->copy_to)
-            memcpy(h->copy_to, h->temporary, h->copy_bytes);
-        free(h->temporary);
-        free(h);
+    return *done ? test_requests(s, h, done, why) : 0;
+}
+
+static void free_handle(handle *h)
+{
+    uni__sealed_free(h->sealed);
+    free(h->agreement.said);
+    free(h->temporary);
+    free(h);
+}
+
+static int test_handle(state *s, handle *h, int *done, uni__mpi_difference *differs, char *why)
+{
+    int moved = 1;
+    *done = 0;
+    if (!h->moved && h->failed == 0) {
+        h->failed = move_data(s, h, &moved, h->why);
+        h->moved = moved && h->failed == 0;
     }
+    int code = uni__agree_step(s, &h->agreement);
+    *differs = h->agreement.differs;
+    if (differs->rank >= 0)
+        return UNI_EMISMATCH;
+    if (code != MPI_SUCCESS)
+        return fail(code, "the ranks' calls could not be compared", why);
+    if (!h->agreement.agreed)
+        return 0;
+    if (h->failed < 0) {
+        memcpy(why, h->why, sizeof h->why);
+        return h->failed;
+    }
+    *done = h->moved;
+    if (*done && h->copy_to)
+        memcpy(h->copy_to, h->temporary, h->copy_bytes);
+    if (*done)
+        free_handle(h);
     return 0;
+}
+
+static int plugin_test(void *context, void *argument, int *done, uni__mpi_difference *differs,
+                       char *why)
+{
+    MPI_Errhandler before = quiet_world();
+    int status = test_handle(context, argument, done, differs, why);
+    restore_world(before);
+    return status;
 }
 
 static uint64_t plugin_progress(void *argument)
@@ -403,6 +478,7 @@ static void plugin_close(void *context, int proper)
         }
     MPI_Comm_free(&s->data);
     MPI_Comm_free(&s->notes);
+    MPI_Comm_free(&s->checks);
     if (s->initialised_here)
         MPI_Finalize();
     while (s->num_spare > 0)

@@ -8,16 +8,30 @@
 #ifndef UNISONO_COMM_MPI_PLUGIN_H
 #define UNISONO_COMM_MPI_PLUGIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNI__MPI_PLUGIN_VERSION 7u
+#define UNI__MPI_PLUGIN_VERSION 8u
 #define UNI__MPI_PLUGIN_SYMBOL "uni__mpi_plugin_get"
 #define UNI__MPI_WHY_SIZE 512
 #define UNI__MPI_NOTE_SIZE 480
 
+/* A call as all ranks must make it: its number, kind, dtype, operation and root in one word, and its count. Travels in this form. */
+typedef struct uni__mpi_said {
+    uint64_t number, what, count;
+} uni__mpi_said;
+
+/* Another rank called something else. more: it sent more than `count`. */
+typedef struct uni__mpi_difference {
+    int rank; /* -1: there is none */
+    bool more;
+    uni__mpi_said said;
+} uni__mpi_difference;
+
 typedef struct uni__mpi_call {
     int kind, dtype, op, root; /* as in uni__call */
+    uni__mpi_said said; /* over hosts: the call that this one is a part of */
     size_t count;
     const void *in;
     void *out;
@@ -67,8 +81,8 @@ typedef struct uni__mpi_plugin {
      * live longer. */
     int (*split)(void *state, int color, void **out, int *rank, int *size, char *why);
     int (*start)(void *state, const uni__mpi_call *call, void **handle, char *why);
-    /* *done is set when the call is complete; the handle is then gone. */
-    int (*test)(void *state, void *handle, int *done, char *why);
+    /* *done is set when the call is complete; the handle is then gone. UNI_EMISMATCH: `differs` says who called what instead. */
+    int (*test)(void *state, void *handle, int *done, uni__mpi_difference *differs, char *why);
     /* Of a call under way: a number that grows when something moved, or 0 when that cannot be seen. */
     uint64_t (*progress)(void *handle);
     int (*send_notes)(void *state, const uni__mpi_note *note, char *why); /* to all others */

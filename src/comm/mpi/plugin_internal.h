@@ -1,12 +1,12 @@
-/* plugin_internal.h - what the files of a plug-in share (plugin.c, exchange.c). The only header of the library with types of MPI in it. */
+/* plugin_internal.h - what the files of a plug-in share (plugin.c, plugin_agree.c, plugin_seal.c, exchange.c). The only header of the library with types of MPI in it. */
 #ifndef UNISONO_COMM_MPI_PLUGIN_INTERNAL_H
 #define UNISONO_COMM_MPI_PLUGIN_INTERNAL_H
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "comm/mpi/plugin.h"
 
-#define TAG_DATA 1
 #define TAG_NOTE 2
 #define TAG_EXCHANGE 16 /* and up */
 #define MAX_SPARE 4
@@ -18,7 +18,8 @@ typedef struct sent_note {
 } sent_note;
 
 typedef struct state {
-    MPI_Comm data, notes;
+    MPI_Comm data, notes,
+        checks; /* one collective for each of `data`, and sends, which have their dtype as tag */
     const uni__mpi_seal *seal; /* NULL: what is sent is readable */
     uint32_t id, splits; /* of this communicator; of those that were split off */
     uint64_t calls; /* collectives begun */
@@ -36,7 +37,22 @@ typedef struct state {
     int num_spare;
 } state;
 
+/* plugin_agree.c: whether all ranks make this call. */
+typedef struct uni__agreement {
+    MPI_Request request;
+    uni__mpi_said mine;
+    uint64_t most[4]; /* what, ~what, count, ~count: the largest of all ranks */
+    uni__mpi_said *said; /* by rank, once they are known to differ */
+    bool agreed;
+    uni__mpi_difference differs;
+} uni__agreement;
+
 typedef struct handle {
+    uni__mpi_call call;
+    uni__agreement agreement;
+    int failed; /* a status: the data did not come, which may have its cause in a mismatch */
+    char why[UNI__MPI_WHY_SIZE]; /* it failed */
+    bool moved; /* all data is there */
     MPI_Request requests[2]; /* the call and the weights */
     int num_requests;
     void *copy_to; /* what had to go through memory of our own */
@@ -57,6 +73,17 @@ uint64_t uni__exchange_progress(const uni__exchange *exchange); /* from 1 */
 /* A message that came was not what its sender had sealed: its rank, or -1. */
 int uni__exchange_forged(const uni__exchange *exchange);
 void uni__exchange_free(uni__exchange *exchange);
+
+/* plugin.c */
+MPI_Datatype uni__mpi_type_of(int dtype);
+
+/* Codes are MPI's. */
+int uni__agree_start(state *s, const uni__mpi_call *call, uni__agreement *it);
+/* it->agreed or it->differs is set in the end. */
+int uni__agree_step(state *s, uni__agreement *it);
+/* Of a message that came; truncated: there was more of it than room. */
+void uni__agree_on_message(const state *s, const uni__mpi_call *call, const MPI_Status *status,
+                           bool truncated, uni__agreement *it);
 
 /* plugin_seal.c: the other collectives when all that is sent is sealed. Codes are MPI's. */
 typedef struct uni__sealed_call uni__sealed_call;

@@ -63,12 +63,14 @@ static int start_message(uni__sealed_call *it, MPI_Request *request)
     bool sends = it->call.kind == UNI__KIND_SEND;
     it->number = sends ? s->sent_to[peer]++ : s->got_from[peer]++;
     if (!sends)
-        return MPI_Irecv(it->incoming, (int)it->stride, MPI_BYTE, peer, TAG_DATA, s->data, request);
+        return MPI_Irecv(it->incoming, (int)it->stride, MPI_BYTE, peer, MPI_ANY_TAG, s->checks,
+                         request);
     /* Both sides must name it the same. */
     it->call.kind = UNI__KIND_RECV;
     seal_part(it, peer, it->outgoing, it->call.in);
     it->call.kind = UNI__KIND_SEND;
-    return MPI_Isend(it->outgoing, (int)it->stride, MPI_BYTE, peer, TAG_DATA, s->data, request);
+    return MPI_Isend(it->outgoing, (int)it->stride, MPI_BYTE, peer, it->call.dtype, s->checks,
+                     request);
 }
 
 static int start_spreading(uni__sealed_call *it, MPI_Request *request)

@@ -1,0 +1,92 @@
+/*
+ * plugin_agree.c - do all ranks call the same? MPI does not say: who expects more than is sent gets a part of it, a float becomes an int, and a maximum is added
+ * to a sum.
+ *
+ * Every collective is accompanied by an MPI_Iallreduce of 32 bytes on a communicator of its own, where each call has exactly one: the largest and (by complement) the
+ * smallest of what the ranks call. It is under way with the data, so that no round trip is added, and a call is not done before it is. When the two differ, all ranks know
+ * it, and gather what each of them called. What fails in the data meanwhile is held back until then, because the mismatch is its cause.
+ *
+ * A message carries its dtype as its tag, and its receiver looks at tag and length. The communicator's thread.
+ */
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "comm/kinds.h"
+#include "comm/mpi/plugin_internal.h"
+
+int uni__agree_start(state *s, const uni__mpi_call *call, uni__agreement *it)
+{
+    it->request = MPI_REQUEST_NULL;
+    it->mine = call->said;
+    it->agreed = s->size == 1 || uni__kind_is_pair(call->kind);
+    if (it->agreed)
+        return MPI_SUCCESS;
+    it->most[0] = it->mine.what;
+    it->most[1] = ~it->mine.what;
+    it->most[2] = it->mine.count;
+    it->most[3] = ~it->mine.count;
+    return MPI_Iallreduce(MPI_IN_PLACE, it->most, 4, MPI_UINT64_T, MPI_MAX, s->checks,
+                          &it->request);
+}
+
+/* On the communicator of the notes: on the other one a rank may have begun its next call's already. */
+static int ask_all(state *s, uni__agreement *it)
+{
+    const int words = sizeof it->mine / sizeof(uint64_t);
+    it->said = calloc((size_t)s->size, sizeof *it->said);
+    if (!it->said)
+        return MPI_ERR_NO_MEM;
+    it->said[s->rank] = it->mine;
+    return MPI_Iallgather(MPI_IN_PLACE, words, MPI_UINT64_T, it->said, words, MPI_UINT64_T,
+                          s->notes, &it->request);
+}
+
+/* The first rank that said something else; its own number does not matter when all of this one's are alike. */
+static int who_differs(const state *s, const uni__agreement *it)
+{
+    int other = -1;
+    for (int r = s->size - 1; r >= 0; r--) {
+        const uni__mpi_said *said = &it->said[r];
+        bool differs = said->what != it->mine.what || said->count != it->mine.count;
+        if (differs || (other < 0 && said->number != it->mine.number))
+            other = r;
+    }
+    return other;
+}
+
+int uni__agree_step(state *s, uni__agreement *it)
+{
+    int there = 0;
+    if (it->agreed || it->differs.rank >= 0)
+        return MPI_SUCCESS;
+    int code = MPI_Test(&it->request, &there, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS || !there)
+        return code;
+    if (!it->said) {
+        it->agreed = it->most[0] == ~it->most[1] && it->most[2] == ~it->most[3];
+        return it->agreed ? MPI_SUCCESS : ask_all(s, it);
+    }
+    int rank = who_differs(s, it);
+    it->differs = (uni__mpi_difference){ .rank = rank < 0 ? s->rank : rank };
+    it->differs.said = it->said[it->differs.rank];
+    return MPI_SUCCESS;
+}
+
+void uni__agree_on_message(const state *s, const uni__mpi_call *call, const MPI_Status *status,
+                           bool truncated, uni__agreement *it)
+{
+    MPI_Count bytes = 0;
+    int mine = 1, theirs = 1;
+    size_t extra = uni__sealed_is_needed(s, call) ? s->seal->extra : 0;
+    MPI_Type_size(uni__mpi_type_of(call->dtype), &mine);
+    MPI_Type_size(uni__mpi_type_of(status->MPI_TAG), &theirs);
+    MPI_Get_elements_x(status, MPI_BYTE, &bytes);
+    size_t expected = call->count * (size_t)mine + extra, came = (size_t)bytes;
+    if (truncated)
+        came = expected;
+    else if (status->MPI_TAG == call->dtype && came == expected)
+        return;
+    it->differs = (uni__mpi_difference){ .rank = call->root, .more = truncated };
+    it->differs.said.what = UNI__KIND_SEND | (uint64_t)status->MPI_TAG << 8;
+    it->differs.said.count = came < extra ? 0 : (came - extra) / (size_t)theirs;
+}
