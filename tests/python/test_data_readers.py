@@ -224,6 +224,15 @@ class Readers(InDirectory):
         self.assertEqual(data.read_sql("SELECT id FROM t WHERE id < 3", lambda: sqlite3.connect(self.path("a.db"))).take_all(),
                          [{"id": 1}, {"id": 2}])
 
+    def test_sqlite_rowids_far_apart(self):
+        """A small file is read in a few ranges, however far apart its rowids are."""
+        with sqlite3.connect(self.path("far.db")) as base:
+            base.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
+            base.executemany("INSERT INTO t VALUES (?, ?)", [(1, "a"), (2 ** 40, "b"), (2 ** 60, "c")])
+        ds = data.read_sqlite(self.path("far.db"), "t")
+        self.assertEqual([row["name"] for row in ds.take_all()], ["a", "b", "c"])
+        self.assertEqual(ds.num_blocks(), 1)
+
     def test_sql_columns_have_one_type(self):
         with sqlite3.connect(self.path("gaps.db")) as connection:
             connection.execute("CREATE TABLE t (late INTEGER, early INTEGER, mixed)")

@@ -14,6 +14,7 @@
 
 #define COUNTED_BYTES ((int64_t)64 << 20)
 #define MAX_BLOCKS 65536
+#define ROW_BYTES 4 /* a pointer, a size, a rowid */
 #define INFER_BYTES ((size_t)16 << 20)
 
 /* ---- ranges of rowids ---- */
@@ -24,7 +25,10 @@ static int read_rowids(const uni__sqlite *self, uni__reader *reader, int64_t fir
     uni__sqlite_query q;
     bool more = false;
     UNI_TRY(uni__sqlite_open(self, &q, self->sql, first, last, err));
-    int status = uni__sqlite_rows(self, q.statement, reader, last - first + 1, out, &more, err);
+    int status =
+        last - first < UNI__SQLITE_ROWS
+            ? uni__sqlite_rows(self, q.statement, reader, last - first + 1, out, &more, err)
+            : uni__sqlite_all_rows(self, q.statement, reader, out, err);
     uni__sqlite_close(self, &q);
     return status;
 }
@@ -257,7 +261,9 @@ static bool find_rowids(uni__sqlite *self, const char *table, bool skip, int64_t
             *num_rows = count;
         free(sql);
     }
-    uni__sqlite_size_blocks(self, UNI__SQLITE_ROWS, MAX_BLOCKS);
+    /* Rowids may lie far apart (1 and 2^60). A row takes ROW_BYTES at least, so the file's size bounds the ranges that are asked for. */
+    int64_t blocks = (int64_t)(self->files->bytes / ROW_BYTES / UNI__SQLITE_ROWS) + 1;
+    uni__sqlite_size_blocks(self, UNI__SQLITE_ROWS, blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
     return true;
 }
 

@@ -36,6 +36,9 @@ void uni__sqlite_close(const uni__sqlite *self, uni__sqlite_query *query);
 /* Up to max_rows rows of the statement; *more: there may be others. */
 int uni__sqlite_rows(const uni__sqlite *self, void *statement, uni__reader *reader,
                      int64_t max_rows, uni_table **out, bool *more, uni_error *err) UNI_MUST_USE;
+/* All rows of the statement, some thousand at a time: how many lie in a range of rowids or keys is not known. */
+int uni__sqlite_all_rows(const uni__sqlite *self, void *statement, uni__reader *reader,
+                         uni_table **out, uni_error *err) UNI_MUST_USE;
 /* One row of whole numbers; false when there is none, or other things. sql may be NULL: false. */
 bool uni__sqlite_numbers(const uni__sqlite *self, const char *sql, int64_t first, int64_t last,
                          int count, int64_t *out);

@@ -64,32 +64,6 @@ static char *block_sql(const uni__sqlite *self, const char *what, bool ordered, 
     return sql_of(self, "SELECT ", what, last ? LAST_RANGE : RANGE, ordered);
 }
 
-/* All rows of a statement, some thousand at a time: how many have the same key is not known. */
-static int read_all(const uni__sqlite *self, void *statement, uni__reader *reader, uni_table **out,
-                    uni_error *err)
-{
-    uni_table **parts = NULL;
-    int count = 0, status = 0;
-    bool more = true;
-    while (more && status == 0) {
-        uni_table **grown = reallocarray(parts, (size_t)count + 1, sizeof(uni_table *));
-        if (grown == NULL) {
-            status = uni_error_set(err, UNI_ENOMEM, "no memory for a block");
-            break;
-        }
-        parts = grown;
-        status =
-            uni__sqlite_rows(self, statement, reader, UNI__SQLITE_ROWS, &parts[count], &more, err);
-        count += status == 0;
-    }
-    if (status == 0)
-        status = uni__table_concat(out, reader, parts, count, err);
-    for (int i = 0; i < count; i++)
-        uni_table_unref(parts[i]);
-    free(parts);
-    return status;
-}
-
 int uni__sqlite_key_block(void *self_, uni__reader *reader, int64_t block, uni_table **out,
                           uni_error *err)
 {
@@ -103,7 +77,7 @@ int uni__sqlite_key_block(void *self_, uni__reader *reader, int64_t block, uni_t
     int status = uni__sqlite_open(self, &query, sql, first, end, err);
     free(sql);
     UNI_TRY(status);
-    status = read_all(self, query.statement, reader, out, err);
+    status = uni__sqlite_all_rows(self, query.statement, reader, out, err);
     uni__sqlite_close(self, &query);
     return status;
 }

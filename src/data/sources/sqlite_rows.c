@@ -2,6 +2,7 @@
  * sqlite_rows.c - statements of SQLite and tables of their rows. Every read has a connection of its own, so that all threads can read. See sqlite.h.
  */
 #include <stdlib.h>
+#include "data/table.h"
 #include "data/sources/build.h"
 #include "data/sources/sqlite.h"
 
@@ -154,4 +155,29 @@ void uni__sqlite_add_name(uni__text *sql, const char *name)
         uni__text_add_char(sql, *name);
     }
     uni__text_add_char(sql, '`');
+}
+
+int uni__sqlite_all_rows(const uni__sqlite *self, void *statement, uni__reader *reader,
+                         uni_table **out, uni_error *err)
+{
+    uni_table **parts = NULL;
+    int count = 0, status = 0;
+    bool more = true;
+    while (more && status == 0) {
+        uni_table **grown = reallocarray(parts, (size_t)count + 1, sizeof(uni_table *));
+        if (grown == NULL) {
+            status = uni_error_set(err, UNI_ENOMEM, "no memory for a block");
+            break;
+        }
+        parts = grown;
+        status =
+            uni__sqlite_rows(self, statement, reader, UNI__SQLITE_ROWS, &parts[count], &more, err);
+        count += status == 0;
+    }
+    if (status == 0)
+        status = uni__table_concat(out, reader, parts, count, err);
+    for (int i = 0; i < count; i++)
+        uni_table_unref(parts[i]);
+    free(parts);
+    return status;
 }
