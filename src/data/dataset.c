@@ -469,20 +469,51 @@ bool uni__dataset_keeps_columns(const uni_dataset *dataset)
     return dataset->num_stages > 0 && dataset->stages[dataset->num_stages - 1]->keeps_columns;
 }
 
+/* Leaves the first stages; without_filters: and of them only those that are not filters. */
+static void keep_stages(uni_dataset *dataset, int stages, bool without_filters)
+{
+    int kept = 0;
+    for (int i = 0; i < dataset->num_stages; i++) {
+        uni__stage *stage = dataset->stages[i];
+        if (i < stages && !(without_filters && stage->keeps_columns))
+            dataset->stages[kept++] = stage;
+        else /* the dataset that it was derived from has a reference of its own */
+            atomic_fetch_sub(&stage->references, 1);
+    }
+    dataset->num_stages = kept;
+}
+
 /* The first row through the first stages: functions tell by what they return. */
-static int schema_by_a_row(uni_dataset *dataset, int stages, uni_table **out, uni_error *err)
+static int schema_by_a_row(uni_dataset *dataset, int stages, bool without_filters, uni_table **out,
+                           uni_error *err)
 {
     uni_dataset *before = NULL;
     uni_table *first = NULL;
+    *out = NULL;
     UNI_TRY(uni__dataset_derive(&before, dataset, false, err));
-    while (before->num_stages > stages) /* the dataset has a reference of its own */
-        atomic_fetch_sub(&before->stages[--before->num_stages]->references, 1);
+    keep_stages(before, stages, without_filters);
     int status = uni_dataset_take(before, 1, &first, err);
     if (status == 0)
         status = uni__table_empty(out, first, err);
     uni_table_unref(first);
     uni_dataset_unref(before);
     return status;
+}
+
+/* As above. A filter may let no row pass: then a row from before it tells, if the functions take it. */
+static int schema_by_functions(uni_dataset *dataset, int stages, uni_table **out, uni_error *err)
+{
+    bool filtered = false;
+    uni_table *other = NULL;
+    for (int i = 0; i < stages; i++)
+        filtered = filtered || dataset->stages[i]->keeps_columns;
+    UNI_TRY(schema_by_a_row(dataset, stages, false, out, err));
+    if (!filtered || uni_table_num_columns(*out) > 0 ||
+        schema_by_a_row(dataset, stages, true, &other, NULL) < 0)
+        return 0;
+    uni_table_unref(*out);
+    *out = other;
+    return 0;
 }
 
 /* The columns after the first stages. What needs no row to tell is not asked for one: a filter may let none pass. */
@@ -495,7 +526,7 @@ static int find_schema(uni_dataset *dataset, int stages, uni_table **out, uni_er
     if (last->keeps_columns)
         return find_schema(dataset, stages - 1, out, err);
     if (!last->quick)
-        return schema_by_a_row(dataset, stages, out, err);
+        return schema_by_functions(dataset, stages, out, err);
     uni_table *before = NULL;
     uni__reader *reader = NULL;
     int status = find_schema(dataset, stages - 1, &before, err);

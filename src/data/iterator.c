@@ -264,6 +264,19 @@ int uni__iterator_count(uni_dataset_iterator *it, int64_t *out, uni_error *err)
     return more < 0 ? more : 0;
 }
 
+int uni__iterator_next_unit(uni_dataset_iterator *it, uni_table **out, uni_error *err)
+{
+    int more = UNI__UNIT;
+    *out = NULL;
+    do
+        more = uni__iterator_unit(it, err);
+    while (more == UNI__UNIT && it->unit.rows == 0);
+    if (more != UNI__UNIT)
+        return more < 0 ? more : 0;
+    UNI_TRY(uni__unit_take(&it->unit, it->reader, it->unit.rows, out, err));
+    return 1;
+}
+
 int uni_dataset_iterator_concat(uni_dataset_iterator *it, uni_table **out, uni_table *const *tables,
                                 int count, uni_error *err)
 {

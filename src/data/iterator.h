@@ -59,6 +59,8 @@ void uni__iterator_note_taken(uni_dataset_iterator *it, int64_t count);
 int uni__iterator_end_epoch(uni_dataset_iterator *it, int why);
 /* Adds the rows of this epoch of an iterator over all shards to *out. Units are counted as they come: no batch is put together. */
 int uni__iterator_count(uni_dataset_iterator *it, int64_t *out, uni_error *err) UNI_MUST_USE;
+/* The rows of the next unit of such an iterator, instead of a batch: 1, or 0 after the last. */
+int uni__iterator_next_unit(uni_dataset_iterator *it, uni_table **out, uni_error *err) UNI_MUST_USE;
 /* Where this shard's row number `taken` lies in the stream. */
 int64_t uni__iterator_stream_position(const uni_dataset_iterator *it, int64_t taken);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data/execute.h"
+#include "data/iterator.h"
 #include "data/table.h"
 
 /* ---- rows of an indexed dataset, in its order ---- */
@@ -384,7 +385,6 @@ static int keep_batch(struct kept *kept, uni_table *batch, int64_t begin, int64_
 static int keep_rows(uni_dataset **out, uni_dataset *from, int64_t begin, int64_t end,
                      int64_t max_bytes, uni_error *err)
 {
-    enum { BATCH = 1024 };
     struct kept kept = { .limit = max_bytes > 0 ? max_bytes : (int64_t)1 << 30 };
     uni_dataset_iterator *it = NULL;
     uni_table *whole = NULL, *batch = NULL;
@@ -392,20 +392,20 @@ static int keep_rows(uni_dataset **out, uni_dataset *from, int64_t begin, int64_
     int status = 0, more = 1;
     *out = NULL;
     UNI_TRY(uni_dataset_schema(from, &schema, err));
-    int64_t size = end > 0 && end < BATCH ? end : BATCH;
-    UNI_TRY(uni_dataset_iterate(&it, from, &(uni_data_options){ .batch_size = size, .epochs = 1 },
-                                err));
+    UNI_TRY(
+        uni_dataset_iterate(&it, from, &(uni_data_options){ .batch_size = 1, .epochs = 1 }, err));
     while (status == 0 && (end < 0 || kept.rows < end) &&
-           (more = uni_dataset_iterator_next(it, &batch, err)) > 0) {
+           (more = uni__iterator_next_unit(it, &batch, err)) > 0) {
         status = keep_batch(&kept, batch, begin, end, err);
         uni_table_unref(batch);
     }
-    uni_dataset_iterator_free(it);
     status = more < 0 ? more : status;
     if (status == 0 && kept.count == 0)
         status = uni_dataset_from_table(out, (uni_table *)schema, err);
-    else if (status == 0 && (status = uni_table_concat(&whole, kept.tables, kept.count, err)) == 0)
+    else if (status == 0 &&
+             (status = uni_dataset_iterator_concat(it, &whole, kept.tables, kept.count, err)) == 0)
         status = uni_dataset_from_table(out, whole, err);
+    uni_dataset_iterator_free(it);
     for (int i = 0; i < kept.count; i++)
         uni_table_unref(kept.tables[i]);
     free(kept.tables);

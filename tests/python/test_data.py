@@ -357,6 +357,18 @@ class Functions(InDirectory):
         self.assertEqual(list(data.range(0).repeat().iter_batches()), [])
         self.assertEqual(list(data.range(10).filter(lambda row: False).repeat().iter_rows()), [])
 
+    def test_columns_behind_a_filter_that_leaves_no_rows(self):
+        none = data.range(10).filter(lambda row: False)
+        made = none.map(lambda row: {"x": row["id"] * 2, "y": 0.5})
+        self.assertEqual((made.columns(), made.select_columns(["x"]).columns(), made.count(), made.take(2)), (["x", "y"], ["x"], 0, []))
+        self.assertEqual(none.map_batches(lambda batch: {"z": batch["id"] * 0.5}).filter(lambda row: True).columns(), ["z"])
+        self.assertEqual(none.flat_map(lambda row: [row, row]).columns(), ["id"])
+        both = made.union(data.range(1).map(lambda row: {"x": 1, "y": 2.0}))
+        self.assertEqual(both.take(3), [{"x": 1, "y": 2.0}])
+        # A function that cannot take what the filter keeps from it: the columns are not known, and that is no error.
+        unknown = none.map(lambda row: {"x": 1 // 0})
+        self.assertEqual((unknown.columns(), unknown.take(1), unknown.count()), ([], [], 0))
+
     def test_rows_that_become_large_and_slow(self):
         import resource
 
