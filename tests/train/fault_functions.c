@@ -131,10 +131,35 @@ static int flood(uni_session *session, uni_value **result, uni_error *err)
     return 0;
 }
 
+/* Only rank 0 reports; it dies once, at epoch "die_at". */
+static int chief_reports(uni_session *session, uni_value **result, uni_error *err)
+{
+    uni_value *state = NULL;
+    int64_t die_at = uni_dict_get_int(uni_session_config(session), "die_at", -1);
+    if (uni_session_world_rank(session) != 0)
+        return 0;
+    UNI_TRY(uni_session_load_checkpoint(session, &state, err));
+    int64_t first = uni_dict_get_int(state, "epoch", -1) + 1;
+    uni_value_free(state);
+    for (int64_t epoch = first; epoch < 4; epoch++) {
+        if (first == 0 && epoch == die_at)
+            raise(SIGKILL);
+        uni_value *next = uni_value_dict();
+        int status = uni_dict_take(next, "epoch", uni_value_int(epoch));
+        if (status == 0)
+            status =
+                uni_session_report(session, NULL, &(uni_checkpoint_source){ .dict = next }, err);
+        uni_value_free(next);
+        UNI_TRY(status);
+    }
+    return 0;
+}
+
 const uni_function functions[] = { { "trouble", epochs_with_trouble },
                                    { "until_stopped", until_stopped },
                                    { "deaf", deaf },
                                    { "with_children", with_children },
                                    { "flood", flood },
                                    { "leaves_early", leaves_early },
+                                   { "chief_reports", chief_reports },
                                    { NULL, NULL } };

@@ -431,6 +431,24 @@ static void member_comes_too_late(uni_program *program)
     CHECK(scenario_nothing_left(scenario_storage()));
 }
 
+/* A restart does not count as a report: the iteration of the checkpoint is not that of a rank that never reports. */
+static void iterations_after_a_restart(uni_program *program)
+{
+    uni_error err = { 0 };
+    uni_result *result = NULL;
+    uni_value *config = scenario_config("die_at", 2.0, NULL);
+    uni_trainer *trainer = scenario_trainer(program, (uni_trainer_options){ .num_workers = 2 });
+    CHECK_OK(uni_trainer_fit(trainer,
+                             &(uni_run_options){ .function = "chief_reports", .config = config },
+                             &result, &err),
+             &err);
+    CHECK(uni_result_attempts(result) == 2);
+    CHECK(uni_result_iterations(result, 0) == 4 && uni_result_iterations(result, 1) == 0);
+    uni_value_free(config);
+    uni_result_free(result);
+    uni_trainer_free(trainer);
+}
+
 const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "crashed_worker", crashed_worker },
                                { "exited_worker", exited_worker },
@@ -449,4 +467,5 @@ const scenario scenarios[] = { { "killed_worker", killed_worker },
                                { "silent_worker", silent_worker },
                                { "full_disk", full_disk },
                                { "member_comes_too_late", member_comes_too_late },
+                               { "iterations_after_a_restart", iterations_after_a_restart },
                                { NULL, NULL } };
