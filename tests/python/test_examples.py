@@ -188,7 +188,7 @@ class WithTensorflow(Script):
         lines, everything = self.run_script("tensorflow_quick_start.py", "-n", "2", "--epochs", "1", "--steps", "4")
         self.assertEqual(lines[-1], "done")
         self.assertEqual(everything.count("replicas 2 metrics ['accuracy', 'loss']"), 2)
-        self.assertEqual(everything.count("load_data gives 4166 samples"), 3)
+        self.assertEqual(everything.count("keras.datasets.mnist gives 4166 samples"), 3)
 
     def test_sgd(self):
         lines, everything = self.run_script("sgd_tensorflow.py", "-n", "2")
