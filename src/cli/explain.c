@@ -2,9 +2,11 @@
  * explain.c - why a run ended, for people and for programs. The facts come from run.json; the journal is asked for earlier attempts only. The words
  * are in cause_words.c.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "cli/cause_words.h"
 #include "cli/explain.h"
 #include "cli/format.h"
@@ -293,15 +295,10 @@ static uni_value *cause_of(const uni_run *run)
 /* What the kernel says about a process of this machine. */
 static const char *process_state(int64_t pid, int *style)
 {
-    char path[64], line[512] = "";
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
-    size_t length = file ? fread(line, 1, sizeof line - 1, file) : 0;
-    if (file)
-        fclose(file);
-    const char *after_name = length ? strrchr(line, ')') : NULL;
+    uni__process now;
+    bool seen = pid > 0 && pid <= INT_MAX && uni__process_look((int)pid, &now);
     *style = CLI_PLAIN;
-    switch (after_name && after_name[1] ? after_name[2] : 0) {
+    switch (seen ? now.state : 0) {
     case 'R':
         return "computing";
     case 'S':
