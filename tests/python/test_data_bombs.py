@@ -118,6 +118,19 @@ class Bombs(InDirectory):
         self.bounded(self.path("a.db"), "data.read_sqlite(path, 'large').take(1)", "too big")
         self.bounded(self.path("a.db"), "len(data.read_sqlite(path, 'many').take(3))", "read 3")
 
+    def test_sqlite_rowids_with_gaps(self):
+        """Few rows with rowids far apart: a small file does not have tens of thousands of empty blocks, each with a query of its own."""
+        with sqlite3.connect(self.path("a.db")) as file:
+            file.execute("CREATE TABLE t (x INTEGER)")
+            file.executemany("INSERT INTO t (rowid, x) VALUES (?, ?)", [(1, 10), (4, 20), (1 << 40, 30), ((1 << 63) - 1, 40)])
+            file.execute("CREATE TABLE two (x INTEGER)")
+            file.executemany("INSERT INTO two (rowid, x) VALUES (?, ?)", [(i, 1) for i in [*range(2, 9000), (1 << 63) - 2, (1 << 63) - 1]])
+            file.execute("CREATE TABLE u (x INTEGER)")
+            file.executemany("INSERT INTO u (rowid, x) VALUES (?, ?)", [(-(1 << 63), 1), (-5, 2), (0, 3), (1 << 62, 4)])
+        self.bounded(self.path("a.db"), "data.read_sqlite(path, 'two').count(), len(data.read_sqlite(path, 'two').take_all())", "read (9000, 9000)")
+        self.bounded(self.path("a.db"), "(data.read_sqlite(path, 'u').count(), [row['x'] for row in data.read_sqlite(path, 'u').take_all()])", "read (4, [1, 2, 3, 4])")
+        self.bounded(self.path("a.db"), "[row['x'] for row in data.read_sqlite(path, 't').take_all()]", "read [10, 20, 30, 40]")
+
     def test_a_query_of_many_rows_is_left(self):
         """Nobody waits for a step that works for hours."""
         with sqlite3.connect(self.path("a.db")) as file:

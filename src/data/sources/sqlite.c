@@ -26,7 +26,7 @@ static int read_rowids(const uni__sqlite *self, uni__reader *reader, int64_t fir
     bool more = false;
     UNI_TRY(uni__sqlite_open(self, &q, self->sql, first, last, err));
     int status =
-        last - first < UNI__SQLITE_ROWS
+        (uint64_t)last - (uint64_t)first < UNI__SQLITE_ROWS
             ? uni__sqlite_rows(self, q.statement, reader, last - first + 1, out, &more, err)
             : uni__sqlite_all_rows(self, q.statement, reader, out, err);
     uni__sqlite_close(self, &q);
@@ -46,12 +46,21 @@ static int read_range(void *self_, uni__reader *reader, int64_t begin, int64_t e
                          uni__sqlite_path(self));
 }
 
+/* The first and the last rowid of a block. Between two rowids can be more than INT64_MAX. */
+static int64_t block_ends(const uni__sqlite *self, int64_t block, int64_t *last)
+{
+    uint64_t values = (uint64_t)self->block_rows;
+    uint64_t first = (uint64_t)self->first + (uint64_t)block * values;
+    uint64_t left = (uint64_t)self->last - first;
+    *last = left < values ? self->last : (int64_t)(first + values - 1);
+    return (int64_t)first;
+}
+
 static int count_block(void *self_, uni__reader *reader, int64_t block, int64_t *out,
                        uni_error *err)
 {
     const uni__sqlite *self = self_;
-    int64_t first = self->first + block * self->block_rows, last = first + self->block_rows - 1;
-    last = last < self->last ? last : self->last;
+    int64_t last, first = block_ends(self, block, &last);
     if (uni__sqlite_numbers(self, self->count_sql, first, last, 1, out))
         return 0;
     return uni_error_set(err, UNI_EIO, "%s: rows %lld to %lld cannot be counted",
@@ -62,8 +71,8 @@ static int read_block(void *self_, uni__reader *reader, int64_t block, uni_table
                       uni_error *err)
 {
     const uni__sqlite *self = self_;
-    int64_t first = self->first + block * self->block_rows, last = first + self->block_rows - 1;
-    return read_rowids(self, reader, first, last < self->last ? last : self->last, out, err);
+    int64_t last, first = block_ends(self, block, &last);
+    return read_rowids(self, reader, first, last, out, err);
 }
 
 static void row_place(void *self_, int64_t index, uni__place *out)
@@ -76,10 +85,10 @@ static void row_place(void *self_, int64_t index, uni__place *out)
 static void block_place(void *self_, int64_t index, uni__place *out)
 {
     const uni__sqlite *self = self_;
-    int64_t begin = self->first + index * self->block_rows;
+    int64_t last, first = block_ends(self, index, &last);
     *out = (uni__place){ .file = uni__sqlite_path(self),
-                         .begin = begin,
-                         .end = begin + self->block_rows,
+                         .begin = first,
+                         .end = last < INT64_MAX ? last + 1 : last,
                          .rows = -1,
                          .unit = "rowids" };
 }
@@ -250,14 +259,15 @@ static bool find_rowids(uni__sqlite *self, const char *table, bool skip, int64_t
     char *sql = select_sql(table, NULL, "min(rowid), max(rowid)", false);
     bool good = uni__sqlite_numbers(self, sql, 0, 0, 2, ends);
     free(sql);
-    if (!good || ends[1] - ends[0] < 0)
+    if (!good || ends[1] < ends[0])
         return false;
     self->first = ends[0];
     self->last = ends[1];
     *num_rows = -1;
     if (self->files->bytes <= COUNTED_BYTES && !skip) {
         sql = select_sql(table, NULL, "count(*)", false);
-        if (uni__sqlite_numbers(self, sql, 0, 0, 1, &count) && count == ends[1] - ends[0] + 1)
+        if (uni__sqlite_numbers(self, sql, 0, 0, 1, &count) &&
+            (uint64_t)count == (uint64_t)ends[1] - (uint64_t)ends[0] + 1)
             *num_rows = count;
         free(sql);
     }
