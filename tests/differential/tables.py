@@ -19,8 +19,9 @@ def kinds():
     """{name: (makes a case, checks it, how many of all)}"""
     import tables_files
     import tables_pipelines
+    import tables_shapes
 
-    return dict(tables_files.KINDS, **tables_pipelines.KINDS)
+    return {**tables_files.KINDS, **tables_pipelines.KINDS, **tables_shapes.KINDS}
 
 
 def make(seed, number, known, only):
