@@ -16,7 +16,7 @@
  * of every collective are compared as well, and dtype and count of every message: all ranks get
  * UNI_EMISMATCH that names two ranks and what each called, none is told that it has a result, and
  * what is in `out` is not defined. But nothing survives it: what MPI has begun cannot be taken back,
- * so the communicator is broken after every error. Who had left before (the sender of a message,
+ * so the communicator is broken after every error. A rank that had left before (the sender of a message,
  * over hosts also a rank that has the data of a broadcast) learns of it in its next call. Not compared, on any transport: weights, and what `apply` does.
  *
  * Results are bit-equal on all ranks and from run to run: sums are always taken in the order of the

@@ -41,7 +41,7 @@ int uni__make_owned_in(int at, const char *name, const char *shown, uni_error *e
 int uni__check_owned_place(const char *dir, uni_error *err) UNI_MUST_USE;
 
 /* STORAGE/NAME/run_NNN that is only read: neither it nor the one it is in is a symbolic link of
- * another user (root excepted), who would choose what is shown. UNI_EPERMISSION otherwise. */
+ * another user (root excepted), so that no other user chooses what is shown. UNI_EPERMISSION otherwise. */
 int uni__check_foreign_links(const char *dir, uni_error *err) UNI_MUST_USE;
 
 /* Whether code from this file may run in our process or as our helper: it belongs to root, to the

@@ -49,7 +49,7 @@ class Link:
             self.lose()
 
     def lose(self) -> None:
-        """The worker is gone: whoever waits for an answer must know."""
+        """The worker is gone: calls that wait for an answer must know."""
         self.is_lost = True
         self.answers.put(_LOST)
 

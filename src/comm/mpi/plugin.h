@@ -81,7 +81,7 @@ typedef struct uni__mpi_plugin {
      * live longer. */
     int (*split)(void *state, int color, void **out, int *rank, int *size, char *why);
     int (*start)(void *state, const uni__mpi_call *call, void **handle, char *why);
-    /* *done is set when the call is complete; the handle is then gone. UNI_EMISMATCH: `differs` says who called what instead. */
+    /* *done is set when the call is complete; the handle is then gone. UNI_EMISMATCH: `differs` says which rank called what instead. */
     int (*test)(void *state, void *handle, int *done, uni__mpi_difference *differs, char *why);
     /* Of a call under way: a number that grows when something moved, or 0 when that cannot be seen. */
     uint64_t (*progress)(void *handle);

@@ -1,5 +1,5 @@
 /*
- * plugin_agree.c - do all ranks call the same? MPI does not say: who expects more than is sent gets a part of it, a float becomes an int, and a maximum is added
+ * plugin_agree.c - do all ranks call the same? MPI does not say: a rank that expects more than is sent gets a part of it, a float becomes an int, and a maximum is added
  * to a sum.
  *
  * Every collective is accompanied by an MPI_Iallreduce of 32 bytes on a communicator of its own, where each call has exactly one: the largest and (by complement) the

@@ -27,7 +27,7 @@ static const char hello_key[] = "ps.hello", board_key[] = "ps.board", phase_key[
 /* What goes with the board. The mail is by rank: an answer to a process that died since may reach the one that took its place, which knows by the token that it is not
  * its own. */
 typedef struct welcome {
-    uint64_t token; /* of the hello; NOT_ASKED: whoever is there now */
+    uint64_t token; /* of the hello; NOT_ASKED: the member that is there now */
     uint32_t epoch, unused;
 } welcome;
 #define NOT_ASKED 0u
