@@ -228,8 +228,8 @@ size_t uni_parameter_offset(const uni_parameter *parameter)
 
 float *uni_parameter_data(const uni_parameter *parameter)
 {
-    return parameter->store->buffers[parameter->kind == UNI_PARAMETER_STATE].data +
-           parameter->offset;
+    float *data = parameter->store->buffers[parameter->kind == UNI_PARAMETER_STATE].data;
+    return data != NULL ? data + parameter->offset : NULL; /* a store whose parameters are empty */
 }
 
 void uni_parameter_freeze(uni_parameter *parameter, bool frozen)
